@@ -45,7 +45,7 @@ static int zero_key(struct engine *e, const struct jobfile *left, char *path, si
 	int rc;
 
 	path[0] = '\0';
-	if (e->launch.plain || e->message_ops != &transport_zmq)
+	if (e->launch.plain || e->messages.ops != &transport_zmq)
 		return 0;
 	if (e->launch.key_file[0]) {
 		snprintf(path, size, "%s", e->launch.key_file);
@@ -71,7 +71,7 @@ static int publish(struct engine *e, const char *key_path)
 	struct jobfile job = { .world = e->world, .pid = getpid() };
 	int rc;
 
-	if (e->message_ops != &transport_zmq)
+	if (e->messages.ops != &transport_zmq)
 		return 0;
 	snprintf(job.job, sizeof(job.job), "%s", e->job.name);
 	snprintf(job.address, sizeof(job.address), "%.159s", e->job.address);
@@ -93,7 +93,7 @@ static int check_name_free(const struct engine *e)
 {
 	struct jobfile other;
 
-	if (e->message_ops != &transport_zmq || jobfile_find(e->job.name, &other) ||
+	if (e->messages.ops != &transport_zmq || jobfile_find(e->job.name, &other) ||
 	    other.pid == getpid())
 		return 0;
 	log_warn("job %s runs already, with process %d at %s: give each a FRAG_JOB_ID of its "
@@ -105,7 +105,7 @@ static int check_name_free(const struct engine *e)
 static int listen_as_zero(struct engine *e, const char *before)
 {
 	char ip[RESOLVER_IP] = "";
-	int rc = e->message_ops == &transport_zmq ? resolver_wait(listen_master(e), ip) : 0;
+	int rc = e->messages.ops == &transport_zmq ? resolver_wait(listen_master(e), ip) : 0;
 
 	if (!rc)
 		rc = listen_open(e, ip, before);
@@ -121,7 +121,7 @@ static int open_zero(struct engine *e)
 	char path[1024];
 	const char *address;
 	struct jobfile left;
-	bool is_left = e->message_ops == &transport_zmq && !jobfile_left(e->job.name, &left) &&
+	bool is_left = e->messages.ops == &transport_zmq && !jobfile_left(e->job.name, &left) &&
 		       left.world == e->world;
 	int rc = check_name_free(e);
 
@@ -132,11 +132,11 @@ static int open_zero(struct engine *e)
 	if (rc)
 		return rc;
 	e->job.incarnation = e->registry.control->cookie[0];
-	address = e->message_ops->address(e->messages);
+	address = e->messages.ops->address(e->messages.transport);
 	snprintf(e->job.address, sizeof(e->job.address), "%s",
 		 strncmp(address, "tcp://", 6) ? address : address + 6);
 	rc = publish(e, path);
-	if (e->message_ops == &transport_zmq)
+	if (e->messages.ops == &transport_zmq)
 		jobfile_sweep(); /* not what we took over: that is ours now */
 	return rc;
 }
@@ -305,7 +305,7 @@ int frag_open(struct frag **out, const struct frag_config *config)
 static void leave(struct engine *e)
 {
 	atomic_store(&e->registry.control->phase, CONTROL_CLOSED);
-	if (!e->rank && e->message_ops == &transport_zmq)
+	if (!e->rank && e->messages.ops == &transport_zmq)
 		jobfile_remove(e->job.name);
 }
 

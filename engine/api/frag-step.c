@@ -37,7 +37,7 @@ enum { WAIT_MS = 20 };
 static void wait_here(struct engine *e)
 {
 	node_wake(e);
-	if (e->threaded)
+	if (e->thread.started)
 		participant_wait(&e->edits, WAIT_MS);
 	else
 		node_yield(e);

@@ -35,16 +35,16 @@ int join_keep_options(struct engine *e, const struct engine_options *o)
 /* Opens the message transport with the new key, which no link to a lost rank survives. */
 static int open_anew(struct engine *e)
 {
-	struct transport *before = e->messages;
+	struct transport *before = e->messages.transport;
 	int rc;
 
 	join_unlink_seed(e);
 	peers_unlink(e);
 	rc = node_open_messages(e, NULL);
 	if (rc)
-		e->messages = before;
+		e->messages.transport = before;
 	else
-		e->message_ops->close(before);
+		e->messages.ops->close(before);
 	return rc;
 }
 

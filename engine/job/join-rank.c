@@ -148,7 +148,7 @@ static bool open_messages(struct engine *e)
 	struct join_rank *r = &e->job.join->rank;
 	int rc;
 
-	if (e->message_ops == &transport_zmq && find_master(e))
+	if (e->messages.ops == &transport_zmq && find_master(e))
 		return false;
 	rc = listen_open(e, r->master_ip, "");
 	if (rc && rc != r->listen_failed)
@@ -162,7 +162,7 @@ bool join_find(struct engine *e)
 {
 	if (!e->job.join->seeds.list[0] && !found_job_file(e) && !found_master(e))
 		return false;
-	return e->messages || open_messages(e);
+	return e->messages.transport || open_messages(e);
 }
 
 /* The master's name may lead to another address by the next time. */
@@ -176,8 +176,8 @@ void join_find_anew(struct engine *e)
 	struct join *j = e->job.join;
 
 	join_unlink_seed(e);
-	e->message_ops->close(e->messages);
-	e->messages = NULL;
+	e->messages.ops->close(e->messages.transport);
+	e->messages.transport = NULL;
 	e->job.key.is_there = false;
 	forget_place(j);
 	j->phase = JOIN_FIND;
@@ -190,7 +190,7 @@ void join_look_for_zero(struct engine *e, uint64_t now)
 
 	j->retry_ms = now + LOOK_MS;
 	join_unlink_seed(e);
-	if (e->message_ops == &transport_zmq)
+	if (e->messages.ops == &transport_zmq)
 		forget_place(j);
 	if (!join_find(e))
 		return;
@@ -214,7 +214,7 @@ void join_fill_entry(struct engine *e, struct wire_entry *entry)
 	snprintf(entry->host, sizeof(entry->host), "%s", e->launch.host);
 	gethostname(entry->hostname, sizeof(entry->hostname) - 1);
 	snprintf(entry->address, sizeof(entry->address), "%s",
-		 e->message_ops->address(e->messages));
+		 e->messages.ops->address(e->messages.transport));
 }
 
 int join_described(struct engine *e)

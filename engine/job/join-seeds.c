@@ -40,7 +40,7 @@ void join_unlink_seed(struct engine *e)
 	struct join *j = e->job.join;
 
 	if (j->seeds.linked)
-		e->message_ops->disconnect(e->messages, j->seeds.link);
+		e->messages.ops->disconnect(e->messages.transport, j->seeds.link);
 	rpc_forget(e, j);
 	j->seeds.linked = j->seeds.answered = j->waiting = false;
 }
@@ -57,7 +57,7 @@ int join_link_seed(struct engine *e)
 	for (unsigned n = 0; n < s->current && strchr(at, ','); n++)
 		at = strchr(at, ',') + 1;
 	snprintf(address, sizeof(address), "%.*s", (int)strcspn(at, ","), at);
-	rc = e->message_ops->connect(e->messages, address, &s->link);
+	rc = e->messages.ops->connect(e->messages.transport, address, &s->link);
 	s->linked = !rc;
 	if (!rc)
 		snprintf(e->job.address, sizeof(e->job.address), "%.159s",
@@ -132,7 +132,8 @@ void join_look_at_seed(struct engine *e, uint64_t now)
 
 	if (!j->seeds.linked || (e->job.ready && (e->is_rank || j->phase == JOIN_DONE)))
 		return;
-	if (e->message_ops->refused && e->message_ops->refused(e->messages, j->seeds.link))
+	if (e->messages.ops->refused &&
+	    e->messages.ops->refused(e->messages.transport, j->seeds.link))
 		join_shut_out(e);
 	else if (is_slow(e, now))
 		join_next_seed(e);

@@ -139,13 +139,13 @@ void leave_say(struct engine *e)
 	if (!e->is_rank || !e->job.ready)
 		return;
 	pthread_mutex_lock(&e->lock);
-	while (!e->rank && e->threaded && !is_last(e) && !node_wait_answer(e, until))
+	while (!e->rank && e->thread.started && !is_last(e) && !node_wait_answer(e, until))
 		;
 	until = monotonic_ms() + HEARD_MS;
 	e->job.is_leaving = true;
-	if (!e->threaded)
+	if (!e->thread.started)
 		leave_turn(e);
-	while (e->threaded && (!e->job.leave->said || e->job.leave->unheard) &&
+	while (e->thread.started && (!e->job.leave->said || e->job.leave->unheard) &&
 	       !node_wait_answer(e, until))
 		;
 	pthread_mutex_unlock(&e->lock);

@@ -54,7 +54,7 @@ int listen_open(struct engine *e, const char *master_ip, const char *before)
 	char ip[INET_ADDRSTRLEN];
 	int rc;
 
-	if (e->message_ops != &transport_zmq)
+	if (e->messages.ops != &transport_zmq)
 		return node_open_messages(e, NULL);
 	rc = local_ip(master_ip, ip, sizeof(ip));
 	if (rc)

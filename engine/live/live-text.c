@@ -145,7 +145,7 @@ static char *config_text(struct engine *e)
 		     "readahead %s\nmemory %s\n",
 		     job.id, job.address, e->world, e->timeout_ms, e->writable ? "yes" : "no",
 		     e->job.key.is_there ? "yes" : "no", e->readahead ? "yes" : "no",
-		     e->memory_ops ? e->memory_ops->name : "never") < 0)
+		     e->memory.ops ? e->memory.ops->name : "never") < 0)
 		return NULL;
 	return text;
 }

@@ -80,17 +80,17 @@ int loop_new(struct engine **out, const struct engine_ops *ops,
 	e->door.ops = ops;
 	pthread_mutex_init(&e->lock, NULL);
 	thread_cond_init(&e->changed);
-	STAILQ_INIT(&e->to_self);
+	STAILQ_INIT(&e->thread.to_self);
 	e->rank = WIRE_OBSERVER;
 	e->timeout_ms = 10000;
-	e->message_ops = messages;
-	e->memory_ops = memory;
-	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (e->wake_fd < 0 || getrandom(&e->job.engine_id, sizeof(e->job.engine_id), 0) !=
-				      sizeof(e->job.engine_id))
+	e->messages.ops = messages;
+	e->memory.ops = memory;
+	e->thread.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (e->thread.wake_fd < 0 || getrandom(&e->job.engine_id, sizeof(e->job.engine_id),
+					       0) != sizeof(e->job.engine_id))
 		rc = -errno;
 	if (!rc && memory)
-		rc = memory->open(&e->memory, &(struct transport_config){ 0 });
+		rc = memory->open(&e->memory.transport, &(struct transport_config){ 0 });
 	if (rc) {
 		loop_free(e);
 		return rc;
@@ -104,7 +104,7 @@ static void *run(void *arg)
 	struct engine *e = arg;
 
 	node_be_engine_thread(e);
-	while (!atomic_load_explicit(&e->stop, memory_order_acquire))
+	while (!atomic_load_explicit(&e->thread.stop, memory_order_acquire))
 		loop_turn(e, NODE_IDLE_MS);
 	return NULL;
 }
@@ -113,10 +113,10 @@ int loop_start_thread(struct engine *e)
 {
 	int rc;
 
-	e->threaded = true; /* before the thread looks at it */
-	rc = thread_start(&e->thread, run, e);
+	e->thread.started = true; /* before the thread looks at it */
+	rc = thread_start(&e->thread.id, run, e);
 	if (rc)
-		e->threaded = false;
+		e->thread.started = false;
 	return rc;
 }
 
@@ -152,7 +152,7 @@ static void lose_gone(struct engine *e)
 {
 	uint32_t peer;
 
-	while (e->message_ops->gone && e->message_ops->gone(e->messages, &peer)) {
+	while (e->messages.ops->gone && e->messages.ops->gone(e->messages.transport, &peer)) {
 		peers_gone(e, peer);
 		join_gone(e, peer);
 		if (e->is_rank)
@@ -210,7 +210,7 @@ static void turn_local(struct engine *e)
 	STAILQ_HEAD(, message) all = STAILQ_HEAD_INITIALIZER(all);
 	struct message *m, *next;
 
-	STAILQ_CONCAT(&all, &e->to_self);
+	STAILQ_CONCAT(&all, &e->thread.to_self);
 	STAILQ_FOREACH_SAFE (m, &all, entry, next) {
 		receive(e, NODE_LOCAL, m->data, m->size);
 		free(m);
@@ -220,7 +220,7 @@ static void turn_local(struct engine *e)
 /* Short while something waits for a condition that no message announces. */
 static int wait_time(struct engine *e, int wait_ms)
 {
-	if (!STAILQ_EMPTY(&e->to_self))
+	if (!STAILQ_EMPTY(&e->thread.to_self))
 		return 0;
 	if (!LIST_EMPTY(&e->remote_reads))
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
@@ -234,16 +234,16 @@ static int wait_time(struct engine *e, int wait_ms)
 
 static void wait_for_work(struct engine *e, int wait_ms)
 {
-	struct pollfd fds[3] = { { .fd = e->wake_fd, .events = POLLIN },
+	struct pollfd fds[3] = { { .fd = e->thread.wake_fd, .events = POLLIN },
 				 { .fd = fabric_fd(e), .events = POLLIN } };
 	nfds_t n = 2;
 	uint64_t count;
 
-	if (e->messages)
-		fds[n++] = (struct pollfd){ .fd = e->message_ops->fd(e->messages),
+	if (e->messages.transport)
+		fds[n++] = (struct pollfd){ .fd = e->messages.ops->fd(e->messages.transport),
 					    .events = POLLIN };
 	poll(fds, n, wait_ms);
-	if (fds[0].revents & POLLIN && read(e->wake_fd, &count, sizeof(count)) < 0 &&
+	if (fds[0].revents & POLLIN && read(e->thread.wake_fd, &count, sizeof(count)) < 0 &&
 	    errno != EAGAIN)
 		log_error("eventfd: %s", strerror(errno));
 }
@@ -266,8 +266,8 @@ void loop_turn(struct engine *e, int wait_ms)
 
 	pthread_mutex_lock(&e->lock);
 	now = monotonic_ms();
-	if (e->messages) {
-		e->message_ops->turn(e->messages, receive, e, MESSAGES_PER_TURN);
+	if (e->messages.transport) {
+		e->messages.ops->turn(e->messages.transport, receive, e, MESSAGES_PER_TURN);
 		lose_gone(e);
 	}
 	fabric_turn(e, now, take_answer);
@@ -308,11 +308,11 @@ void loop_free(struct engine *e)
 	if (!e)
 		return;
 	leave_say(e);
-	if (e->threaded) {
-		atomic_store_explicit(&e->stop, true, memory_order_release);
+	if (e->thread.started) {
+		atomic_store_explicit(&e->thread.stop, true, memory_order_release);
 		node_wake(e);
-		pthread_join(e->thread, NULL);
-		e->threaded = false; /* this thread may end what only that one touched */
+		pthread_join(e->thread.id, NULL);
+		e->thread.started = false; /* this thread may end what only that one touched */
 	}
 	readahead_free(e);
 	remote_read_abandon(e);
@@ -328,17 +328,17 @@ void loop_free(struct engine *e)
 	rpc_free(e);
 	coordinator_free(e);
 	view_reader_free(e);
-	STAILQ_FOREACH_SAFE (m, &e->to_self, entry, next)
+	STAILQ_FOREACH_SAFE (m, &e->thread.to_self, entry, next)
 		free(m);
 	rounds_free(e);
 	landing_free(e);
 	peers_free(e);
 	join_free(e);
 	fabric_free(e);
-	if (e->messages)
-		e->message_ops->close(e->messages);
-	if (e->memory)
-		e->memory_ops->close(e->memory);
+	if (e->messages.transport)
+		e->messages.ops->close(e->messages.transport);
+	if (e->memory.transport)
+		e->memory.ops->close(e->memory.transport);
 	if (e->is_rank) {
 		pending_reads_free(e);
 		participant_fini(&e->edits);
@@ -354,8 +354,8 @@ void loop_free(struct engine *e)
 	free(e->job.catalog_bytes.data);
 	free(e->serve->chunk);
 	free_modules(e);
-	if (e->wake_fd >= 0)
-		close(e->wake_fd);
+	if (e->thread.wake_fd >= 0)
+		close(e->thread.wake_fd);
 	pthread_cond_destroy(&e->changed);
 	pthread_mutex_destroy(&e->lock);
 	explicit_bzero(e->job.key.bytes, sizeof(e->job.key.bytes));

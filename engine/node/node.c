@@ -15,7 +15,7 @@ static _Thread_local const struct engine *turned_here; /* NULL: no engine's thre
 
 bool node_is_engine_thread(const struct engine *e)
 {
-	return !e->threaded || turned_here == e;
+	return !e->thread.started || turned_here == e;
 }
 
 void node_be_engine_thread(const struct engine *e)
@@ -30,21 +30,21 @@ int node_open_messages(struct engine *e, const char *bind)
 					   .reads_only = e->job.key.reads_only,
 					   .expected = e->world };
 
-	return e->message_ops->open(&e->messages, &config);
+	return e->messages.ops->open(&e->messages.transport, &config);
 }
 
 void node_wake(struct engine *e)
 {
 	uint64_t one = 1;
 
-	if (write(e->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	if (write(e->thread.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		log_error("eventfd: %s", strerror(errno));
 }
 
 void node_yield(struct engine *e)
 {
-	if (!e->threaded && e->yield)
-		e->yield(e->yield_arg);
+	if (!e->thread.started && e->thread.yield)
+		e->thread.yield(e->thread.yield_arg);
 }
 
 int node_wait(struct engine *e, uint64_t deadline_ms)
@@ -54,7 +54,7 @@ int node_wait(struct engine *e, uint64_t deadline_ms)
 
 	if (monotonic_ms() >= deadline_ms)
 		return -ETIMEDOUT;
-	if (e->threaded) {
+	if (e->thread.started) {
 		pthread_cond_timedwait(&e->changed, &e->lock, &t);
 		return 0;
 	}
@@ -118,7 +118,7 @@ static int append_local(struct engine *e, const struct wire_header *header, cons
 		memcpy(m->data + sizeof(*header), body, body_size);
 	if (tail_size)
 		memcpy(m->data + sizeof(*header) + body_size, tail, tail_size);
-	STAILQ_INSERT_TAIL(&e->to_self, m, entry);
+	STAILQ_INSERT_TAIL(&e->thread.to_self, m, entry);
 	return 0;
 }
 
@@ -154,7 +154,7 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 	if (peer == NODE_LOCAL)
 		return append_local(e, &header, body, body_size, tail, tail_size);
 	atomic_fetch_add_explicit(&e->counters.messages_out, 1, memory_order_relaxed);
-	return e->message_ops->send(e->messages, peer, parts, 3);
+	return e->messages.ops->send(e->messages.transport, peer, parts, 3);
 }
 
 void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status)

@@ -108,6 +108,11 @@ struct message { /* of an engine to itself */
 	uint8_t data[];
 };
 
+struct node_port {                       /* a transport that an engine has opened */
+	const struct transport_ops *ops; /* NULL: this engine never uses one */
+	struct transport *transport;     /* NULL: not open yet */
+};
+
 struct engine_counters { /* any thread, atomic, relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages, owner_bytes_rounds;
@@ -127,22 +132,22 @@ struct engine {
 	bool is_rank;
 	bool writable; /* an observer that may write */
 	bool local;    /* also to what one rank holds, there alone */
-	bool threaded;
 	uint32_t rank; /* WIRE_OBSERVER: an observer */
 	unsigned timeout_ms;
 	struct launch launch; /* a rank's */
-	const struct transport_ops *message_ops;
-	const struct transport_ops *memory_ops; /* NULL: never read memory */
-	struct transport *memory;
-	int wake_fd; /* any thread: write to wake the engine thread */
-	pthread_t thread;
-	_Atomic bool stop;
-	void (*yield)(void *arg); /* tests: turns the other engines of this thread */
-	void *yield_arg;
+	struct {              /* the engine thread */
+		pthread_t id;
+		bool started; /* false: tests turn the engine by hand */
+		_Atomic bool stop;
+		int wake_fd;                    /* any thread: node_wake writes to it */
+		STAILQ_HEAD(, message) to_self; /* what the engine sends to itself */
+		void (*yield)(void *arg);       /* tests: turns the thread's other engines */
+		void *yield_arg;
+	} thread;
 
-	/* engine thread */
-	struct transport *messages; /* NULL: not open yet */
-	struct fabric *fabric;      /* a rank's; NULL: none.  engine/node/fabric.h */
+	struct node_port messages; /* engine thread */
+	struct node_port memory;   /* reads memory of this host's processes */
+	struct fabric *fabric;     /* a rank's; NULL: none.  engine/node/fabric.h */
 
 	struct { /* the job, and what the modules of engine/job/ keep of it */
 		char name[128];
@@ -184,7 +189,6 @@ struct engine {
 	struct peer *peers;      /* [world] */
 
 	/* modules: never NULL unless said */
-	STAILQ_HEAD(, message) to_self;
 	struct rpc_table *rpc;
 	struct event_log *event_log;
 	struct coordinator *coordinator;

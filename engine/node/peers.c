@@ -13,9 +13,9 @@ enum { FETCH_RETRY_MS = 100, WITNESS_MS = 1000 };
 
 static void drop_states(struct engine *e, struct peer *p)
 {
-	for (uint32_t i = 0; i < p->nshared && e->memory_ops->share; i++)
-		e->memory_ops->share(e->memory, p->attached, -1, p->states->shares[i].address,
-				     p->states->shares[i].size);
+	for (uint32_t i = 0; i < p->nshared && e->memory.ops->share; i++)
+		e->memory.ops->share(e->memory.transport, p->attached, -1,
+				     p->states->shares[i].address, p->states->shares[i].size);
 	states_free(p->states);
 	p->states = NULL;
 	p->nshared = 0;
@@ -25,7 +25,7 @@ static void detach(struct engine *e, struct peer *p)
 {
 	drop_states(e, p);
 	if (p->way == PEER_WAY_MEMORY)
-		e->memory_ops->detach(e->memory, p->attached);
+		e->memory.ops->detach(e->memory.transport, p->attached);
 	p->way = PEER_WAY_UNKNOWN;
 }
 
@@ -64,7 +64,7 @@ static const char left[] = "left the job";
 static void unlink_peer(struct engine *e, struct peer *p)
 {
 	if (p->linked)
-		e->message_ops->disconnect(e->messages, p->link);
+		e->messages.ops->disconnect(e->messages.transport, p->link);
 	p->linked = p->fabric = false;
 }
 
@@ -211,9 +211,9 @@ static void attach(struct engine *e, struct peer *p, uint32_t rank)
 	int rc;
 
 	p->way = PEER_WAY_MESSAGES;
-	if (!e->memory || !peers_same_host(e, rank))
+	if (!e->memory.transport || !peers_same_host(e, rank))
 		return;
-	rc = e->memory_ops->attach(e->memory, &target, &p->attached);
+	rc = e->memory.ops->attach(e->memory.transport, &target, &p->attached);
 	if (!rc)
 		p->way = PEER_WAY_MEMORY;
 	else
@@ -237,7 +237,7 @@ int peers_reach(struct engine *e, uint32_t rank)
 		attach(e, p, rank);
 	if (p->linked || (e->is_rank && rank == e->rank))
 		return 0;
-	rc = e->message_ops->connect(e->messages, p->entry.address, &p->link);
+	rc = e->messages.ops->connect(e->messages.transport, p->entry.address, &p->link);
 	p->linked = !rc;
 	if (!rc)
 		p->heard_ms = monotonic_ms();
@@ -271,9 +271,9 @@ static void share(struct engine *e, struct peer *p)
 	for (; p->way == PEER_WAY_MEMORY && p->nshared < p->states->nshares; p->nshared++) {
 		const struct state_share *s = &p->states->shares[p->nshared];
 
-		if (e->memory_ops->share)
-			e->memory_ops->share(e->memory, p->attached, s->fd, s->address,
-					     s->size);
+		if (e->memory.ops->share)
+			e->memory.ops->share(e->memory.transport, p->attached, s->fd,
+					     s->address, s->size);
 	}
 }
 
@@ -432,7 +432,8 @@ static void look(struct engine *e, struct peer *p, uint32_t rank)
 
 	if (p->way != PEER_WAY_MEMORY || (p->state == ENGINE_RANK_LOST && p->lost == -EIO))
 		return;
-	rc = e->memory_ops->get(e->memory, p->attached, NULL, 0, NULL, 0, &page, sizeof(page));
+	rc = e->memory.ops->get(e->memory.transport, p->attached, NULL, 0, NULL, 0, &page,
+				sizeof(page));
 	if (rc == -ESRCH || rc == -ESTALE) {
 		peers_vanished(e, rank, rc);
 	} else if (!rc) {
@@ -577,7 +578,8 @@ void peers_turn(struct engine *e, uint64_t now)
 		p->failing = false;
 		if (!p->entry.present)
 			continue;
-		if (p->way == PEER_WAY_UNKNOWN && e->memory && peers_same_host(e, rank))
+		if (p->way == PEER_WAY_UNKNOWN && e->memory.transport &&
+		    peers_same_host(e, rank))
 			attach(e, p, rank);
 		watch(e, p, rank, now);
 		if (p->wanted && !p->linked && p->way != PEER_WAY_MEMORY)

@@ -41,8 +41,8 @@ bool permissions_is_answer(enum wire_type type)
 
 static bool reads_only(const struct engine *e, uint32_t peer)
 {
-	return peer != NODE_LOCAL && e->message_ops->reads_only &&
-	       e->message_ops->reads_only(e->messages, peer);
+	return peer != NODE_LOCAL && e->messages.ops->reads_only &&
+	       e->messages.ops->reads_only(e->messages.transport, peer);
 }
 
 static void log_once(struct engine *e, const struct wire_header *header)

@@ -168,7 +168,7 @@ static int copy_parts(struct engine *e, const struct engine_file *f, const struc
 		      const struct grab *grab, const struct iovec *local, uint64_t *generation)
 {
 	struct control_page control;
-	int rc = e->memory_ops->get(e->memory, grab->attached, local, local ? 1 : 0,
+	int rc = e->memory.ops->get(e->memory.transport, grab->attached, local, local ? 1 : 0,
 				    local ? g->parts + grab->first : NULL, local ? grab->n : 0,
 				    &control, sizeof(control));
 
@@ -219,8 +219,9 @@ static int copy_room(struct engine *e, const struct engine_file *f, const struct
 	struct iovec remote[] = { { (void *)(uintptr_t)at, grab->size },
 				  { (void *)(uintptr_t)label_at, sizeof(label) } };
 	unsigned first = out ? 0 : 1;
-	int rc = e->memory_ops->get(e->memory, grab->attached, local + first, 2 - first,
-				    remote + first, 2 - first, &control, sizeof(control));
+	int rc = e->memory.ops->get(e->memory.transport, grab->attached, local + first,
+				    2 - first, remote + first, 2 - first, &control,
+				    sizeof(control));
 
 	if (rc)
 		return rc == -EFAULT ? -EAGAIN : get_failed(e, grab->rank, rc);

@@ -228,7 +228,7 @@ static bool on_collected(struct engine *e, void *owner, uint64_t number,
 /* The first rank whose memory this process reads. */
 static uint32_t find_rank(struct engine *e)
 {
-	for (uint32_t rank = 0; rank < e->world && e->memory; rank++)
+	for (uint32_t rank = 0; rank < e->world && e->memory.transport; rank++)
 		if (peers_same_host(e, rank) && peer_is_live(&e->peers[rank]) &&
 		    !peers_reach(e, rank) && e->peers[rank].way == PEER_WAY_MEMORY)
 			return rank;
@@ -445,8 +445,8 @@ static enum wire_fallback copy(struct engine *e, const struct window *w, uint64_
 	struct iovec remote[] = { { (void *)(uintptr_t)(w->address + inside), size },
 				  { (void *)(uintptr_t)(w->address - sizeof(label)),
 				    sizeof(label) } };
-	int rc = e->memory_ops->get(e->memory, w->attached, local, 2, remote, 2, &control,
-				    sizeof(control));
+	int rc = e->memory.ops->get(e->memory.transport, w->attached, local, 2, remote, 2,
+				    &control, sizeof(control));
 
 	if (rc)
 		return WIRE_FALLBACK_BROKEN;

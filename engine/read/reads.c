@@ -147,7 +147,7 @@ static int wait_below(struct waiter *w, unsigned n)
 
 	pthread_mutex_lock(&w->lock);
 	while (w->used >= n) {
-		if (w->e->threaded) {
+		if (w->e->thread.started) {
 			pthread_cond_wait(&w->done, &w->lock);
 			continue;
 		}

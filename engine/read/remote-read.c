@@ -170,7 +170,7 @@ static bool take_whole(struct remote_read *t)
 
 static bool is_in_reach(struct engine *e, struct remote_read *t)
 {
-	if (!e->memory ||
+	if (!e->memory.transport ||
 	    plan_read(e, &t->read->file->address, UINT64_MAX, t->offset, t->size, &t->plan) ||
 	    t->plan.covered < t->size)
 		return false;
@@ -250,7 +250,7 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 			refuse_to_wait(t);
 		return rc;
 	}
-	if (!rc && !t->tried_memory && e->memory) {
+	if (!rc && !t->tried_memory && e->memory.transport) {
 		t->tried_memory = true;
 		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;

@@ -54,7 +54,7 @@ static bool is_lost(struct transport *t, uint32_t peer, const struct iovec *part
 		return false;
 	from = engine_of(loss.from);
 	memcpy(&header, parts[0].iov_base, sizeof(header));
-	return from->messages == t && header.type == loss.type &&
+	return from->messages.transport == t && header.type == loss.type &&
 	       from->peers[loss.to].link == peer;
 }
 
@@ -200,8 +200,8 @@ void boundaries_open(uint32_t world, const struct job_group *group)
 					   .on_device = on_devices,
 					   .messages = &lossy });
 	for (uint32_t rank = 0; rank < world; rank++) {
-		engine_of(rank)->yield = yield;
-		engine_of(rank)->yield_arg = &trainers[rank];
+		engine_of(rank)->thread.yield = yield;
+		engine_of(rank)->thread.yield_arg = &trainers[rank];
 		engine_of(rank)->timeout_ms = SILENCE_MS;
 	}
 }

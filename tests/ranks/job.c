@@ -680,8 +680,8 @@ static void open_rank(struct job *job, uint32_t rank)
 			      job->spec.messages ? job->spec.messages : &transport_loop,
 			      &transport_loop, seed, false),
 		0);
-	(*f)->engine->yield = turn_all;
-	(*f)->engine->yield_arg = job;
+	(*f)->engine->thread.yield = turn_all;
+	(*f)->engine->thread.yield_arg = job;
 	if (job->spec.on_device)
 		use_device(job, rank);
 }

@@ -47,7 +47,7 @@ void observe_as(struct engine **out, const char *host, const char *how)
 
 	ck_assert_int_eq(loop_new(&e, &live_ops, &transport_loop, &transport_loop), 0);
 	*out = e;
-	e->yield = turn_all;
+	e->thread.yield = turn_all;
 	snprintf(e->launch.host, sizeof(e->launch.host), "%s", host);
 	ck_assert_int_eq(prefetch_init(e, how), 0);
 	e->prefetch->min = 0;

@@ -44,11 +44,11 @@ static void open_over(uint32_t hosts, const char *host)
 					   JOB_PARAMS(params),
 					   JOB_GROUPS(groups) });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		job_frag(&job, rank)->engine->yield = turn;
+		job_frag(&job, rank)->engine->thread.yield = turn;
 	ck_assert_int_eq(loop_new(&observer, &live_ops, faults_over(&transport_loop),
 				  faults_over(&transport_loop)),
 			 0);
-	observer->yield = turn;
+	observer->thread.yield = turn;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
 	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
 	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);

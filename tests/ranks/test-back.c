@@ -25,7 +25,7 @@ static void lose(struct engine *e, uint32_t rank)
 static void start_zero_again(void)
 {
 	job_start_again(&job, 0);
-	job_frag(&job, 0)->engine->yield = turn;
+	job_frag(&job, 0)->engine->thread.yield = turn;
 	lose(observer, 0);
 	for (uint32_t rank = 1; rank < WORLD; rank++)
 		lose(job_frag(&job, rank)->engine, 0);
@@ -56,7 +56,7 @@ START_TEST(a_rank_0_that_comes_back_is_known_to_all_however_late_its_table_is)
 	open_far();
 	start_zero_again();
 	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_TABLE, .count = MANY,
-					    .of = job_frag(&job, 0)->engine->messages,
+					    .of = job_frag(&job, 0)->engine->messages.transport,
 					    .delay = SLOW });
 	for (int i = 0; i < TURNS && !all_know(0); i++)
 		turn(NULL);
@@ -72,9 +72,10 @@ START_TEST(an_observer_whose_connection_is_refused_makes_another)
 	open_near();
 	while (!observer->peers[0].linked || observer->rpc->list)
 		turn(NULL);
-	observer->message_ops->disconnect(observer->messages, observer->peers[0].link);
+	observer->messages.ops->disconnect(observer->messages.transport,
+					   observer->peers[0].link);
 	job_start_again(&job, 2);
-	job_frag(&job, 2)->engine->yield = turn;
+	job_frag(&job, 2)->engine->thread.yield = turn;
 	for (int i = 0; i < TURNS && !all_know(2); i++)
 		turn(NULL);
 	ck_assert(all_know(2));
@@ -87,7 +88,7 @@ START_TEST(a_rank_that_has_left_and_comes_back_stays)
 {
 	open_near();
 	job_start_again(&job, 2);
-	job_frag(&job, 2)->engine->yield = turn;
+	job_frag(&job, 2)->engine->thread.yield = turn;
 	for (int i = 0; i < TURNS && !all_know(2); i++)
 		turn(NULL);
 	for (int i = 0; i < SLOW; i++) {
@@ -104,7 +105,7 @@ START_TEST(a_known_rank_that_answers_in_place_of_its_last_process_is_not_lost)
 
 	open_near();
 	job_start_again(&job, 2);
-	job_frag(&job, 2)->engine->yield = turn;
+	job_frag(&job, 2)->engine->thread.yield = turn;
 	loop_turn(job_frag(&job, 2)->engine, 0); /* it has an address */
 	observer->peers[2].replaced = true;
 	join_fill_entry(job_frag(&job, 2)->engine, &entry);
@@ -139,7 +140,7 @@ static void start_again_with(uint32_t rank, const struct job_group *groups)
 {
 	job.spec.groups = groups;
 	job_start_again(&job, rank);
-	job_frag(&job, rank)->engine->yield = turn;
+	job_frag(&job, rank)->engine->thread.yield = turn;
 }
 
 START_TEST(a_rank_that_comes_back_with_another_description_is_lost_until_it_comes_right)

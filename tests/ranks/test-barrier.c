@@ -93,8 +93,9 @@ START_TEST(a_rank_0_that_cannot_say_who_has_not_come_is_not_waited_for_for_ever)
 	const struct fault *fault;
 
 	open_far();
-	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_REFUSE, .count = MANY,
-					    .of = job_frag(&job, 0)->engine->messages });
+	fault = faults_add(
+		&(struct fault){ FAULT_SEND, .type = WIRE_REFUSE, .count = MANY,
+				 .of = job_frag(&job, 0)->engine->messages.transport });
 	REFUSED(ETIMEDOUT, pass(1, SHORT_MS));
 	ck_assert_uint_gt(fault->fired, 1);
 	expect_said("frag_barrier: rank 0 does not answer\n");
@@ -123,8 +124,9 @@ START_TEST(a_barrier_whose_answers_are_lost_is_passed_all_the_same)
 	const struct fault *fault;
 
 	open_far();
-	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_PASSED, .count = 2,
-					    .of = job_frag(&job, 0)->engine->messages });
+	fault = faults_add(
+		&(struct fault){ FAULT_SEND, .type = WIRE_PASSED, .count = 2,
+				 .of = job_frag(&job, 0)->engine->messages.transport });
 	ck_assert_int_eq(pass_barrier(), 0);
 	ck_assert_uint_eq(fault->fired, 2);
 	close_job();
@@ -136,9 +138,9 @@ START_TEST(a_barrier_that_is_answered_by_nonsense_is_an_error)
 	const struct fault *fault;
 
 	open_far();
-	fault = faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_PASSED, .acked = true,
-					    .result = _i ? -ETIMEDOUT : 0, .count = MANY,
-					    .of = job_frag(&job, 0)->engine->messages });
+	fault = faults_add(&(struct fault){
+		FAULT_SEND, .type = WIRE_PASSED, .acked = true, .result = _i ? -ETIMEDOUT : 0,
+		.count = MANY, .of = job_frag(&job, 0)->engine->messages.transport });
 	REFUSED(EIO, pass_barrier());
 	ck_assert_uint_gt(fault->fired, 0);
 	close_job();
@@ -149,7 +151,7 @@ START_TEST(a_barrier_with_a_rank_0_that_says_nothing_is_an_error)
 {
 	open_far();
 	faults_add(&(struct fault){ FAULT_SEND, .count = MANY,
-				    .of = job_frag(&job, 0)->engine->messages });
+				    .of = job_frag(&job, 0)->engine->messages.transport });
 	REFUSED(EIO, pass_barrier());
 	close_job();
 }

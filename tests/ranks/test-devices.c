@@ -114,7 +114,7 @@ START_TEST(readers_see_what_was_enqueued_before_a_step_ended)
 	enqueue_fill(2);
 	frag_step_end(rank0());
 	turns_to_go = 50;
-	job_frag(&job, 1)->engine->yield = turn;
+	job_frag(&job, 1)->engine->thread.yield = turn;
 	ck_assert_float_eq(seen(NUMEL - 1), 2);
 	ck_assert_uint_eq(turns_to_go, 0);
 	job_close(&job);

@@ -30,7 +30,7 @@ static void join_at(uint32_t rank, const char *seed)
 	ck_assert_int_eq(api_open_over(&ranks[rank], &launch, &transport_loop, &transport_loop,
 				       seed, false),
 			 0);
-	ranks[rank]->engine->yield = turn;
+	ranks[rank]->engine->thread.yield = turn;
 }
 
 static void join(uint32_t rank)

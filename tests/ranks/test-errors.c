@@ -247,9 +247,9 @@ static int64_t write_cut(uint64_t offset, uint64_t size, bool cancel, float *val
 				      .done = on_write };
 
 	has_ended = false;
-	observer->yield = must_not_wait;
+	observer->thread.yield = must_not_wait;
 	engine_write(observer, &write);
-	observer->yield = turn;
+	observer->thread.yield = turn;
 	if (cancel)
 		engine_write_cancel(observer, &write);
 	for (int i = 0; i < TURNS && !has_ended; i++) {

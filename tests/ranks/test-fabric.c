@@ -140,7 +140,7 @@ static void open_job(uint32_t first)
 	for (uint32_t rank = 0; rank < RANKS; rank++) {
 		struct engine *e = job_frag(&job, rank)->engine;
 
-		e->yield = turn;
+		e->thread.yield = turn;
 		if (rank < first)
 			ck_assert_int_eq(
 				fabric_open_over(e, &fabric, &(struct transport_config){ 0 }),
@@ -241,7 +241,7 @@ START_TEST(who_is_silent_on_the_fabric_is_read_by_messages_until_it_is_not)
 	read_until_by_fabric();
 	net.lose = WIRE_DATA;
 	net.always = true;
-	job_frag(&job, 0)->engine->yield = turn_slowly;
+	job_frag(&job, 0)->engine->thread.yield = turn_slowly;
 	read_it(0); /* waits until then */
 	ck_assert_uint_gt(net.lost, 0);
 	while (answers_so(1, 0) || answers_so(2, 0))

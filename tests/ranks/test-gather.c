@@ -251,7 +251,7 @@ static void until_arrived(uint32_t rank)
 
 	do
 		turn(NULL);
-	while (!e->job.rendezvous->asked || !STAILQ_EMPTY(&e->to_self));
+	while (!e->job.rendezvous->asked || !STAILQ_EMPTY(&e->thread.to_self));
 }
 
 /* Who counts is stopped, and sees first what has come meanwhile. */

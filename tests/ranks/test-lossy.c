@@ -88,7 +88,7 @@ static void open_job(enum wire_type type, unsigned before)
 					   JOB_GROUPS(groups),
 					   .messages = &lossy });
 	for (uint32_t rank = 0; rank < 3; rank++)
-		job_frag(&job, rank)->engine->yield = turn;
+		job_frag(&job, rank)->engine->thread.yield = turn;
 	loss.type = type;
 	loss.before = before;
 }

@@ -337,7 +337,7 @@ static void fetch(uint32_t rank)
 	begin(rank);
 	rc = n = frag_fetch(f, job_number(&job, rank, 0), "exp_avg", calls[rank].got, BYTES);
 	while (n >= 0 && (rc = frag_fetched(f, n)) == -EAGAIN)
-		f->engine->yield(f->engine->yield_arg);
+		f->engine->thread.yield(f->engine->thread.yield_arg);
 	end(rank, rc);
 }
 

@@ -96,7 +96,7 @@ static void open_job(void)
 					   JOB_PARAMS(params),
 					   JOB_GROUPS(groups) });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		engine_of(rank)->yield = turn;
+		engine_of(rank)->thread.yield = turn;
 }
 
 static unsigned first_call(void)

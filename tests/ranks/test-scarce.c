@@ -65,7 +65,7 @@ static int open_rank(uint32_t rank)
 	rc = api_open_over(&ranks[rank], &launch, &transport_loop, &transport_loop, seed,
 			   false);
 	if (!rc)
-		ranks[rank]->engine->yield = turn_ranks;
+		ranks[rank]->engine->thread.yield = turn_ranks;
 	return rc;
 }
 
@@ -212,7 +212,7 @@ static void open_job_of(uint32_t hosts, const struct job_key *keys, uint32_t nke
 					   JOB_PARAMS(params),
 					   JOB_GROUPS(groups) });
 	for (uint32_t rank = 0; rank < 3; rank++)
-		job_frag(&job, rank)->engine->yield = turn_job;
+		job_frag(&job, rank)->engine->thread.yield = turn_job;
 }
 
 static void open_job(uint32_t hosts)
@@ -377,7 +377,7 @@ static int open_observer(const char *host)
 
 	if (rc)
 		return rc;
-	observer->yield = turn_job;
+	observer->thread.yield = turn_job;
 	observer->writable = true;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
 	rc = node_open_messages(observer, NULL);

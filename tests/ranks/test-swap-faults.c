@@ -73,7 +73,7 @@ static bool open_job(int disk)
 					   JOB_GROUPS(groups),
 					   JOB_KEYS(keys) });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		job_frag(&job, rank)->engine->yield = turn;
+		job_frag(&job, rank)->engine->thread.yield = turn;
 	turns = let_go_at = 0;
 	swap_momentum();
 	return true;

@@ -376,7 +376,7 @@ static void turn(void *arg)
 START_TEST(words_that_do_not_come_or_are_others_are_not_known)
 {
 	open_job(JOB_SWAP);
-	job_frag(&job, 1)->engine->yield = turn;
+	job_frag(&job, 1)->engine->thread.yield = turn;
 	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_RANK_TEXT, .acked = true,
 				    .count = MANY });
 	expect_words(0, "swap", "not known: Protocol error");
@@ -398,7 +398,7 @@ START_TEST(words_are_as_new_as_the_question)
 	open_job(JOB_SWAP);
 	asks = job_frag(&job, 1)->engine;
 	tells = rank0()->engine;
-	asks->yield = turn;
+	asks->thread.yield = turn;
 	expect_words(0, "swap", "\nstates 3\n");
 	engine_hurry(&hurry);
 	ck_assert_ptr_null(rank_query_text(asks, 0, "swap"));
@@ -418,7 +418,7 @@ START_TEST(words_need_memory)
 	char *text;
 
 	open_job(JOB_SWAP);
-	job_frag(&job, 1)->engine->yield = turn;
+	job_frag(&job, 1)->engine->thread.yield = turn;
 	expect_words(0, "pinned", "buffers 12\n");
 	do {
 		scarce_begin(++n, 1);

@@ -47,7 +47,7 @@ static void open_observer(const char *host)
 	char seed[160];
 
 	ck_assert_int_eq(loop_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
-	observer->yield = turn;
+	observer->thread.yield = turn;
 	observer->writable = true;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
 	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
