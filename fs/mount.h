@@ -2,7 +2,7 @@
 #ifndef FS_MOUNT_H
 #define FS_MOUNT_H
 
-/* One mount from its preconditions to its end. */
+/* The life of a mount, from its preconditions to its end. */
 
 #include "fs/options.h"
 

@@ -22,7 +22,8 @@ extern const struct tree_fixed tree_fixed[TREE_FIXED];
 /* Finds a fixed entry of a directory; NULL: it has none of that name. */
 const struct tree_fixed *tree_find_fixed(enum node_kind dir, const char *name);
 bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f);
-/* Whether the entry is in this directory now: 1 or 0; -errno: its rank cannot be asked. */
+/* Returns 1 if the entry is in this directory now, 0 if not; -errno: its rank cannot be asked.
+ */
 int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct node dir);
 
 /* The kind of a directory's other entries. */

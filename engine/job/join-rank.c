@@ -51,8 +51,8 @@ static void add_port(struct join *j, unsigned port)
 		 j->rank.master_ip, port);
 }
 
-/* All addresses at which rank 0 may listen.  The first port, where it nearly always listens, is
- * repeated: rank 0 may begin to listen while the others are tried.
+/* Makes seeds of all addresses at which rank 0 may listen.  The first port, where rank 0 nearly
+ * always listens, is repeated: it may begin to listen while the others are tried.
  */
 static void seeds_from_master(struct engine *e)
 {

@@ -65,7 +65,7 @@ int join_link_seed(struct engine *e)
 	return rc;
 }
 
-/* All seeds have been tried, and some have refused our key. */
+/* Reports that some seeds refused the key, once all have been tried. */
 static void all_tried(struct engine *e)
 {
 	struct join_seeds *s = &e->job.join->seeds;

@@ -64,7 +64,7 @@ void join_free_zero(struct join_zero *z)
 	free(z->catalog_of);
 }
 
-/* One to which no rank refers any more, released; NULL: none. */
+/* Returns a contribution to which no rank refers any more, released; NULL: there is none. */
 static struct contribution *unused(struct join_zero *z, uint32_t world)
 {
 	CLEANUP(free) bool *used = calloc(z->catalogs.count + 1, sizeof(*used));
@@ -80,8 +80,8 @@ static struct contribution *unused(struct join_zero *z, uint32_t world)
 	return contribution(z, i);
 }
 
-/* Those of ranks that described something else before are used again: there are never more than
- * ranks, however often one joins.
+/* Adds a contribution, in place of one that no rank refers to: there are never more than ranks,
+ * however often one joins.
  */
 static struct contribution *add(struct join_zero *z, uint32_t world, uint64_t hash,
 				uint64_t total)

@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an observer says about its job: numbers for fs/, texts for people and scrapers. */
+/* An observer's reports of its job: numbers for fs/, texts for people and scrapers. */
 
 static const char *way_name(const struct peer *p)
 {
@@ -150,7 +150,7 @@ static char *config_text(struct engine *e)
 	return text;
 }
 
-/* Who has not been asked for anything yet is asked now; the next look shows what he says. */
+/* Asks ranks that were not asked for anything yet; the next report has their answers. */
 static void ask_all(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
@@ -401,7 +401,7 @@ static char *log_text(struct engine *e)
 	return NULL;
 }
 
-/* Of the lowest live rank, which makes the communicators. */
+/* Makes the text of the communicator of the lowest live rank, which makes communicators. */
 static char *connected_text(struct engine *e)
 {
 	uint32_t first;

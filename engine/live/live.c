@@ -215,8 +215,8 @@ static bool group(struct engine *e, uint32_t group, struct engine_group *out)
 	return true;
 }
 
-/* Where a state is, as the rank's table says, or that of another rank: they are registered
- * alike.
+/* Returns the name of a state's tier, from the rank's table, or, where that is not here, from
+ * another's: all ranks of a group register states alike.
  */
 static const char *tier_of(struct engine *e, const struct catalog_group *g, uint32_t rank,
 			   uint32_t group, uint32_t sub, const char *key)

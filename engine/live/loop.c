@@ -204,7 +204,9 @@ static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 		serve_request(e, peer, &header, body, tail, tail_size);
 }
 
-/* What this engine says to itself meanwhile is for the next turn. */
+/* Handles the messages of this engine to itself.  Those that it sends meanwhile are left for
+ * the next turn.
+ */
 static void turn_local(struct engine *e)
 {
 	STAILQ_HEAD(, message) all = STAILQ_HEAD_INITIALIZER(all);

@@ -43,7 +43,7 @@ void arena_memory_close(struct arena_memory *m);
 /* As the functions of arena.h. */
 int arena_memory_alloc(struct arena_memory *m, uint64_t bytes, uint64_t *block);
 int arena_memory_release(struct arena_memory *m, uint64_t block);
-/* Whether the block could be released.  0, or arena_memory_release's errors. */
+/* Returns the error that arena_memory_release would return, or 0. */
 int arena_memory_can_go(const struct arena_memory *m, uint64_t block);
 int arena_memory_pin(struct arena_memory *m, uint64_t block);
 int arena_memory_unpin(struct arena_memory *m, uint64_t block);
@@ -65,7 +65,9 @@ int arena_memory_assign(struct arena_memory *m, struct arena_lp lp, enum frag_dt
 			uint64_t numel, uint64_t block, uint64_t offset);
 /* The registry drops lp too.  -ENOENT: lp is not assigned. */
 int arena_memory_unassign(struct arena_memory *m, struct arena_lp lp);
-/* Where lp is assigned.  -ENOENT. */
+/* Finds the block to which lp is assigned, and the offset there.
+ * -ENOENT
+ */
 int arena_memory_find(const struct arena_memory *m, struct arena_lp lp, uint64_t *block,
 		      uint64_t *offset);
 /* The next parameter of a block, as arena_param_of. */

@@ -2,7 +2,7 @@
 #ifndef ENGINE_RANK_DEVICES_INTERNAL_H
 #define ENGINE_RANK_DEVICES_INTERNAL_H
 
-/* What devices.c and devices-keep.c share. */
+/* Shared by devices.c and devices-keep.c. */
 
 #include "engine/base/queue.h"
 #include "engine/memory/pinned.h"

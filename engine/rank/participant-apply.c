@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What the trainer's thread does with edits and freezes at a boundary. */
+/* The trainer's thread applies edits, and stands for freezes, at a boundary. */
 
 #include "engine/base/log.h"
 #include "engine/base/thread.h"

@@ -2,7 +2,7 @@
 #ifndef ENGINE_RANK_PARTICIPANT_INTERNAL_H
 #define ENGINE_RANK_PARTICIPANT_INTERNAL_H
 
-/* What participant*.c share.  All under the lock. */
+/* Shared by participant*.c.  All functions are called with the lock. */
 
 #include "engine/rank/participant.h"
 

@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* One writer has three quarters of the memory and of the edits at most. */
+/* Returns true if the writer may stage so many bytes more.  A writer has at most three quarters
+ * of the memory and of the edits.
+ */
 static bool has_room(const struct participant *s, const uint64_t transaction[2],
 		     uint32_t writer, uint64_t bytes)
 {

@@ -174,7 +174,7 @@ void participant_note(struct participant *s, const uint64_t transaction[2], int 
 	note(s, transaction, status);
 }
 
-/* Whether a boundary to come can be in that window of gradients. */
+/* Checks that a boundary to come can be in that window of gradients. */
 static int check_window(const struct edit *e, struct registry *r, uint64_t window)
 {
 	if (e->has_grad ? !(window & 1) : window && !(window & 1))

@@ -279,7 +279,7 @@ static int find_what(enum frag_dtype to, enum frag_dtype from, enum device_what 
 	return *what != DEVICE_COPY || to == from ? 0 : -EOPNOTSUPP;
 }
 
-/* One side of a conversion: its parts, in order; the caller's to free. */
+/* The source or the destination of a conversion: its parts, in order; the caller frees them. */
 struct side {
 	const struct registry_elements *elements;
 	struct state_row row; /* without its segments */

@@ -21,7 +21,7 @@ static int add_swapped(struct registry *r, uint32_t index, uint32_t sub, const c
 	return swapper_add(r->swapper, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
 }
 
-/* What would never leave memory is a state in memory. */
+/* Registers in memory a state that the swapper would never write. */
 static int keep_small(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		      enum frag_dtype dtype, uint64_t numel)
 {
@@ -136,7 +136,7 @@ static bool is_in_row(const struct state_row *row, uint64_t offset, uint64_t siz
 	return u64_add(offset, size, &end) && end <= states_row_whole(row);
 }
 
-/* Where bytes of a row are. */
+/* The place of a row's bytes on NVMe. */
 struct spot {
 	struct swapper_state *state;
 	uint64_t at;      /* in the state */

@@ -77,7 +77,7 @@ void registry_new_epoch(struct registry *r)
 			      memory_order_release);
 }
 
-/* All segments of a row are in one tier, and of one device. */
+/* Sets the tier and device of a row's first segment; later segments must have the same. */
 static int settle_in(struct state_row *row, const struct registry_tier *in)
 {
 	if (row->nsegments && (row->tier != in->tier || row->device != in->device))

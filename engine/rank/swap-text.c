@@ -56,7 +56,7 @@ static void put_totals(FILE *out, const struct swapper_figures *f)
 	put(out, "publishes", f->publishes);
 }
 
-/* Of the disk itself. */
+/* Writes the counters of the disk. */
 static void put_disk(FILE *out, const struct swap_counters *c)
 {
 	put(out, "disk_reads", c->reads);
@@ -100,7 +100,9 @@ static void put_figures(FILE *out, const struct swapper_state_figures *f)
 		f->errors, f->error ? strerror(-f->error) : "none");
 }
 
-/* Its part of what is in the same buffer; reads, writes and errors are those of the buffer. */
+/* Reduces figures of a buffer to those of a state in it.  Reads, writes and errors stay those
+ * of the buffer.
+ */
 static void cut(struct swapper_state_figures *f, uint64_t bytes)
 {
 	f->bytes = bytes;
@@ -181,7 +183,7 @@ static bool overlap(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
 	return a < b_end && b < a_end;
 }
 
-/* Of a partition; bytes. */
+/* Finds the parameters with bytes in [from, to) of a partition's row. */
 static void find_fragments(struct found *f, const struct catalog *own, uint32_t rank,
 			   const struct state_row *row, uint64_t from, uint64_t to)
 {

@@ -94,7 +94,7 @@ void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now);
 int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[2],
 		    uint64_t offset, void *out, size_t size);
 
-/* Where the bytes of a view are, whose row is not in the host's memory. */
+/* The place of a view's bytes, for rows that are not in the host's memory. */
 struct view_look {
 	uint64_t generation;
 	uint64_t epoch, at; /* of the registry; bytes of the row */

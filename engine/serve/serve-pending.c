@@ -181,7 +181,7 @@ static bool is_in_memory(struct engine *e, const struct wire_read *read)
 			      : registry_tier(&e->registry, read->state)) == STATE_HOST;
 }
 
-/* Where the bytes are now; those of no view are of any generation. */
+/* Finds the place of the bytes now.  Without a view, bytes of any generation will do. */
 static int look(struct engine *e, const struct wire_read *read, struct view_look *to)
 {
 	if (read->view[0])
@@ -192,7 +192,7 @@ static int look(struct engine *e, const struct wire_read *read, struct view_look
 	return 0;
 }
 
-/* What to show, and from which version to fetch it: the caller's to put. */
+/* Finds the bytes to show, and the version to fetch them from, which the caller puts. */
 static int find(struct engine *e, const struct wire_read *read, struct view_look *shown)
 {
 	int rc = look(e, read, shown);
@@ -241,7 +241,7 @@ static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
 	return false;
 }
 
-/* One peer may have three quarters of all pending reads. */
+/* Returns true if the peer has as many pending reads as it may: three quarters of all. */
 static bool is_full(const struct pending_reads *l, uint32_t peer)
 {
 	const struct pending_read *r;

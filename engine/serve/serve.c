@@ -31,7 +31,8 @@ enum {
 	STEPPING_MS = 10000, /* without a step for so long nothing is copied ahead */
 };
 
-/* Where more waits for the peer already than it takes, it is told to ask again. */
+/* Sends an answer.  A peer that does not take what already waits for it is told to ask again.
+ */
 static void answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 		   const void *body, const void *tail, size_t size)
 {
@@ -219,7 +220,9 @@ static void tell_applied_again(struct engine *e, uint32_t peer, uint64_t request
 	node_send(e, peer, WIRE_APPLIED, request, &applied, NULL, 0);
 }
 
-/* What was promised is the coordinator's to decide; before, its writer takes it back. */
+/* Serves DECIDE: the coordinator's of an edit that was promised, or the writer's, who takes
+ * back an edit that was not.
+ */
 static void serve_decide(struct engine *e, uint32_t peer, const struct wire_header *header,
 			 const void *body)
 {

@@ -16,7 +16,7 @@ enum {
 	RANKS_MAX = 8
 };
 
-/* One of the ranks that are asked for the lines they have kept. */
+/* A rank that is asked for the event lines that it has kept. */
 struct edit_history_source {
 	uint32_t rank;
 	bool asked;     /* a WAIT to it is under way */
@@ -267,7 +267,7 @@ static int status_of(const struct edit_history *p)
 	return rc;
 }
 
-/* All ranks have ended in order, and none had logged an event. */
+/* Returns true if all ranks have ended in order, and none had logged an event. */
 static bool has_none(const struct engine *e)
 {
 	uint64_t events = 0;

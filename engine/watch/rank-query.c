@@ -10,7 +10,7 @@
 
 enum { ANSWER_MS = 700 }; /* a rank that answers nothing is not waited for any longer */
 
-/* One question to one rank, with its last answer. */
+/* A question to a rank, with the rank's last answer. */
 struct rank_query {
 	SLIST_ENTRY(rank_query) next;
 	uint32_t rank;
