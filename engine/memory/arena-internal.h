@@ -35,13 +35,39 @@ static inline uint32_t half_moved(const struct arena *a)
 
 /* ---- arena-holes.c: the holes by size ---- */
 
+/* Holes lie in bins by the three leading bits of their size, so that a bin's holes are all
+ * smaller than the next one's; a bin is a treap in the order of size and tie, the priority of a
+ * hole is a hash of its record's number.
+ */
+
+static inline unsigned arena_hole_bin(uint64_t size)
+{
+	unsigned exponent = 63 - (unsigned)__builtin_clzll(size);
+
+	if (exponent < 2)
+		return (unsigned)size;
+	return exponent * 4 + (unsigned)(size >> (exponent - 2) & 3);
+}
+
+static inline uint32_t arena_hole_priority(uint32_t hole)
+{
+	hole = (hole ^ hole >> 16) * 0x85ebca6bu;
+	hole = (hole ^ hole >> 13) * 0xc2b2ae35u;
+	return hole ^ hole >> 16;
+}
+
+static inline bool arena_hole_is_before(const struct arena_block *b,
+					const struct arena_block *c)
+{
+	return b->size != c->size ? b->size < c->size : b->tie < c->tie;
+}
+
 void arena_holes_init(struct arena *a);
 void arena_holes_add(struct arena *a, uint32_t hole);
 void arena_holes_remove(struct arena *a, uint32_t hole);
 /* The smallest of at least size; ARENA_NONE. */
 uint32_t arena_holes_best(const struct arena *a, uint64_t size);
 uint32_t arena_holes_largest(const struct arena *a);
-bool arena_holes_check(const struct arena *a);
 
 /* ---- arena.c: the records, in order of start ---- */
 

@@ -7,11 +7,13 @@
 
 /* ---- the end of a plan ---- */
 
-void arena_plan_forget(struct arena *a)
+/* The plan ends with the move that is under way, and reserves only `keep`. */
+static void cut_short(struct arena *a, uint32_t keep)
 {
 	struct arena_plan *p = &a->plan;
+	uint32_t last = p->done + p->moving;
 
-	for (uint32_t i = p->done; i < p->nmoves; i++) {
+	for (uint32_t i = last; i < p->nmoves; i++) {
 		uint32_t block = block_of(a, p->moves[i].block);
 
 		if (block == ARENA_NONE)
@@ -19,11 +21,17 @@ void arena_plan_forget(struct arena *a)
 		a->blocks[block].planned = false;
 		a->blocks[block].target = ARENA_NONE;
 	}
-	for (uint32_t at = a->first; a->reserved; at = a->blocks[at].next)
-		if (a->blocks[at].kind >= ARENA_CLEARED)
+	for (uint32_t at = a->first; at != ARENA_NONE && a->reserved; at = a->blocks[at].next)
+		if (a->blocks[at].kind >= ARENA_CLEARED && at != keep)
 			at = arena_give_up(a, at);
-	p->nmoves = p->done;
-	p->active = false;
+	p->nmoves = last;
+	p->active = p->moving;
+}
+
+void arena_plan_forget(struct arena *a)
+{
+	assert(!a->plan.moving);
+	cut_short(a, ARENA_NONE);
 }
 
 /* What the block that is half moved needs to go on; ARENA_NONE. */
@@ -50,27 +58,6 @@ static bool would_fit(const struct arena *a, uint64_t size, uint32_t keep)
 	return run >= size;
 }
 
-/* The move that is under way is the plan's last. */
-static void cut_short(struct arena *a, uint32_t keep)
-{
-	struct arena_plan *p = &a->plan;
-	uint32_t last = p->done + p->moving;
-
-	for (uint32_t i = last; i < p->nmoves; i++) {
-		uint32_t block = block_of(a, p->moves[i].block);
-
-		if (block == ARENA_NONE)
-			continue;
-		a->blocks[block].planned = false;
-		a->blocks[block].target = ARENA_NONE;
-	}
-	for (uint32_t at = a->first; at != ARENA_NONE; at = a->blocks[at].next)
-		if (a->blocks[at].kind >= ARENA_CLEARED && at != keep)
-			at = arena_give_up(a, at);
-	p->nmoves = last;
-	p->active = p->moving;
-}
-
 bool arena_plan_yield(struct arena *a, uint64_t size)
 {
 	uint32_t keep = a->plan.active ? hole_of_move(a) : ARENA_NONE;
@@ -79,15 +66,6 @@ bool arena_plan_yield(struct arena *a, uint64_t size)
 		return false;
 	cut_short(a, keep);
 	return true;
-}
-
-int arena_plan_drop(struct arena *a)
-{
-	if (a->plan.moving)
-		return -EAGAIN;
-	if (a->plan.active)
-		arena_plan_forget(a);
-	return 0;
 }
 
 /* ---- one move ---- */

@@ -392,16 +392,3 @@ int arena_plan(struct arena *a, uint64_t want)
 	want = u64_div_ceil(want, a->align) * a->align;
 	return end(a, &s, arena_largest_contiguous(a) >= want ? 0 : choose(a, &s, want));
 }
-
-uint64_t arena_attainable(const struct arena *a)
-{
-	uint64_t most = 0, room = 0;
-
-	for (uint32_t at = a->first; at != ARENA_NONE; at = a->blocks[at].next) {
-		const struct arena_block *b = &a->blocks[at];
-
-		room = b->pins ? 0 : room + (b->kind == ARENA_USED ? 0 : b->size);
-		most = u64_max(most, room);
-	}
-	return most;
-}

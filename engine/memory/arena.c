@@ -365,3 +365,20 @@ uint64_t arena_largest_contiguous(const struct arena *a)
 
 	return hole == ARENA_NONE ? 0 : a->blocks[hole].size;
 }
+
+bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part *part)
+{
+	uint32_t at = *cursor ? a->blocks[*cursor - 1].next : a->first;
+	const struct arena_block *b;
+
+	if (at == ARENA_NONE)
+		return false;
+	b = &a->blocks[at];
+	*part = (struct arena_part){ .start = b->start,
+				     .size = b->size,
+				     .kind = (enum arena_kind)b->kind,
+				     .block = b->kind == ARENA_USED ? handle_of(a, at) : 0,
+				     .pins = b->pins };
+	*cursor = at + 1;
+	return true;
+}

@@ -24,8 +24,6 @@
 
 #include "engine/base/base.h"
 
-#include <stdio.h>
-
 enum arena_tie {
 	ARENA_LOWEST, /* of equal holes the one at the lowest start */
 	ARENA_OLDEST, /* the one that has had this size longest, as in DeepSpeed's dict */
@@ -154,11 +152,6 @@ uint64_t arena_total_free(const struct arena *a);
 uint64_t arena_max_allocated(const struct arena *a);
 /* The largest that arena_alloc can give now. */
 uint64_t arena_largest_contiguous(const struct arena *a);
-/* The largest that could be after moving what is not pinned, without jumping over what is.
- * O(blocks).
- */
-uint64_t arena_attainable(const struct arena *a);
-
 /* Plans to make one hole of at least want units by moving the fewest it can; none where there
  * is such a hole. What lies in a window [x, x + want) must move in every plan for it, so that
  * the cheapest window is the least that can be: plan.minimum.  Windows are tried in that order
@@ -185,20 +178,10 @@ struct arena_copy {
  */
 int arena_next_copy(struct arena *a, uint64_t most, struct arena_copy *copy);
 void arena_copied(struct arena *a);
-/* Forgets what has not been moved.  -EAGAIN: a block lies half here, half there: to be asked
- * again after its last copy.
- */
-int arena_plan_drop(struct arena *a);
-
 /* Cuts the plan short where that makes a hole of size units; a block that is half moved goes
  * on.  O(blocks).
  */
 bool arena_plan_yield(struct arena *a, uint64_t size);
-
-/* Prints the range as a line of `resolution` characters: '.' free, '|' used, ':' both, '#'
- * pinned, at least in part.  O(blocks).  -EIO.
- */
-int arena_print(const struct arena *a, unsigned resolution, FILE *to);
 
 struct arena_part {
 	uint64_t start, size;
@@ -211,8 +194,5 @@ struct arena_part {
  * call between.
  */
 bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part *part);
-
-/* Verifies the whole structure; false: it is damaged.  O(blocks log blocks), for tests. */
-bool arena_check(const struct arena *a);
 
 #endif

@@ -5,7 +5,7 @@
  * python3, DeepSpeed's algorithm; units that compaction moves beside the fewest possible.
  */
 
-#include "engine/memory/arena.h"
+#include "tests/unit/memory/arena-look.h"
 
 #include <errno.h>
 #include <inttypes.h>

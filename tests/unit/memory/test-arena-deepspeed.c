@@ -5,7 +5,7 @@
  * addresses, figures and maps.  And what is wrong with it, a test each.
  */
 
-#include "engine/memory/arena.h"
+#include "tests/unit/memory/arena-look.h"
 
 #include <check.h>
 #include <errno.h>

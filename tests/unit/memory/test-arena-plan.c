@@ -6,7 +6,7 @@
  * arenas.
  */
 
-#include "engine/memory/arena.h"
+#include "tests/unit/memory/arena-look.h"
 
 #include <check.h>
 #include <errno.h>

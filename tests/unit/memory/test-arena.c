@@ -6,8 +6,8 @@
  * with them: test-arena-deepspeed.
  */
 
-#include "engine/memory/arena.h"
 #include "tests/ranks/scarce.h"
+#include "tests/unit/memory/arena-look.h"
 
 #include <check.h>
 #include <errno.h>

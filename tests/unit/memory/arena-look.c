@@ -1,25 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/unit/memory/arena-look.h"
+
 #include "engine/memory/arena-internal.h"
 
 #include <errno.h>
 
-bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part *part)
+uint64_t arena_attainable(const struct arena *a)
 {
-	uint32_t at = *cursor ? a->blocks[*cursor - 1].next : a->first;
-	const struct arena_block *b;
+	uint64_t most = 0, room = 0;
 
-	if (at == ARENA_NONE)
-		return false;
-	b = &a->blocks[at];
-	*part = (struct arena_part){ .start = b->start,
-				     .size = b->size,
-				     .kind = (enum arena_kind)b->kind,
-				     .block = b->kind == ARENA_USED ? handle_of(a, at) : 0,
-				     .pins = b->pins };
-	*cursor = at + 1;
-	return true;
+	for (uint32_t at = a->first; at != ARENA_NONE; at = a->blocks[at].next) {
+		const struct arena_block *b = &a->blocks[at];
+
+		room = b->pins ? 0 : room + (b->kind == ARENA_USED ? 0 : b->size);
+		most = u64_max(most, room);
+	}
+	return most;
+}
+
+int arena_plan_drop(struct arena *a)
+{
+	if (a->plan.moving)
+		return -EAGAIN;
+	if (a->plan.active)
+		arena_plan_forget(a);
+	return 0;
 }
 
 enum { FREE = 1, TAKEN = 2, PINNED = 4 };
@@ -93,6 +100,41 @@ static bool is_right(const struct arena *a, uint32_t at)
 	       (!next || next->prev == at);
 }
 
+/* The way down the bin's tree finds the hole, in order and below greater priorities. */
+static bool is_found(const struct arena *a, uint32_t hole)
+{
+	const struct arena_block *h = &a->blocks[hole];
+	unsigned bin = arena_hole_bin(h->size);
+	uint32_t at = a->bins[bin], above = ARENA_NONE;
+
+	while (at != ARENA_NONE && at != hole) {
+		if (above != ARENA_NONE && arena_hole_priority(above) < arena_hole_priority(at))
+			return false;
+		above = at;
+		at = arena_hole_is_before(&a->blocks[at], h) ? a->blocks[at].right
+							     : a->blocks[at].left;
+	}
+	return at == hole && a->bin_is_used[bin / 64] >> bin % 64 & 1;
+}
+
+static bool holes_are_right(const struct arena *a)
+{
+	uint64_t units = 0, count = 0;
+
+	for (uint32_t at = a->first; at != ARENA_NONE; at = a->blocks[at].next) {
+		if (a->blocks[at].kind != ARENA_HOLE)
+			continue;
+		if (!is_found(a, at))
+			return false;
+		units += a->blocks[at].size;
+		count++;
+	}
+	for (unsigned bin = 0; bin < ARENA_BINS; bin++)
+		if ((a->bins[bin] != ARENA_NONE) != (a->bin_is_used[bin / 64] >> bin % 64 & 1))
+			return false;
+	return units == a->holes && count == a->nholes;
+}
+
 bool arena_check(const struct arena *a)
 {
 	uint64_t used = 0, reserved = 0;
@@ -110,5 +152,5 @@ bool arena_check(const struct arena *a)
 	}
 	return used == a->used && reserved == a->reserved && params == a->params.count &&
 	       used + reserved + a->holes == a->size && used <= a->used_max &&
-	       arena_holes_check(a);
+	       holes_are_right(a);
 }
