@@ -48,7 +48,7 @@ static bool may_connect(struct engine *e)
 		return false;
 	if (!queues || strcmp(queues, "1"))
 		return true;
-	atomic_store(&e->one_queue, true);
+	atomic_store(&e->rounds.one_queue, true);
 	log_warn("CUDA_DEVICE_MAX_CONNECTIONS=1: what devices have goes by the host");
 	return false;
 }
@@ -72,7 +72,7 @@ static int connect(struct engine *e, const struct frag_devices *c)
 						    .wait_ms = c->timeout_ms };
 	int rc;
 
-	if (e->communicator || !may_connect(e))
+	if (e->rounds.communicator || !may_connect(e))
 		return 0;
 	pthread_mutex_lock(&e->lock);
 	rc = rounds_init(e);

@@ -161,7 +161,7 @@ static void become_rank(struct engine *e, const struct launch *launch)
 	char prefix[32];
 
 	e->is_rank = true;
-	e->writable = true;
+	e->write.allowed = true;
 	e->launch = *launch;
 	e->rank = launch->rank;
 	e->world = launch->world;

@@ -61,7 +61,7 @@ static struct coordinator_transaction *find(struct engine *e, const uint64_t tra
 {
 	struct coordinator_transaction *a;
 
-	LIST_FOREACH (a, &e->coordinator->transactions, link)
+	LIST_FOREACH (a, &e->commit.coordinator->transactions, link)
 		if (!memcmp(a->transaction, transaction, sizeof(a->transaction)))
 			return a;
 	return NULL;
@@ -282,10 +282,10 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 	a->late = false;
 	a->membership = e->job.membership;
 	a->order =
-		++e->coordinator
+		++e->commit.coordinator
 			  ->order; /* at one boundary all ranks hear of edits in this order */
 	prepare.order = a->order;
-	e->coordinator->boundary = u64_max(e->coordinator->boundary, a->boundary);
+	e->commit.coordinator->boundary = u64_max(e->commit.coordinator->boundary, a->boundary);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
 			continue;
@@ -309,7 +309,7 @@ static uint64_t freeze_boundary(struct engine *e)
 	uint64_t entered = atomic_load(&e->registry.control->boundary);
 	const struct coordinator_transaction *a;
 
-	LIST_FOREACH (a, &e->coordinator->transactions, link)
+	LIST_FOREACH (a, &e->commit.coordinator->transactions, link)
 		if (a->freeze_ms && !a->status && !a->cancelled)
 			return a->boundary;
 	return participant_frozen_at(&e->edits, entered) ? entered : 0;
@@ -325,7 +325,7 @@ static uint64_t next_boundary(struct engine *e, const struct coordinator_transac
 
 	if (freeze > a->boundary && freeze >= a->passed)
 		least = freeze;
-	return u64_max(least, e->coordinator->boundary);
+	return u64_max(least, e->commit.coordinator->boundary);
 }
 
 static void ask_later(struct engine *e, struct coordinator_transaction *a)
@@ -424,7 +424,7 @@ static bool too_many(const struct engine *e, uint32_t writer)
 	const struct coordinator_transaction *a;
 	unsigned own = 0, all = 0;
 
-	LIST_FOREACH (a, &e->coordinator->transactions, link) {
+	LIST_FOREACH (a, &e->commit.coordinator->transactions, link) {
 		own += a->peer == writer;
 		all++;
 	}
@@ -502,7 +502,7 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 	a->asked_ms = monotonic_ms();
 	a->round = commit->round;
 	a->boundary = next_boundary(e, a, atomic_load(&e->registry.control->boundary) + 1);
-	LIST_INSERT_HEAD(&e->coordinator->transactions, a, link);
+	LIST_INSERT_HEAD(&e->commit.coordinator->transactions, a, link);
 	if (!a->status)
 		ask_all(e, a);
 }
@@ -549,7 +549,7 @@ void coordinator_turn(struct engine *e, uint64_t now)
 	struct coordinator_transaction *a, *next;
 
 	termination_turn_orphans(e, now);
-	LIST_FOREACH_SAFE (a, &e->coordinator->transactions, link, next) {
+	LIST_FOREACH_SAFE (a, &e->commit.coordinator->transactions, link, next) {
 		turn_one(e, a);
 		if (a->phase == COORDINATOR_OVER) {
 			LIST_REMOVE(a, link);
@@ -563,7 +563,7 @@ void coordinator_free(struct engine *e)
 {
 	struct coordinator_transaction *a;
 
-	while ((a = LIST_FIRST(&e->coordinator->transactions))) {
+	while ((a = LIST_FIRST(&e->commit.coordinator->transactions))) {
 		LIST_REMOVE(a, link);
 		free_transaction(a);
 	}

@@ -149,7 +149,7 @@ static void forget_held(struct engine *e, const uint64_t transaction[2])
 {
 	struct freeze *f;
 
-	LIST_FOREACH (f, &e->freezes, link)
+	LIST_FOREACH (f, &e->commit.freezes, link)
 		if (f->phase == FREEZE_HELD &&
 		    (!transaction[1] || f->proposal.commit.transaction[1] == transaction[1]))
 			f->phase = FREEZE_OVER;
@@ -196,7 +196,7 @@ void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finishe
 {
 	struct freeze *f, *next;
 
-	LIST_FOREACH_SAFE (f, &e->freezes, link, next) {
+	LIST_FOREACH_SAFE (f, &e->commit.freezes, link, next) {
 		if (f->ms)
 			turn_freeze(e, f, now, finished);
 		else
@@ -221,7 +221,7 @@ void freezes_abandon(struct engine *e)
 	struct engine_freeze *finished = NULL;
 	struct freeze *f, *next;
 
-	LIST_FOREACH_SAFE (f, &e->freezes, link, next) {
+	LIST_FOREACH_SAFE (f, &e->commit.freezes, link, next) {
 		if (f->ms)
 			give_up(e, f);
 		tell(f, -ECANCELED, &finished);
@@ -236,7 +236,7 @@ void freezes_describe(struct engine *e, FILE *out)
 {
 	const struct freeze *f;
 
-	LIST_FOREACH (f, &e->freezes, link)
+	LIST_FOREACH (f, &e->commit.freezes, link)
 		if (f->ms && f->phase < FREEZE_HELD)
 			fprintf(out, "freeze of %u s: waiting for its boundary\n",
 				f->ms / 1000);
@@ -247,7 +247,7 @@ void freezes_tell(struct engine *e, FILE *out)
 	uint64_t now = monotonic_ms();
 	const struct freeze *f;
 
-	LIST_FOREACH (f, &e->freezes, link)
+	LIST_FOREACH (f, &e->commit.freezes, link)
 		if (f->phase == FREEZE_HELD && f->deadline_ms > now)
 			fprintf(out, "frozen, for %llu s at most\n",
 				(unsigned long long)u64_div_ceil(f->deadline_ms - now, 1000));
@@ -268,7 +268,7 @@ static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked)
 	f->incarnation = e->job.incarnation;
 	if (asked->ms) {
 		f->proposal.commit.transaction[0] = e->job.engine_id;
-		f->proposal.commit.transaction[1] = ++e->transaction;
+		f->proposal.commit.transaction[1] = ++e->commit.transaction_number;
 		f->deadline_ms = monotonic_ms() + asked->ms;
 	} else if (asked->id) {
 		f->proposal.commit.transaction[0] = e->job.engine_id;
@@ -282,15 +282,15 @@ void freezes_start(struct engine *e, struct engine_freeze *asked)
 	struct freeze *f = NULL;
 
 	pthread_mutex_lock(&e->lock);
-	if (e->writable && asked->ms <= LEASE_MAX_MS)
+	if (e->write.allowed && asked->ms <= LEASE_MAX_MS)
 		f = freeze_new(e, asked);
 	if (f)
-		LIST_INSERT_HEAD(&e->freezes, f, link);
+		LIST_INSERT_HEAD(&e->commit.freezes, f, link);
 	pthread_mutex_unlock(&e->lock);
 	if (f)
 		node_wake(e);
 	else
-		asked->done(asked, !e->writable               ? -EROFS
+		asked->done(asked, !e->write.allowed          ? -EROFS
 				   : asked->ms > LEASE_MAX_MS ? -EINVAL
 							      : -ENOMEM);
 }
@@ -300,7 +300,7 @@ void freezes_cancel(struct engine *e, struct engine_freeze *asked)
 	struct freeze *f;
 
 	pthread_mutex_lock(&e->lock);
-	LIST_FOREACH (f, &e->freezes, link)
+	LIST_FOREACH (f, &e->commit.freezes, link)
 		if (f->asked == asked)
 			f->cancelled = true;
 	pthread_mutex_unlock(&e->lock);

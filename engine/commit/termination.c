@@ -115,7 +115,7 @@ static void see_orphan(struct engine *e, const uint64_t transaction[2])
 {
 	struct orphan *o;
 
-	LIST_FOREACH (o, &e->orphans, link)
+	LIST_FOREACH (o, &e->commit.orphans, link)
 		if (!memcmp(o->termination.transaction, transaction, 2 * sizeof(*transaction)))
 			break;
 	if (!o) {
@@ -124,7 +124,7 @@ static void see_orphan(struct engine *e, const uint64_t transaction[2])
 			return; /* seen again at the next turn */
 		memcpy(o->termination.transaction, transaction,
 		       sizeof(o->termination.transaction));
-		LIST_INSERT_HEAD(&e->orphans, o, link);
+		LIST_INSERT_HEAD(&e->commit.orphans, o, link);
 	}
 	o->waits = true;
 }
@@ -206,7 +206,7 @@ void termination_turn_orphans(struct engine *e, uint64_t now)
 
 	participant_each_prepared(&e->edits, see_prepared, &a);
 	tell_arrivals(e, &a);
-	LIST_FOREACH_SAFE (o, &e->orphans, link, next) {
+	LIST_FOREACH_SAFE (o, &e->commit.orphans, link, next) {
 		if (turn_orphan(e, o, now)) {
 			LIST_REMOVE(o, link);
 			free(o);
@@ -218,7 +218,7 @@ void termination_free_orphans(struct engine *e)
 {
 	struct orphan *o;
 
-	while ((o = LIST_FIRST(&e->orphans))) {
+	while ((o = LIST_FIRST(&e->commit.orphans))) {
 		LIST_REMOVE(o, link);
 		free(o);
 	}

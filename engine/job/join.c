@@ -3,6 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/job/join-internal.h"
+#include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 
 #include <errno.h>
@@ -379,7 +380,7 @@ int join_complete(struct engine *e, struct catalog *catalog)
 	e->job.ready = true;
 	e->job.join->phase = JOIN_DONE;
 	e->job.why[0] = '\0';
-	atomic_fetch_add(&e->epoch, 1);
+	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 	log_info("job %s: %u ranks, %u parameters, %u groups", e->job.name, e->world,
 		 catalog->nparams, catalog->ngroups);

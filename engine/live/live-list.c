@@ -67,7 +67,9 @@ static int compare_states(const void *a, const void *b)
 
 static unsigned writable(const struct engine *e, enum engine_address_kind kind)
 {
-	return e->writable && (e->local || !engine_is_local(kind)) ? ENGINE_STATE_WRITABLE : 0;
+	return e->write.allowed && (e->write.local_allowed || !engine_is_local(kind))
+		       ? ENGINE_STATE_WRITABLE
+		       : 0;
 }
 
 struct listing {
@@ -117,7 +119,7 @@ static void list_lp(struct listing *l, struct engine_address a, const struct cat
 	if (states_find(states, STATE_LP, a.param, 0, "") < 0 &&
 	    states_find(states, STATE_LP_SHARD, a.param, 0, "") < 0 && l->lost)
 		return;
-	if (l->e->writable && lp_is_the_value(&a, p))
+	if (l->e->write.allowed && lp_is_the_value(&a, p))
 		flags |= ENGINE_STATE_WRITABLE;
 	strcpy(a.key, dtype_lp_key(p->dtype));
 	list_key(l, &a, p->dtype, flags);

@@ -143,8 +143,9 @@ static char *config_text(struct engine *e)
 		     "job %s\naddress %s\nworld %u\ntimeout_ms %u\nwritable %s\nauthenticated "
 		     "%s\n"
 		     "readahead %s\nmemory %s\n",
-		     job.id, job.address, e->world, e->timeout_ms, e->writable ? "yes" : "no",
-		     e->job.key.is_there ? "yes" : "no", e->readahead ? "yes" : "no",
+		     job.id, job.address, e->world, e->timeout_ms,
+		     e->write.allowed ? "yes" : "no", e->job.key.is_there ? "yes" : "no",
+		     e->read.ahead ? "yes" : "no",
 		     e->memory.ops ? e->memory.ops->name : "never") < 0)
 		return NULL;
 	return text;

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/commit/freezes.h"
+#include "engine/node/event-log.h"
 #include "engine/write/transaction.h"
 #include "engine/job/join.h"
 #include "engine/launch/source.h"
@@ -125,8 +126,8 @@ int live_open(struct engine **out, const struct engine_options *o, char *why, si
 		return rc;
 	if (o->timeout_ms)
 		e->timeout_ms = o->timeout_ms;
-	e->writable = o->writable;
-	e->local = o->local;
+	e->write.allowed = o->writable;
+	e->write.local_allowed = o->local;
 	rc = check_gather(e, o->gather, why, whysize);
 	if (!rc)
 		rc = open_source(e, o, why, whysize);
@@ -261,7 +262,7 @@ static void fragments(struct engine *e, uint32_t param, const char *key,
 
 static uint64_t epoch(struct engine *e)
 {
-	return atomic_load(&e->epoch);
+	return atomic_load(&e->event_log->epoch);
 }
 
 /* ---- files ---- */

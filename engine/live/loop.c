@@ -44,9 +44,9 @@ enum { MESSAGES_PER_TURN = 64 };
 static int alloc_modules(struct engine *e)
 {
 #define ALLOC(module) (e->module = calloc(1, sizeof(*e->module)))
-	if (!ALLOC(rpc) || !ALLOC(event_log) || !ALLOC(prefetch) || !ALLOC(coordinator) ||
-	    !ALLOC(watch) || !ALLOC(serve) || barrier_new(e) || rendezvous_new(e) ||
-	    leave_new(e))
+	if (!ALLOC(rpc) || !ALLOC(event_log) || !ALLOC(read.prefetch) ||
+	    !ALLOC(commit.coordinator) || !ALLOC(watch) || !ALLOC(serve.state) ||
+	    barrier_new(e) || rendezvous_new(e) || leave_new(e))
 		return -ENOMEM;
 	return 0;
 #undef ALLOC
@@ -59,10 +59,10 @@ static void free_modules(struct engine *e)
 	barrier_free(e);
 	rendezvous_free(e);
 	leave_free(e);
-	free(e->prefetch);
-	free(e->coordinator);
+	free(e->read.prefetch);
+	free(e->commit.coordinator);
 	free(e->watch);
-	free(e->serve);
+	free(e->serve.state);
 }
 
 int loop_new(struct engine **out, const struct engine_ops *ops,
@@ -224,12 +224,14 @@ static int wait_time(struct engine *e, int wait_ms)
 {
 	if (!STAILQ_EMPTY(&e->thread.to_self))
 		return 0;
-	if (!LIST_EMPTY(&e->remote_reads))
+	if (!LIST_EMPTY(&e->read.remote))
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
-	if (!LIST_EMPTY(&e->commits) || !LIST_EMPTY(&e->coordinator->transactions) ||
-	    !LIST_EMPTY(&e->orphans) || !e->job.ready || e->waiters || edit_history_ticks(e) ||
-	    watch_ticks(e) || communicator_ticks(e) || barrier_tick(e) || rendezvous_tick(e) ||
-	    rounds_tick(e) || (e->is_rank && view_owner_any(&e->views)))
+	if (!LIST_EMPTY(&e->write.transactions) ||
+	    !LIST_EMPTY(&e->commit.coordinator->transactions) ||
+	    !LIST_EMPTY(&e->commit.orphans) || !e->job.ready || e->serve.waits ||
+	    edit_history_ticks(e) || watch_ticks(e) || communicator_ticks(e) ||
+	    barrier_tick(e) || rendezvous_tick(e) || rounds_tick(e) ||
+	    (e->is_rank && view_owner_any(&e->views)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -354,7 +356,7 @@ void loop_free(struct engine *e)
 	free(e->job.map_params);
 	free(e->job.map_groups);
 	free(e->job.catalog_bytes.data);
-	free(e->serve->chunk);
+	free(e->serve.state->chunk);
 	free_modules(e);
 	if (e->thread.wake_fd >= 0)
 		close(e->thread.wake_fd);

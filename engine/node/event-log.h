@@ -14,7 +14,8 @@ struct event_log {
 	struct event_ring ring;
 	uint64_t told[EVENT_RING_KEPT][2]; /* the newest edits and freezes in it, a ring */
 	uint64_t ntold;
-	uint64_t changes; /* of what an observer sees: events, and the numbers below */
+	_Atomic uint64_t epoch; /* engine_epoch */
+	uint64_t changes;       /* of what an observer sees: events, and the numbers below */
 	/* an observer's: the job as it was last seen (watch.h) */
 	uint64_t step, generation;
 	uint64_t generation_ns; /* the latest time of a generation: it never goes back */

@@ -130,8 +130,6 @@ struct engine {
 
 	/* set before the thread starts */
 	bool is_rank;
-	bool writable; /* an observer that may write */
-	bool local;    /* also to what one rank holds, there alone */
 	uint32_t rank; /* WIRE_OBSERVER: an observer */
 	unsigned timeout_ms;
 	struct launch launch; /* a rank's */
@@ -188,33 +186,42 @@ struct engine {
 	struct catalog *catalog; /* the job's; once set it stays */
 	struct peer *peers;      /* [world] */
 
-	/* modules: never NULL unless said */
 	struct rpc_table *rpc;
 	struct event_log *event_log;
-	struct coordinator *coordinator;
-	LIST_HEAD(, orphan) orphans;       /* promised edits whose coordinator is lost */
-	LIST_HEAD(, freeze) freezes;       /* that this engine asked for */
-	struct communicator *communicator; /* NULL: this rank takes part in no rounds.  Set by
-					    * the trainer's thread, with the lock */
-	_Atomic bool one_queue;            /* CUDA_DEVICE_MAX_CONNECTIONS=1: no communicator */
-	struct rounds *rounds;
-	struct landing *landing; /* for mounts; NULL: rounds bring nothing to mounts */
-	struct remote_read_list remote_reads;
-	struct readahead_pool *readahead;
-	_Atomic uint64_t
-		edit_count; /* of own transactions: what was read ahead before is old */
-	struct prefetch *prefetch;
-	struct closing *closings; /* views of closed files, not yet closed at their owners */
-	struct transaction_list commits;
-	uint64_t transaction; /* second half of the newest transaction's */
-	uint64_t view_number; /* second half of the newest view's */
+
+	/* what the modules of each folder above node/ keep; no pointer is NULL unless said */
+	struct {
+		struct coordinator *coordinator;
+		LIST_HEAD(, orphan) orphans; /* promised, and the coordinator is lost */
+		LIST_HEAD(, freeze) freezes; /* that this engine asked for */
+		uint64_t transaction_number; /* second half of the newest transaction's id */
+	} commit;
+	struct {
+		struct communicator *communicator; /* NULL: this rank takes part in no rounds */
+		_Atomic bool one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: no communicator */
+		struct rounds *table;   /* set with the communicator, by the trainer's thread */
+		struct landing *landing; /* NULL: rounds bring nothing to mounts */
+	} rounds;
+	struct {
+		struct remote_read_list remote;
+		struct readahead_pool *ahead; /* NULL: no read-ahead */
+		struct prefetch *prefetch;
+		struct closing
+			*closed_views; /* of closed files; their owners are not told yet */
+		uint64_t view_number;  /* second half of the newest view's id */
+	} read;
+	struct {
+		bool allowed;           /* a rank, or an observer that may write */
+		bool local_allowed;     /* also what one rank holds, there alone */
+		_Atomic uint64_t edits; /* made here: what was read ahead before one is old */
+		struct transaction_list transactions;
+	} write;
 	struct watch *watch;
-	_Atomic uint64_t epoch;                /* engine_epoch */
-	struct edit_history *edit_history;     /* an observer's; NULL: nobody has asked yet */
-	SLIST_HEAD(, rank_query) rank_queries; /* an observer's */
-	struct waiter *waiters;                /* a rank's: WAITs to be answered */
-	struct pending_reads *pending_reads;   /* a rank's; NULL: all states are in memory */
-	struct serve *serve;
+	struct {
+		struct serve *state;
+		struct waiter *waits;                /* of observers, to be answered */
+		struct pending_reads *pending_reads; /* NULL: all states are in memory */
+	} serve;
 	struct engine_counters counters;
 };
 

@@ -55,7 +55,7 @@ static void set_state(struct engine *e, struct peer *p, enum engine_rank_state s
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	if (was_known && !e->is_rank)
 		event_log_rank(e, (uint32_t)(p - e->peers));
-	atomic_fetch_add(&e->epoch, 1);
+	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -292,7 +292,7 @@ static void take_states(struct engine *e, struct peer *p, uint32_t rank)
 	p->states_ns = p->asked_ns;
 	p->states_stale = p->control.registry_epoch > states->epoch;
 	share(e, p);
-	atomic_fetch_add(&e->epoch, 1);
+	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }
 

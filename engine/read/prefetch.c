@@ -23,7 +23,7 @@ enum {
 
 int prefetch_init(struct engine *e, const char *how)
 {
-	struct prefetch *c = e->prefetch;
+	struct prefetch *c = e->read.prefetch;
 
 	if (!how || !strcmp(how, "auto"))
 		*c = (struct prefetch){ .how = PREFETCH_AUTO, .min = MIN, .wait_ms = AUTO_MS };
@@ -48,7 +48,7 @@ static void count_unfit(struct engine *e, enum wire_fallback unfit)
 /* For all files, for some time: longer each time. */
 static void hold_off(struct engine *e, enum wire_fallback unfit, uint64_t now)
 {
-	struct prefetch *c = e->prefetch;
+	struct prefetch *c = e->read.prefetch;
 
 	count_unfit(e, unfit);
 	c->unfit = unfit;
@@ -92,7 +92,7 @@ static void end_asked(struct engine *e, struct engine_file *f)
 
 static void want_no_more(struct engine *e, struct engine_file *f)
 {
-	struct engine_file **at = &e->prefetch->wanting;
+	struct engine_file **at = &e->read.prefetch->wanting;
 
 	while (*at && *at != f)
 		at = &(*at)->prefetch.next_wanting;
@@ -204,7 +204,7 @@ static enum wire_fallback take(struct engine *e, struct window *w, const struct 
 			       : WIRE_FALLBACK_BROKEN;
 	w->address = said.address;
 	w->state = WINDOW_THERE;
-	e->prefetch->failures = 0;
+	e->read.prefetch->failures = 0;
 	return WIRE_FIT;
 }
 
@@ -284,10 +284,10 @@ static void list_pieces(const struct engine_file *f, const struct plan *plan,
 static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 		      const struct plan *plan, int tier, uint64_t offset, uint64_t now)
 {
-	const struct prefetch *c = e->prefetch;
+	const struct prefetch *c = e->read.prefetch;
 	struct wire_piece pieces[NODE_PIECES_MAX];
 	struct window *w = find_free(f);
-	struct wire_prefetch body = { .id = { e->job.engine_id, ++e->view_number },
+	struct wire_prefetch body = { .id = { e->job.engine_id, ++e->read.view_number },
 				      .view = { f->viewing.id[0], f->viewing.id[1] },
 				      .count = plan->n,
 				      .tier = (uint32_t)tier,
@@ -318,8 +318,9 @@ static enum wire_fallback ask_next(struct engine *e, struct engine_file *f, uint
 	struct plan plan;
 	enum wire_fallback unfit;
 	bool near;
-	int tier, rc = view_reader_plan(
-			  f, *offset, u64_min(e->prefetch->window, f->bytes - *offset), &plan);
+	int tier, rc = view_reader_plan(f, *offset,
+					u64_min(e->read.prefetch->window, f->bytes - *offset),
+					&plan);
 
 	if (rc)
 		return WIRE_FALLBACK_VIEW;
@@ -361,7 +362,7 @@ static bool is_in_sequence(struct engine_file *f, uint64_t offset, uint64_t size
 
 static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset, uint64_t now)
 {
-	const struct prefetch *c = e->prefetch;
+	const struct prefetch *c = e->read.prefetch;
 
 	if (f->prefetch.unfit && f->prefetch.unfit_view == f->viewing.id[1])
 		return false;
@@ -408,13 +409,13 @@ static uint64_t end_of_all(struct engine_file *f)
 void prefetch_go_on(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
-	while (e->prefetch->wanting) {
-		struct engine_file *f = e->prefetch->wanting;
+	while (e->read.prefetch->wanting) {
+		struct engine_file *f = e->read.prefetch->wanting;
 		uint64_t end = end_of_all(f);
 
 		want_no_more(e, f);
 		if (end && end < f->bytes && f->viewing.state == VIEW_READER_READY &&
-		    now >= e->prefetch->retry_ms && is_worth_it(e, f, end, now))
+		    now >= e->read.prefetch->retry_ms && is_worth_it(e, f, end, now))
 			ask_ahead(e, f, end, now);
 	}
 }
@@ -425,7 +426,7 @@ enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64
 	bool goes_on = is_in_sequence(f, offset, size);
 
 	assert(node_is_engine_thread(e));
-	if (e->prefetch->how == PREFETCH_NOT_ASKED)
+	if (e->read.prefetch->how == PREFETCH_NOT_ASKED)
 		return PREFETCH_NONE;
 	end_old(e, f, offset);
 	if (goes_on && !find(f, offset) && is_worth_it(e, f, offset, now))
@@ -476,8 +477,8 @@ static void want_more(struct engine *e, struct engine_file *f)
 	if (f->prefetch.wanting)
 		return;
 	f->prefetch.wanting = true;
-	f->prefetch.next_wanting = e->prefetch->wanting;
-	e->prefetch->wanting = f;
+	f->prefetch.next_wanting = e->read.prefetch->wanting;
+	e->read.prefetch->wanting = f;
 }
 
 static void note_copied(struct engine *e, struct engine_file *f, const struct window *seen,
@@ -544,7 +545,8 @@ void prefetch_describe(struct engine *e, FILE *out)
 		"this mount: gather %s, by rounds %llu bytes, by messages %llu bytes, from "
 		"memory "
 		"%llu bytes",
-		hows[e->prefetch->how], (unsigned long long)atomic_load(&c->owner_bytes_rounds),
+		hows[e->read.prefetch->how],
+		(unsigned long long)atomic_load(&c->owner_bytes_rounds),
 		(unsigned long long)atomic_load(&c->owner_bytes_messages),
 		(unsigned long long)atomic_load(&c->owner_bytes_memory));
 	fallback_describe(unfit, out);

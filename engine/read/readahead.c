@@ -83,7 +83,7 @@ static void fill(struct readahead_pool *p, struct ahead *s)
 	int rc;
 
 	s->state = AHEAD_FILLING;
-	s->edits = atomic_load(&f->engine->edit_count);
+	s->edits = atomic_load(&f->engine->write.edits);
 	pthread_mutex_unlock(&p->lock);
 	rc = onesided_read(f->engine, f, s->offset, s->buffer, s->size);
 	pthread_mutex_lock(&p->lock);
@@ -140,13 +140,13 @@ int readahead_new(struct engine *e)
 		free(p);
 		return rc;
 	}
-	e->readahead = p;
+	e->read.ahead = p;
 	return 0;
 }
 
 void readahead_free(struct engine *e)
 {
-	struct readahead_pool *p = e->readahead;
+	struct readahead_pool *p = e->read.ahead;
 
 	if (!p)
 		return;
@@ -158,7 +158,7 @@ void readahead_free(struct engine *e)
 	while (p->nspare)
 		free(p->spare[--p->nspare]);
 	free(p);
-	e->readahead = NULL;
+	e->read.ahead = NULL;
 }
 
 /* For the worker's copy, or until it seems to have lost its core to the trainer: false. */
@@ -200,7 +200,7 @@ static bool is_fresh(struct engine_file *f, const struct ahead *s)
 		return true;
 	if (monotonic_ms() > s->filled_ms + FRESH_MS)
 		f->streak = SLOW_STREAK;
-	return f->streak >= 0 && s->edits == atomic_load(&f->engine->edit_count);
+	return f->streak >= 0 && s->edits == atomic_load(&f->engine->write.edits);
 }
 
 static bool take(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size,
@@ -296,7 +296,7 @@ static void note(struct readahead_pool *p, struct engine_file *f, uint64_t offse
 bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **buffer)
 {
 	struct engine *e = f->engine;
-	struct readahead_pool *p = e->readahead;
+	struct readahead_pool *p = e->read.ahead;
 	bool taken, wake;
 
 	if (!p || size < SIZE_MIN || !*buffer)
@@ -316,7 +316,7 @@ bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **
 
 void readahead_drop(struct engine_file *f)
 {
-	struct readahead_pool *p = f->engine->readahead;
+	struct readahead_pool *p = f->engine->read.ahead;
 
 	if (!p)
 		return;

@@ -410,7 +410,7 @@ void remote_read_turn(struct engine *e, uint64_t now, struct remote_read_list *f
 	struct remote_read *t, *next;
 
 	assert(node_is_engine_thread(e));
-	LIST_FOREACH_SAFE (t, &e->remote_reads, entry, next) {
+	LIST_FOREACH_SAFE (t, &e->read.remote, entry, next) {
 		if (!turn(e, t, now))
 			continue;
 		LIST_REMOVE(t, entry);
@@ -447,7 +447,7 @@ static void end(struct engine *e, struct remote_read *t)
 static void add(struct engine *e, struct remote_read *t)
 {
 	pthread_mutex_lock(&e->lock);
-	LIST_INSERT_HEAD(&e->remote_reads, t, entry);
+	LIST_INSERT_HEAD(&e->read.remote, t, entry);
 	t->read->private = t;
 	pthread_mutex_unlock(&e->lock);
 }
@@ -477,7 +477,7 @@ unsigned remote_read_tick_ms(const struct engine *e)
 	uint64_t now = monotonic_ms();
 	const struct remote_read *t;
 
-	LIST_FOREACH (t, &e->remote_reads, entry) {
+	LIST_FOREACH (t, &e->read.remote, entry) {
 		uint64_t since = waiting_of(t)->since_ms;
 
 		if (!since || now < since + LONG_MS)
@@ -516,7 +516,7 @@ void remote_read_describe(struct engine *e, FILE *out)
 {
 	const struct remote_read *t;
 
-	LIST_FOREACH (t, &e->remote_reads, entry)
+	LIST_FOREACH (t, &e->read.remote, entry)
 		describe(e, t, out);
 }
 
@@ -524,9 +524,9 @@ void remote_read_abandon(struct engine *e)
 {
 	struct remote_read *t;
 
-	LIST_FOREACH (t, &e->remote_reads, entry)
+	LIST_FOREACH (t, &e->read.remote, entry)
 		t->result = -ECANCELED;
-	remote_read_finish(e, &e->remote_reads);
+	remote_read_finish(e, &e->read.remote);
 }
 
 void remote_read_start(struct engine *e, struct engine_read *read)

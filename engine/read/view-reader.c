@@ -36,11 +36,11 @@ static void close_at_owners(struct engine *e, struct view_reader *v)
 {
 	struct closing *c = v->closing;
 
-	*c = (struct closing){ .next = e->closings, .id = { v->id[0], v->id[1] } };
+	*c = (struct closing){ .next = e->read.closed_views, .id = { v->id[0], v->id[1] } };
 	for (uint32_t i = 0; i < v->n; i++)
 		if (v->pieces[i].opened)
 			c->ranks[c->n++] = v->pieces[i].rank;
-	e->closings = c;
+	e->read.closed_views = c;
 	v->closing = NULL;
 }
 
@@ -50,9 +50,9 @@ void view_reader_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
 
 	if (!c)
 		return;
-	*c = (struct closing){ .next = e->closings, .id = { id[0], id[1] }, .n = 1 };
+	*c = (struct closing){ .next = e->read.closed_views, .id = { id[0], id[1] }, .n = 1 };
 	c->ranks[0] = rank;
-	e->closings = c;
+	e->read.closed_views = c;
 }
 
 static void forget(struct engine *e, struct engine_file *f)
@@ -97,20 +97,20 @@ static bool tell_closed(struct engine *e, struct closing *c)
 void view_reader_tell_closed(struct engine *e)
 {
 	assert(node_is_engine_thread(e));
-	while (e->closings && tell_closed(e, e->closings)) {
-		struct closing *c = e->closings;
+	while (e->read.closed_views && tell_closed(e, e->read.closed_views)) {
+		struct closing *c = e->read.closed_views;
 
-		e->closings = c->next;
+		e->read.closed_views = c->next;
 		free(c);
 	}
 }
 
 void view_reader_free(struct engine *e)
 {
-	while (e->closings) {
-		struct closing *c = e->closings;
+	while (e->read.closed_views) {
+		struct closing *c = e->read.closed_views;
 
-		e->closings = c->next;
+		e->read.closed_views = c->next;
 		free(c);
 	}
 }
@@ -216,7 +216,7 @@ static int begin(struct engine *e, struct engine_file *f)
 	int rc;
 
 	v->id[0] = e->job.engine_id;
-	v->id[1] = ++e->view_number;
+	v->id[1] = ++e->read.view_number;
 	v->generation = 0;
 	rc = plan_pieces(e, f);
 	if (!rc)

@@ -7,7 +7,7 @@
 
 void communicator_about(struct engine *e, struct collective_about *about)
 {
-	struct communicator *c = e->communicator;
+	struct communicator *c = e->rounds.communicator;
 
 	memset(about, 0, sizeof(*about));
 	if (c && c->c)
@@ -35,14 +35,14 @@ static const char *why_none(const struct engine *e)
 {
 	if (e->launch.gather_by_host)
 		return "FRAG_GATHER=host was set";
-	if (atomic_load(&e->one_queue))
+	if (atomic_load(&e->rounds.one_queue))
 		return "CUDA_DEVICE_MAX_CONNECTIONS=1 was set";
 	return "it has given no devices (frag_devices)";
 }
 
 void communicator_describe(struct engine *e, FILE *out)
 {
-	const struct communicator *c = e->communicator;
+	const struct communicator *c = e->rounds.communicator;
 	struct collective_about about;
 
 	if (!c) {

@@ -25,7 +25,7 @@ int communicator_use(struct engine *e, const struct collective_ops *ops,
 	c->ops = ops;
 	c->options = *options;
 	pthread_mutex_init(&c->lock, NULL);
-	e->communicator = c;
+	e->rounds.communicator = c;
 	return 0;
 }
 
@@ -58,7 +58,7 @@ static void forget_members(struct communicator *c)
 
 void communicator_free(struct engine *e)
 {
-	struct communicator *c = e->communicator;
+	struct communicator *c = e->rounds.communicator;
 
 	if (!c)
 		return;
@@ -66,7 +66,7 @@ void communicator_free(struct engine *e)
 	forget_members(c);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
-	e->communicator = NULL;
+	e->rounds.communicator = NULL;
 }
 
 /* ---- its end ---- */
@@ -133,7 +133,7 @@ static void disband(struct engine *e, struct communicator *c, const char *why)
 
 void communicator_fail(struct engine *e, uint64_t number, const char *why)
 {
-	struct communicator *c = e->communicator;
+	struct communicator *c = e->rounds.communicator;
 
 	if (!c || !number || c->number != number || c->state < COMMUNICATOR_OPENING ||
 	    c->state == COMMUNICATOR_DISBANDING)
@@ -315,7 +315,7 @@ static void watch(struct engine *e, struct communicator *c)
 
 void communicator_turn(struct engine *e, uint64_t now)
 {
-	struct communicator *c = e->communicator;
+	struct communicator *c = e->rounds.communicator;
 
 	if (!c || !e->job.ready)
 		return;
@@ -407,7 +407,7 @@ static void serve_disband(struct engine *e, struct communicator *c, const void *
 void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 			const void *body, const void *tail, size_t tail_size)
 {
-	struct communicator *c = e->communicator;
+	struct communicator *c = e->rounds.communicator;
 	struct wire_form form;
 	int rc = c ? 0 : -ENODEV;
 
@@ -424,26 +424,26 @@ void communicator_serve(struct engine *e, uint32_t peer, const struct wire_heade
 
 uint64_t communicator_number(const struct engine *e)
 {
-	const struct communicator *c = e->communicator;
+	const struct communicator *c = e->rounds.communicator;
 
 	return c && c->state == COMMUNICATOR_UP ? c->number : 0;
 }
 
 int communicator_member(const struct engine *e, uint32_t rank)
 {
-	const struct communicator *c = e->communicator;
+	const struct communicator *c = e->rounds.communicator;
 
 	return c ? index_in(c->ranks, c->nranks, rank) : -ENOENT;
 }
 
 uint32_t communicator_ranks(const struct engine *e)
 {
-	return e->communicator ? e->communicator->nranks : 0;
+	return e->rounds.communicator ? e->rounds.communicator->nranks : 0;
 }
 
 bool communicator_reaches(const struct engine *e, enum state_tier tier)
 {
-	const struct communicator *c = e->communicator;
+	const struct communicator *c = e->rounds.communicator;
 
 	return c && tier == (c->options.device ? STATE_DEVICE : STATE_HOST);
 }
@@ -456,7 +456,7 @@ bool communicator_sends(const struct engine *e, uint32_t rank, uint32_t row)
 
 bool communicator_reaches_memory(const struct engine *e, const void *memory, uint64_t size)
 {
-	const struct communicator *c = e->communicator;
+	const struct communicator *c = e->rounds.communicator;
 	const uint8_t *last = (const uint8_t *)memory + size - 1;
 	int first_number, last_number;
 
@@ -469,7 +469,7 @@ bool communicator_reaches_memory(const struct engine *e, const void *memory, uin
 
 void communicator_break(struct engine *e, uint64_t number)
 {
-	atomic_store(&e->communicator->broken, number);
+	atomic_store(&e->rounds.communicator->broken, number);
 	node_wake(e);
 }
 
@@ -479,14 +479,14 @@ static void on_launched(struct collective_io *collective_io, int result)
 	struct engine *e = io->engine;
 
 	atomic_store(&io->result, result); /* from here on io is its owner's */
-	atomic_store(&e->communicator->news, true);
+	atomic_store(&e->rounds.communicator->news, true);
 	node_wake(e);
-	atomic_fetch_sub(&e->communicator->under_way, 1);
+	atomic_fetch_sub(&e->rounds.communicator->under_way, 1);
 }
 
 int communicator_launch(struct engine *e, uint64_t number, struct communicator_io *io)
 {
-	struct communicator *c = e->communicator;
+	struct communicator *c = e->rounds.communicator;
 	int rc = -EIO;
 
 	io->engine = e;
@@ -517,7 +517,7 @@ int communicator_wait(struct engine *e, const struct communicator_io *io)
 
 bool communicator_ticks(const struct engine *e)
 {
-	const struct communicator *c = e->communicator;
+	const struct communicator *c = e->rounds.communicator;
 
 	return c && (c->state == COMMUNICATOR_ASKING || c->state == COMMUNICATOR_OPENING ||
 		     c->state == COMMUNICATOR_DISBANDING || atomic_load(&c->under_way));

@@ -109,7 +109,7 @@ int landing_init(struct engine *e, uint64_t bytes)
 	struct landing *c;
 	int rc;
 
-	if (e->landing)
+	if (e->rounds.landing)
 		return 0;
 	c = calloc(1, sizeof(*c));
 	if (!c)
@@ -120,7 +120,7 @@ int landing_init(struct engine *e, uint64_t bytes)
 	if (rc)
 		free(c);
 	else
-		e->landing = c;
+		e->rounds.landing = c;
 	return rc;
 }
 
@@ -139,7 +139,7 @@ static void free_memory(struct engine *e, struct landing *c)
 
 void landing_free(struct engine *e)
 {
-	struct landing *c = e->landing;
+	struct landing *c = e->rounds.landing;
 	struct prefetch *one;
 
 	if (!c)
@@ -150,7 +150,7 @@ void landing_free(struct engine *e)
 	}
 	free_memory(e, c);
 	free(c);
-	e->landing = NULL;
+	e->rounds.landing = NULL;
 }
 
 static struct view_label *label_of(const struct slot *slot)
@@ -212,14 +212,14 @@ static void put_slot(struct slot *slot)
 void *landing_slot_get(struct engine *e)
 {
 	const uint64_t no_view[2] = { 0, 0 };
-	struct slot *slot = e->landing ? take_slot(e->landing, no_view) : NULL;
+	struct slot *slot = e->rounds.landing ? take_slot(e->rounds.landing, no_view) : NULL;
 
 	return slot ? slot->memory + PAGE : NULL;
 }
 
 void landing_slot_put(struct engine *e, const void *memory)
 {
-	struct landing *c = e->landing;
+	struct landing *c = e->rounds.landing;
 
 	for (unsigned i = 0; c && i < c->nslots; i++)
 		if (c->slots[i].memory + PAGE == memory)
@@ -244,7 +244,7 @@ static void count_boundaries(struct engine *e, struct landing *c, uint64_t now)
 /* Ranks that are frozen stand at a boundary: a round can have it at once. */
 static bool come_soon(const struct engine *e)
 {
-	return e->landing->period_ms <= SOON_MS ||
+	return e->rounds.landing->period_ms <= SOON_MS ||
 	       atomic_load_explicit(&e->registry.control->phase, memory_order_relaxed) ==
 		       CONTROL_FROZEN;
 }
@@ -283,8 +283,8 @@ static void answer(struct engine *e, uint32_t peer, uint64_t request, int status
 static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
 		   enum wire_fallback unfit)
 {
-	if (e->landing)
-		e->landing->refused[unfit]++;
+	if (e->rounds.landing)
+		e->rounds.landing->refused[unfit]++;
 	answer(e, peer, request, status, unfit, NULL);
 }
 
@@ -299,9 +299,9 @@ static void on_brought(struct rounds_get *get, int result)
 	one->over_ms = monotonic_ms();
 	one->result = result;
 	if (result)
-		e->landing->refused[why(one)]++;
+		e->rounds.landing->refused[why(one)]++;
 	else
-		e->landing->brought += get->size;
+		e->rounds.landing->brought += get->size;
 	atomic_store(&label_of(one->slot)->complete, !result);
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
@@ -309,7 +309,7 @@ static void on_brought(struct rounds_get *get, int result)
 
 void landing_turn(struct engine *e, uint64_t now)
 {
-	struct landing *c = e->landing;
+	struct landing *c = e->rounds.landing;
 	struct prefetch *one, *next;
 
 	if (!c)
@@ -345,7 +345,7 @@ static struct prefetch *find(const struct landing *c, const uint64_t id[2])
 
 void landing_close(struct engine *e, const uint64_t id[2])
 {
-	struct prefetch *one = find(e->landing, id);
+	struct prefetch *one = find(e->rounds.landing, id);
 
 	if (!one)
 		return;
@@ -375,7 +375,7 @@ static int check(const struct wire_prefetch *asked, size_t tail_size)
 
 static enum wire_fallback fits(struct engine *e, const struct wire_prefetch *asked)
 {
-	if (!e->landing || !e->rounds || !communicator_number(e))
+	if (!e->rounds.landing || !e->rounds.table || !communicator_number(e))
 		return WIRE_FALLBACK_COMMUNICATOR;
 	if (asked->tier >= STATE_TIERS ||
 	    !communicator_reaches(e, (enum state_tier)asked->tier))
@@ -418,8 +418,8 @@ static int bring(struct engine *e, struct prefetch *one)
 
 	if (rc)
 		return rc;
-	if (may_have_slot(e->landing, one->peer, monotonic_ms()))
-		one->slot = take_slot(e->landing, one->id);
+	if (may_have_slot(e->rounds.landing, one->peer, monotonic_ms()))
+		one->slot = take_slot(e->rounds.landing, one->id);
 	if (!one->slot)
 		return -ENOSPC;
 	one->get.out = one->slot->memory + PAGE;
@@ -441,7 +441,7 @@ static int begin(struct engine *e, uint32_t peer, uint64_t request,
 	}
 	one->request = request;
 	one->asked = true;
-	LIST_INSERT_HEAD(&e->landing->list, one, link);
+	LIST_INSERT_HEAD(&e->rounds.landing->list, one, link);
 	return 0;
 }
 
@@ -454,7 +454,7 @@ void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 	int rc;
 
 	memcpy(&asked, body, sizeof(asked));
-	one = find(e->landing, asked.id);
+	one = find(e->rounds.landing, asked.id);
 	if (one) { /* the mount asks again */
 		one->peer = peer;
 		one->request = header->request;
@@ -493,8 +493,8 @@ char *landing_text(struct engine *e)
 	if (!out)
 		return NULL;
 	rounds_report(e, out);
-	if (e->landing)
-		describe(e->landing, out);
+	if (e->rounds.landing)
+		describe(e->rounds.landing, out);
 	fclose(out);
 	return text;
 }

@@ -67,7 +67,7 @@ static int promise(struct engine *e, uint32_t peer, uint32_t reader,
 	bool has_grad;
 	int rc, member = communicator_member(e, reader);
 
-	if (!e->rounds || communicator_number(e) != asked->communicator || member < 0)
+	if (!e->rounds.table || communicator_number(e) != asked->communicator || member < 0)
 		return -EREMOTE;
 	if (asked->count > WIRE_ROUND_PIECES ||
 	    tail_size != asked->count * sizeof(round->pieces[0]))
@@ -228,7 +228,7 @@ static int launch(struct engine *e, struct rounds *r, const struct edit *edit, b
 int rounds_launch(void *arg, const struct edit *edit)
 {
 	struct engine *e = arg;
-	struct rounds *r = e->rounds;
+	struct rounds *r = e->rounds.table;
 	bool gone = false;
 	int rc;
 
@@ -246,7 +246,7 @@ int rounds_launch(void *arg, const struct edit *edit)
 
 void rounds_turn_launched(struct engine *e)
 {
-	struct rounds *r = e->rounds;
+	struct rounds *r = e->rounds.table;
 	struct launched *l, *next;
 
 	LOCKED(&r->lock);
@@ -270,7 +270,7 @@ void rounds_free_launched(struct engine *e)
 {
 	struct launched *l;
 
-	while ((l = LIST_FIRST(&e->rounds->launched))) {
+	while ((l = LIST_FIRST(&e->rounds.table->launched))) {
 		LIST_REMOVE(l, link);
 		launched_free(e, l);
 	}

@@ -12,23 +12,23 @@ enum { RESTARTS_MAX = 5 };
 
 int rounds_init(struct engine *e)
 {
-	if (e->rounds)
+	if (e->rounds.table)
 		return 0;
-	e->rounds = calloc(1, sizeof(*e->rounds));
-	if (!e->rounds)
+	e->rounds.table = calloc(1, sizeof(*e->rounds.table));
+	if (!e->rounds.table)
 		return -ENOMEM;
-	pthread_mutex_init(&e->rounds->lock, NULL);
+	pthread_mutex_init(&e->rounds.table->lock, NULL);
 	return 0;
 }
 
 void rounds_free(struct engine *e)
 {
-	if (!e->rounds)
+	if (!e->rounds.table)
 		return;
 	rounds_free_launched(e);
-	pthread_mutex_destroy(&e->rounds->lock);
-	free(e->rounds);
-	e->rounds = NULL;
+	pthread_mutex_destroy(&e->rounds.table->lock);
+	free(e->rounds.table);
+	e->rounds.table = NULL;
 }
 
 /* ---- planning ---- */
@@ -123,10 +123,11 @@ static void turn_plan(struct engine *e, struct round *round, uint64_t now)
 		rc = -EREMOTE;
 	if (rc == -EAGAIN && now < round->start_ms + e->timeout_ms)
 		return;
-	pthread_mutex_lock(&e->rounds->lock); /* the trainer's thread compares transactions */
+	pthread_mutex_lock(
+		&e->rounds.table->lock); /* the trainer's thread compares transactions */
 	round->proposal.commit.transaction[0] = e->job.engine_id;
-	round->proposal.commit.transaction[1] = ++e->transaction;
-	pthread_mutex_unlock(&e->rounds->lock);
+	round->proposal.commit.transaction[1] = ++e->commit.transaction_number;
+	pthread_mutex_unlock(&e->rounds.table->lock);
 	round->result = rc == -EAGAIN ? -ETIMEDOUT : rc;
 	round->phase = ROUND_STAGE;
 }
@@ -252,11 +253,11 @@ static bool turn_round(struct engine *e, struct round *round, uint64_t now)
 		turn_stage(e, round);
 	if (round->phase < ROUND_ASKED && round->result) {
 		forget_everywhere(e, round);
-		return is_over(e->rounds, round);
+		return is_over(e->rounds.table, round);
 	}
 	if (round->phase == ROUND_ASKED)
 		turn_asked(e, round, now);
-	return is_over(e->rounds, round);
+	return is_over(e->rounds.table, round);
 }
 
 static void take_out(struct rounds *r, struct round *round)
@@ -273,7 +274,7 @@ static void take_out(struct rounds *r, struct round *round)
 
 void rounds_turn(struct engine *e, uint64_t now, struct round_list *finished)
 {
-	struct rounds *r = e->rounds;
+	struct rounds *r = e->rounds.table;
 	struct round *round, *next;
 
 	if (!r)
@@ -305,18 +306,18 @@ void rounds_abandon(struct engine *e)
 {
 	struct round *round;
 
-	if (!e->rounds)
+	if (!e->rounds.table)
 		return;
-	LIST_FOREACH (round, &e->rounds->list, link)
+	LIST_FOREACH (round, &e->rounds.table->list, link)
 		round->result = -ECANCELED;
-	rounds_finish(&e->rounds->list);
+	rounds_finish(&e->rounds.table->list);
 }
 
 /* ---- the door ---- */
 
 int rounds_begin(struct engine *e, struct rounds_get *get)
 {
-	struct rounds *r = e->rounds;
+	struct rounds *r = e->rounds.table;
 	struct round *round;
 
 	if (!r || !communicator_number(e))
@@ -356,9 +357,9 @@ void rounds_end(struct engine *e, struct rounds_get *get)
 {
 	struct round *round;
 
-	if (!e->rounds)
+	if (!e->rounds.table)
 		return;
-	LIST_FOREACH (round, &e->rounds->list, link)
+	LIST_FOREACH (round, &e->rounds.table->list, link)
 		if (round->get == get)
 			round->cancelled = true;
 }
@@ -367,17 +368,17 @@ void rounds_end(struct engine *e, struct rounds_get *get)
 
 bool rounds_tick(const struct engine *e)
 {
-	return e->rounds &&
-	       (!LIST_EMPTY(&e->rounds->list) || atomic_load(&e->rounds->under_way));
+	return e->rounds.table && (!LIST_EMPTY(&e->rounds.table->list) ||
+				   atomic_load(&e->rounds.table->under_way));
 }
 
 void rounds_figures(const struct engine *e, struct rounds_figures *f)
 {
 	memset(f, 0, sizeof(*f));
-	if (!e->rounds)
+	if (!e->rounds.table)
 		return;
-	LOCKED(&e->rounds->lock);
-	*f = e->rounds->figures;
+	LOCKED(&e->rounds.table->lock);
+	*f = e->rounds.table->figures;
 }
 
 void rounds_describe(struct engine *e, FILE *out)
@@ -386,9 +387,9 @@ void rounds_describe(struct engine *e, FILE *out)
 					      "waiting for its boundary", "over" };
 	const struct round *round;
 
-	if (!e->rounds)
+	if (!e->rounds.table)
 		return;
-	LIST_FOREACH (round, &e->rounds->list, link)
+	LIST_FOREACH (round, &e->rounds.table->list, link)
 		fprintf(out, "round %s %s bytes %llu: %s\n",
 			round->get->address.kind == ENGINE_PARAM && !round->get->view
 				? catalog_name(e->catalog, round->get->address.param)
@@ -403,7 +404,7 @@ void rounds_report(struct engine *e, FILE *out)
 
 	communicator_describe(e, out);
 	rounds_figures(e, &f);
-	if (e->rounds)
+	if (e->rounds.table)
 		fprintf(out,
 			"rounds asked for %llu, failed %llu, brought %llu bytes; had a part in "
 			"%llu\n",

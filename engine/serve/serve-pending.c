@@ -42,14 +42,14 @@ struct pending_reads {
 
 int pending_reads_init(struct engine *e)
 {
-	if (e->pending_reads)
+	if (e->serve.pending_reads)
 		return 0;
-	e->pending_reads = calloc(1, sizeof(*e->pending_reads));
-	if (!e->pending_reads)
+	e->serve.pending_reads = calloc(1, sizeof(*e->serve.pending_reads));
+	if (!e->serve.pending_reads)
 		return -ENOMEM;
-	e->pending_reads->engine = e;
-	pthread_mutex_init(&e->pending_reads->lock, NULL);
-	thread_cond_init(&e->pending_reads->came);
+	e->serve.pending_reads->engine = e;
+	pthread_mutex_init(&e->serve.pending_reads->lock, NULL);
+	thread_cond_init(&e->serve.pending_reads->came);
 	return 0;
 }
 
@@ -144,7 +144,7 @@ static bool is_under_way(const struct pending_reads *l, bool bound)
 
 void pending_reads_free(struct engine *e)
 {
-	struct pending_reads *l = e->pending_reads;
+	struct pending_reads *l = e->serve.pending_reads;
 	struct timespec end = thread_in_ms(u64_min(e->timeout_ms, SWAPPER_END_MS));
 	struct pending_list ended = LIST_HEAD_INITIALIZER(ended);
 	struct pending_read *r, *next;
@@ -172,7 +172,7 @@ void pending_reads_free(struct engine *e)
 		read_free(r);
 	if (!left)
 		destroy(l);
-	e->pending_reads = NULL;
+	e->serve.pending_reads = NULL;
 }
 
 static bool is_in_memory(struct engine *e, const struct wire_read *read)
@@ -255,7 +255,7 @@ static bool is_full(const struct pending_reads *l, uint32_t peer)
 static int begin(struct engine *e, uint32_t peer, uint64_t request,
 		 const struct wire_read *read, const struct view_look *shown)
 {
-	struct pending_reads *l = e->pending_reads;
+	struct pending_reads *l = e->serve.pending_reads;
 	struct pending_read *r;
 	int rc;
 
@@ -295,7 +295,7 @@ static int join_or_begin(struct engine *e, uint32_t peer, uint64_t request,
 
 	if (rc)
 		return rc;
-	joined = join(e->pending_reads, peer, request, read, &shown);
+	joined = join(e->serve.pending_reads, peer, request, read, &shown);
 	rc = joined ? 0 : begin(e, peer, request, read, &shown);
 	if (joined || rc)
 		registry_version_put(shown.version);
@@ -308,7 +308,7 @@ bool pending_reads_start(struct engine *e, uint32_t peer, uint64_t request,
 	int rc;
 
 	assert(node_is_engine_thread(e));
-	if (!e->pending_reads || read->size > WIRE_CHUNK || is_in_memory(e, read))
+	if (!e->serve.pending_reads || read->size > WIRE_CHUNK || is_in_memory(e, read))
 		return false;
 	rc = join_or_begin(e, peer, request, read);
 	if (rc)
@@ -322,12 +322,12 @@ void pending_reads_turn(struct engine *e, uint64_t now)
 {
 	struct pending_read *r, *next;
 
-	if (!e->pending_reads)
+	if (!e->serve.pending_reads)
 		return;
-	LIST_FOREACH_SAFE (r, &e->pending_reads->reads, link, next) {
-		if (has_ended(e->pending_reads, r)) {
+	LIST_FOREACH_SAFE (r, &e->serve.pending_reads->reads, link, next) {
+		if (has_ended(e->serve.pending_reads, r)) {
 			answer(e, r, check(e, r));
-			drop(e->pending_reads, r);
+			drop(e->serve.pending_reads, r);
 		} else if (!r->answered && now >= r->began_ms + e->timeout_ms) {
 			answer(e, r, -ETIMEDOUT);
 			abandon(r);
@@ -339,9 +339,9 @@ void pending_reads_gone(struct engine *e, uint32_t peer)
 {
 	struct pending_read *r;
 
-	if (!e->pending_reads)
+	if (!e->serve.pending_reads)
 		return;
-	LIST_FOREACH (r, &e->pending_reads->reads, link)
+	LIST_FOREACH (r, &e->serve.pending_reads->reads, link)
 		if (r->peer == peer && !r->answered)
 			abandon(r);
 }

@@ -36,9 +36,9 @@ static void show_figures(struct engine *e)
 
 void serve_swap_turn(struct engine *e, uint64_t now)
 {
-	if (!e->registry.swapper || now < e->serve->figures_ms + FIGURES_MS)
+	if (!e->registry.swapper || now < e->serve.state->figures_ms + FIGURES_MS)
 		return;
-	e->serve->figures_ms = now;
+	e->serve.state->figures_ms = now;
 	show_figures(e);
 }
 

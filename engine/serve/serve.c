@@ -177,11 +177,12 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	} else if (pending_reads_start(e, peer, request, &read)) {
 		return;
 	} else if (read.size <= WIRE_CHUNK) {
-		if (!e->serve->chunk)
-			e->serve->chunk = malloc(WIRE_CHUNK);
-		status = e->serve->chunk ? read_bytes(e, &read, e->serve->chunk) : -ENOMEM;
+		if (!e->serve.state->chunk)
+			e->serve.state->chunk = malloc(WIRE_CHUNK);
+		status = e->serve.state->chunk ? read_bytes(e, &read, e->serve.state->chunk)
+					       : -ENOMEM;
 	}
-	serve_data(e, peer, request, status, e->serve->chunk, read.size);
+	serve_data(e, peer, request, status, e->serve.state->chunk, read.size);
 }
 
 static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)
@@ -352,7 +353,7 @@ static void find_silent(struct engine *e, uint64_t now)
 static bool is_stepping(struct engine *e, uint64_t now)
 {
 	uint64_t step = atomic_load_explicit(&e->registry.control->step, memory_order_relaxed);
-	struct serve *s = e->serve;
+	struct serve *s = e->serve.state;
 
 	if (step != s->step) {
 		s->step = step;

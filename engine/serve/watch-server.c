@@ -17,14 +17,14 @@ struct waiter {
 
 static struct waiter *find_or_add(struct engine *e, uint32_t peer)
 {
-	struct waiter *w = e->waiters;
+	struct waiter *w = e->serve.waits;
 	unsigned n = 0;
 
 	for (; w && w->peer != peer; w = w->next)
 		n++;
 	if (!w && n < WIRE_WAITS_MAX && (w = calloc(1, sizeof(*w)))) {
-		w->next = e->waiters;
-		e->waiters = w;
+		w->next = e->serve.waits;
+		e->serve.waits = w;
 	}
 	return w;
 }
@@ -86,9 +86,9 @@ void watch_server_turn(struct engine *e, uint64_t now)
 {
 	struct wire_control control;
 
-	if (e->waiters)
+	if (e->serve.waits)
 		wire_control_from_page(&control, e->registry.control);
-	for (struct waiter **at = &e->waiters; *at;) {
+	for (struct waiter **at = &e->serve.waits; *at;) {
 		struct waiter *w = *at;
 
 		if (!is_new(e, &control, &w->seen) && now < w->until_ms) {
@@ -103,10 +103,10 @@ void watch_server_turn(struct engine *e, uint64_t now)
 
 void watch_server_free(struct engine *e)
 {
-	while (e->waiters) {
-		struct waiter *w = e->waiters;
+	while (e->serve.waits) {
+		struct waiter *w = e->serve.waits;
 
-		e->waiters = w->next;
+		e->serve.waits = w->next;
 		free(w);
 	}
 }

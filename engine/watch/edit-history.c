@@ -2,8 +2,10 @@
 #include <config.h>
 
 #include "engine/catalog/event-ring.h"
+#include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 #include "engine/watch/edit-history.h"
+#include "engine/watch/watch.h"
 
 #include <errno.h>
 #include <string.h>
@@ -47,7 +49,7 @@ static void forget(struct edit_history *p)
 /* Returns true if the last fetch found the rank silent, and it has not been heard since. */
 static bool is_silent_still(const struct engine *e, uint32_t rank)
 {
-	const struct edit_history *p = e->edit_history;
+	const struct edit_history *p = e->watch->edit_history;
 
 	for (unsigned i = 0; i < p->n; i++)
 		if (p->sources[i].rank == rank && p->sources[i].status == -ETIMEDOUT)
@@ -57,7 +59,7 @@ static bool is_silent_still(const struct engine *e, uint32_t rank)
 
 static void begin(struct engine *e)
 {
-	struct edit_history *p = e->edit_history;
+	struct edit_history *p = e->watch->edit_history;
 	struct edit_history_source sources[RANKS_MAX];
 	unsigned n = 0;
 
@@ -77,12 +79,12 @@ static void begin(struct engine *e)
 
 static void end(struct engine *e)
 {
-	struct edit_history *p = e->edit_history;
+	struct edit_history *p = e->watch->edit_history;
 
 	rpc_forget(e, p);
 	p->fetching = false;
 	p->told_ns = p->began_ns;
-	atomic_fetch_add(&e->epoch, 1);
+	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -137,7 +139,7 @@ static bool on_kept(struct engine *e, void *owner, uint64_t i, const struct answ
 
 static void ask(struct engine *e, struct edit_history_source *s)
 {
-	struct edit_history *p = e->edit_history;
+	struct edit_history *p = e->watch->edit_history;
 	struct wire_wait wait = { .events = s->after, .how = WIRE_WAIT_KEPT };
 	int rc = peers_call(e, s->rank, WIRE_WAIT, &wait, NULL, 0, on_kept, p,
 			    (uint64_t)(s - p->sources));
@@ -150,7 +152,7 @@ static void ask(struct engine *e, struct edit_history_source *s)
 /* Asks where that is needed; returns whether all sources are over. */
 static bool turn(struct engine *e, bool late)
 {
-	struct edit_history *p = e->edit_history;
+	struct edit_history *p = e->watch->edit_history;
 	bool all = true;
 
 	for (unsigned i = 0; i < p->n; i++) {
@@ -169,7 +171,7 @@ static bool turn(struct engine *e, bool late)
 
 void edit_history_turn(struct engine *e, uint64_t now)
 {
-	struct edit_history *p = e->edit_history;
+	struct edit_history *p = e->watch->edit_history;
 
 	assert(node_is_engine_thread(e));
 	if (!p)
@@ -182,14 +184,14 @@ void edit_history_turn(struct engine *e, uint64_t now)
 
 void edit_history_free(struct engine *e)
 {
-	if (e->edit_history)
-		forget(e->edit_history);
-	free(e->edit_history);
+	if (e->watch->edit_history)
+		forget(e->watch->edit_history);
+	free(e->watch->edit_history);
 }
 
 bool edit_history_ticks(const struct engine *e)
 {
-	return e->edit_history && e->edit_history->fetching;
+	return e->watch->edit_history && e->watch->edit_history->fetching;
 }
 
 /* ---- the door ---- */
@@ -201,9 +203,10 @@ static int await(struct engine *e)
 	struct edit_history *p;
 	int rc = 0;
 
-	if (!e->edit_history && !(e->edit_history = calloc(1, sizeof(*e->edit_history))))
+	if (!e->watch->edit_history &&
+	    !(e->watch->edit_history = calloc(1, sizeof(*e->watch->edit_history))))
 		return -ENOMEM;
-	p = e->edit_history;
+	p = e->watch->edit_history;
 	while ((p->told_ns < since || p->fetching) && !rc && monotonic_ms() < deadline) {
 		p->wanted |= !p->fetching;
 		rc = node_wait_answer(e, deadline);
@@ -323,8 +326,8 @@ int edit_history_tell(struct engine *e, FILE *out)
 
 	pthread_mutex_lock(&e->lock);
 	rc = await(e);
-	if (rc != -EAGAIN && e->edit_history)
-		copy(e->edit_history, &mine);
+	if (rc != -EAGAIN && e->watch->edit_history)
+		copy(e->watch->edit_history, &mine);
 	none = has_none(e);
 	pthread_mutex_unlock(&e->lock);
 	if (rc == -EAGAIN)

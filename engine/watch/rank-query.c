@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 #include "engine/watch/rank-query.h"
+#include "engine/watch/watch.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +33,7 @@ static void end(struct engine *e, struct rank_query *a, char *text, int status)
 	a->status = text ? 0 : status;
 	a->fetching = a->asked = false;
 	a->told_ns = a->began_ns;
-	atomic_fetch_add(&e->epoch, 1);
+	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -79,7 +81,7 @@ void rank_query_turn(struct engine *e, uint64_t now)
 	struct rank_query *a;
 
 	assert(node_is_engine_thread(e));
-	SLIST_FOREACH(a, &e->rank_queries, next)
+	SLIST_FOREACH(a, &e->watch->rank_queries, next)
 	turn(e, a, now);
 }
 
@@ -87,8 +89,8 @@ void rank_query_free(struct engine *e)
 {
 	struct rank_query *a;
 
-	while ((a = SLIST_FIRST(&e->rank_queries))) {
-		SLIST_REMOVE_HEAD(&e->rank_queries, next);
+	while ((a = SLIST_FIRST(&e->watch->rank_queries))) {
+		SLIST_REMOVE_HEAD(&e->watch->rank_queries, next);
 		free(a->text);
 		free(a);
 	}
@@ -100,7 +102,7 @@ static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const cha
 {
 	struct rank_query *a;
 
-	SLIST_FOREACH(a, &e->rank_queries, next)
+	SLIST_FOREACH(a, &e->watch->rank_queries, next)
 	if (a->rank == rank && !strcmp(a->question.what, what))
 		return a;
 	a = calloc(1, sizeof(*a));
@@ -108,7 +110,7 @@ static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const cha
 		return NULL;
 	a->rank = rank;
 	snprintf(a->question.what, sizeof(a->question.what), "%s", what);
-	SLIST_INSERT_HEAD(&e->rank_queries, a, next);
+	SLIST_INSERT_HEAD(&e->watch->rank_queries, a, next);
 	return a;
 }
 

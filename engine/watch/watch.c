@@ -72,7 +72,7 @@ static void has_begun(struct engine *e)
 	if (!e->watch->beginning)
 		return;
 	e->watch->beginning = false;
-	atomic_fetch_add(&e->epoch, 1);
+	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -201,7 +201,7 @@ static void take_finished(struct engine_wait **waits, uint64_t changes,
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished)
 {
 	assert(node_is_engine_thread(e));
-	take_finished(&e->watch->epoch_waits, atomic_load(&e->epoch), finished);
+	take_finished(&e->watch->epoch_waits, atomic_load(&e->event_log->epoch), finished);
 	if (!e->watch->waits && !follows(e->watch))
 		return;
 	watch_look(e);

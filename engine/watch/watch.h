@@ -12,8 +12,10 @@
 #include "engine/node/node.h"
 
 struct watch {
+	struct edit_history *edit_history; /* NULL: nobody has asked yet */
+	SLIST_HEAD(, rank_query) rank_queries;
 	struct engine_wait *waits;       /* for a change of the job */
-	struct engine_wait *epoch_waits; /* for a change of e->epoch */
+	struct engine_wait *epoch_waits; /* for a change of the epoch */
 	unsigned streams;                /* of events that are open */
 	uint64_t linger_ms;              /* until then events are fetched without a stream */
 	bool beginning; /* the first stream waits for the number to begin from */
@@ -29,7 +31,7 @@ void watch_look(struct engine *e);
 
 /* A stream of events is opened: the engine thread fetches events that happen from now on.
  * Where the speaker's memory is out of reach, the stream is "beginning" until the speaker has
- * answered with the number of its newest event; then e->epoch grows and e->changed is
+ * answered with the number of its newest event; then the epoch grows and e->changed is
  * signalled.  Events are fetched for timeout_ms more if a stream is closed while it is
  * beginning, so that its opener may open another.
  */

@@ -192,13 +192,13 @@ void transaction_turn(struct engine *e, uint64_t now, struct transaction_list *f
 {
 	struct transaction *c, *next;
 
-	LIST_FOREACH_SAFE (c, &e->commits, link, next) {
+	LIST_FOREACH_SAFE (c, &e->write.transactions, link, next) {
 		if (!turn_commit(e, c, now))
 			continue;
 		LIST_REMOVE(c, link);
 		LIST_INSERT_HEAD(finished, c, link);
 		rpc_forget(e, &c->proposal); /* APPLIED may come, and nothing waits for it */
-		atomic_fetch_add(&e->edit_count, 1);
+		atomic_fetch_add(&e->write.edits, 1);
 		atomic_fetch_add_explicit(c->result ? &e->counters.write_errors
 						    : &e->counters.writes,
 					  1, memory_order_relaxed);
@@ -228,7 +228,7 @@ void transaction_describe(struct engine *e, FILE *out)
 					      "over" };
 	const struct transaction *c;
 
-	LIST_FOREACH (c, &e->commits, link) {
+	LIST_FOREACH (c, &e->write.transactions, link) {
 		const struct engine_address *a = &c->write->file->address;
 
 		fputs("commit ", out);
@@ -250,9 +250,9 @@ void transaction_abandon(struct engine *e)
 {
 	struct transaction *c;
 
-	LIST_FOREACH (c, &e->commits, link)
+	LIST_FOREACH (c, &e->write.transactions, link)
 		c->result = -ECANCELED;
-	transaction_finish(&e->commits);
+	transaction_finish(&e->write.transactions);
 }
 
 /* ---- the door ---- */
@@ -324,8 +324,10 @@ void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 	edges = c->edges;
 	pthread_mutex_lock(&e->lock);
 	c->proposal.commit.transaction[1] =
-		++e->transaction; /* a write that fails before it is planned has a number too */
-	LIST_INSERT_HEAD(&e->commits, c, link); /* from here on it is the engine thread's */
+		++e->commit
+			  .transaction_number; /* a write that fails before it is planned has a number too */
+	LIST_INSERT_HEAD(&e->write.transactions, c,
+			 link); /* from here on it is the engine thread's */
 	pthread_mutex_unlock(&e->lock);
 	stage_read_edges(e, edges);
 	node_wake(e);
@@ -350,16 +352,16 @@ void transaction_start_staged(struct engine *e, struct engine_write *write,
 	c->bytes = c->proposal.commit.origin.bytes = write->file->bytes;
 	c->phase = TRANSACTION_STAGE; /* with no items: the holders have the bytes */
 	pthread_mutex_lock(&e->lock);
-	LIST_INSERT_HEAD(&e->commits, c, link);
+	LIST_INSERT_HEAD(&e->write.transactions, c, link);
 	pthread_mutex_unlock(&e->lock);
 	node_wake(e);
 }
 
 void transaction_ask(struct engine *e, struct engine_write *write)
 {
-	if (!e->writable)
+	if (!e->write.allowed)
 		write->done(write, -EROFS);
-	else if (engine_is_local(write->file->address.kind) && !e->local)
+	else if (engine_is_local(write->file->address.kind) && !e->write.local_allowed)
 		write->done(write, -EACCES);
 	else
 		transaction_start(e, write, 1, true);
@@ -370,7 +372,7 @@ void transaction_cancel(struct engine *e, struct engine_write *write)
 	struct transaction *c;
 
 	pthread_mutex_lock(&e->lock);
-	LIST_FOREACH (c, &e->commits, link)
+	LIST_FOREACH (c, &e->write.transactions, link)
 		if (c->write == write)
 			c->cancelled = true;
 	pthread_mutex_unlock(&e->lock);

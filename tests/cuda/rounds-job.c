@@ -110,7 +110,7 @@ static void until_connected(struct engine *e)
 	uint64_t deadline = monotonic_ms() + WAIT_MS;
 
 	pthread_mutex_lock(&e->lock);
-	while (e->communicator && !communicator_number(e) && monotonic_ms() < deadline)
+	while (e->rounds.communicator && !communicator_number(e) && monotonic_ms() < deadline)
 		node_wait(e, monotonic_ms() + TICK_MS);
 	pthread_mutex_unlock(&e->lock);
 }

@@ -105,7 +105,7 @@ static void open_rank(uint32_t rank, const struct transport_ops *memory)
 static void open_observer(const struct transport_ops *memory)
 {
 	assert(!loop_new(&it.e, &live_ops, &transport_scripted, memory));
-	it.e->writable = true;
+	it.e->write.allowed = true;
 	strcpy(it.e->launch.host, "here");
 	assert(!node_open_messages(it.e, NULL));
 	assert(!join_start_observer(it.e, "scripted:zero"));

@@ -50,8 +50,8 @@ void observe_as(struct engine **out, const char *host, const char *how)
 	e->thread.yield = turn_all;
 	snprintf(e->launch.host, sizeof(e->launch.host), "%s", host);
 	ck_assert_int_eq(prefetch_init(e, how), 0);
-	e->prefetch->min = 0;
-	e->prefetch->wait_ms = LONG_MS;
+	e->read.prefetch->min = 0;
+	e->read.prefetch->wait_ms = LONG_MS;
 	ck_assert_int_eq(node_open_messages(e, NULL), 0);
 	snprintf(seed, sizeof(seed), "%s", engine_of(0)->job.address);
 	ck_assert_int_eq(join_start_observer(e, seed), 0);
@@ -180,11 +180,11 @@ uint64_t unfit(enum wire_fallback why)
 
 void read_first_part(void)
 {
-	enum prefetch_how how = observer->prefetch->how;
+	enum prefetch_how how = observer->read.prefetch->how;
 
-	observer->prefetch->how = PREFETCH_NOT_ASKED;
+	observer->read.prefetch->how = PREFETCH_NOT_ASKED;
 	ck_assert_int_eq(read_at(0, PART), PART);
-	observer->prefetch->how = how;
+	observer->read.prefetch->how = how;
 }
 
 struct window *find_window(uint64_t offset)

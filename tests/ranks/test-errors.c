@@ -271,7 +271,7 @@ START_TEST(an_edit_that_cuts_elements_elsewhere_waits_in_no_thread)
 	float value[NUMEL], *now = malloc(BYTES);
 
 	open_far();
-	observer->writable = true;
+	observer->write.allowed = true;
 	memset(value, 0x3e, BYTES);
 	memcpy(now, job_truth(&job, 0, "fp32"), BYTES);
 	for (size_t i = 0; i < ARRAY_SIZE(cuts); i++) {
@@ -296,7 +296,7 @@ START_TEST(who_is_waited_for_by_cut_elements_may_be_lost)
 	float value[NUMEL] = { 0 };
 
 	open_far();
-	observer->writable = true;
+	observer->write.allowed = true;
 	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_READ, .count = MANY });
 	ck_assert_int_eq(write_cut(2, 11, _i, value), _i ? -ECANCELED : -ETIMEDOUT);
 	faults_clear();
@@ -308,10 +308,10 @@ END_TEST
 START_TEST(who_may_not_write_changes_nothing)
 {
 	open_far();
-	observer->writable = false;
+	observer->write.allowed = false;
 	ck_assert_int_eq(write_of(ENGINE_PARAM, "fp32", false), -EROFS);
 	ck_assert_int_eq(freeze_of(1000), -EROFS);
-	observer->writable = true;
+	observer->write.allowed = true;
 	ck_assert_int_eq(freeze_of(UINT32_MAX), -EINVAL);
 	ck_assert_int_eq(write_of(ENGINE_RANK_PARAM, "fp32", false), -EACCES); /* not local */
 	job_check(&job);
@@ -430,7 +430,7 @@ START_TEST(an_edit_whose_messages_fail_is_everywhere_or_nowhere)
 	const struct fault *fault;
 
 	open_far();
-	observer->writable = true;
+	observer->write.allowed = true;
 	fault = faults_add(&writing[_i].fault);
 	ck_assert_int_eq(write_of(ENGINE_PARAM, "fp32", false), writing[_i].result);
 	ck_assert_uint_gt(fault->fired, 0);
@@ -462,7 +462,7 @@ START_TEST(who_is_never_told_where_the_bytes_are_gives_up)
 	uint64_t bytes;
 
 	open_far();
-	observer->writable = true;
+	observer->write.allowed = true;
 	ck_assert_int_eq(engine_file_open(observer, &a, &file, &bytes), 0);
 	read.file = write.file = file;
 	lose_states();
@@ -506,7 +506,7 @@ START_TEST(a_thaw_that_is_not_waited_for_is_cancelled)
 	struct engine_freeze thaw = { .done = on_freeze };
 
 	open_far();
-	observer->writable = true;
+	observer->write.allowed = true;
 	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_THAW, .count = MANY });
 	ended = 1;
 	engine_freeze(observer, &thaw);

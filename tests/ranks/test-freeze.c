@@ -231,7 +231,7 @@ static void turn_hurried(void)
 {
 	asleep[3] = true;
 	turn(NULL);
-	while (passed(3) <= engine_of(0)->coordinator->boundary)
+	while (passed(3) <= engine_of(0)->commit.coordinator->boundary)
 		boundary(3);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		asleep[rank] = rank != 3;

@@ -55,7 +55,7 @@ START_TEST(where_all_memory_is_lent_it_is_read_as_ever)
 	for (int i = 0; i < 20; i++)
 		turn_all(NULL);
 	file = open_state("exp_avg");
-	observer->prefetch->retry_ms = 0;
+	observer->read.prefetch->retry_ms = 0;
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 2 * PART + elsewhere(0));
@@ -180,7 +180,7 @@ START_TEST(a_mount_leaves_a_slot_to_another)
 	on_devices = true;
 	open_all("host 0", "nccl");
 	observe_as(&other, "host 0", "nccl");
-	observer->prefetch->window = 2 * PART;
+	observer->read.prefetch->window = 2 * PART;
 	theirs = open_state_of(other, "exp_avg");
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(0, PART), PART);
@@ -193,7 +193,7 @@ START_TEST(a_mount_leaves_a_slot_to_another)
 		turn_all(NULL);
 	ask_for_part(LONG_MS);
 	ck_assert_int_eq(collected.status, -ENOSPC);
-	other->prefetch->retry_ms = 0;
+	other->read.prefetch->retry_ms = 0;
 	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
 	ck_assert_uint_eq(other->counters.owner_bytes_rounds, PART);
 	engine_file_close(theirs);

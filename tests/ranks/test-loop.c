@@ -444,24 +444,24 @@ START_TEST(a_small_file_read_within_a_step_waits_for_its_end_without_a_view)
 
 	begin_read(&read);
 	end_read(&read); /* all links are there now */
-	views = e->view_number;
+	views = e->read.view_number;
 	all_step(frag_step_begin);
 	begin_read(&read);
 	ck_assert_int_eq(result, 0);
 	all_step(frag_step_end);
 	end_read(&read);
-	ck_assert_uint_eq(e->view_number, views);
+	ck_assert_uint_eq(e->read.view_number, views);
 }
 END_TEST
 
 START_TEST(one_that_waits_long_gets_a_view)
 {
 	struct engine_read read;
-	uint64_t views = e->view_number;
+	uint64_t views = e->read.view_number;
 
 	all_step(frag_step_begin);
 	begin_read(&read);
-	while (e->view_number == views)
+	while (e->read.view_number == views)
 		job_turn(&job);
 	all_step(frag_step_end);
 	end_read(&read);

@@ -107,7 +107,7 @@ START_TEST(it_comes_ahead_of_its_reader)
 {
 	on_devices = true;
 	open_all("host 0", "nccl");
-	observer->prefetch->window = 2 * PART;
+	observer->read.prefetch->window = 2 * PART;
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(0, PART), PART);
 	while (unfit(WIRE_FALLBACK_ROOM) < 2)
@@ -128,7 +128,7 @@ END_TEST
 START_TEST(a_trainer_that_does_not_come_is_not_waited_for)
 {
 	open_all("host 0", "nccl");
-	observer->prefetch->wait_ms = SHORT_MS;
+	observer->read.prefetch->wait_ms = SHORT_MS;
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
@@ -146,7 +146,7 @@ START_TEST(by_choice_boundaries_are_to_come_soon)
 	ck_assert_uint_ge(unfit(WIRE_FALLBACK_BOUNDARY), 1);
 	all_go(GOAL);
 	while (!by_rounds()) {
-		observer->prefetch->retry_ms = 0;
+		observer->read.prefetch->retry_ms = 0;
 		engine_file_close(file);
 		file = open_state("exp_avg");
 		read_all();
@@ -169,7 +169,7 @@ static const struct {
 START_TEST(what_does_not_fit_is_read_as_ever)
 {
 	open_all(unfits[_i].host, unfits[_i].how);
-	observer->prefetch->min = unfits[_i].min;
+	observer->read.prefetch->min = unfits[_i].min;
 	all_go(GOAL);
 	read_all();
 	expect_truth();
@@ -381,7 +381,7 @@ END_TEST
 START_TEST(a_way_that_there_is_not_is_refused)
 {
 	static struct prefetch prefetch;
-	static struct engine e = { .prefetch = &prefetch };
+	static struct engine e = { .read.prefetch = &prefetch };
 
 	ck_assert_int_eq(prefetch_init(&e, "ipc"), -EINVAL);
 	ck_assert_int_eq(prefetch_init(&e, NULL), 0);

@@ -295,7 +295,7 @@ START_TEST(a_large_state_is_got_whole_or_not_and_nothing_of_it_comes_later)
 	ck_assert_int_eq(
 		frag_get(job_frag(&two, 1), job_number(&two, 1, 0), "fp32", got, bytes),
 		_i ? -EMSGSIZE : 0);
-	ck_assert(LIST_EMPTY(&job_frag(&two, 1)->engine->remote_reads));
+	ck_assert(LIST_EMPTY(&job_frag(&two, 1)->engine->read.remote));
 	if (!_i)
 		ck_assert_mem_eq(got, job_truth(&two, 0, "fp32"), bytes);
 	faults_clear();

@@ -204,7 +204,7 @@ START_TEST(a_rank_says_why_it_is_not_connected)
 	boundaries_open(WORLD, &sharded);
 	e = engine_of(0);
 	expect_told(0, "none: rank 0 is not to be connected: it has given no devices");
-	atomic_store(&e->one_queue, true);
+	atomic_store(&e->rounds.one_queue, true);
 	expect_told(0, "not to be connected: CUDA_DEVICE_MAX_CONNECTIONS=1 was set\n");
 	e->launch.gather_by_host = true;
 	expect_told(0, "not to be connected: FRAG_GATHER=host was set\n");

@@ -120,11 +120,11 @@ START_TEST(without_memory_there_are_no_rounds)
 	scarce_begin(1, 1);
 	ck_assert_int_eq(communicator_use(engine_of(0), &collective_host, &options), -ENOMEM);
 	scarce_end();
-	ck_assert_ptr_null(engine_of(0)->communicator);
+	ck_assert_ptr_null(engine_of(0)->rounds.communicator);
 	scarce_begin(1, 1);
 	ck_assert_int_eq(landing_init(engine_of(0), 0), -ENOMEM);
 	scarce_end();
-	ck_assert_ptr_null(engine_of(0)->landing);
+	ck_assert_ptr_null(engine_of(0)->rounds.landing);
 	job_close(&job);
 }
 END_TEST

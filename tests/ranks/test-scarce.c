@@ -268,8 +268,8 @@ static int get(float *out)
 static void forget_answers(void)
 {
 	for (uint32_t rank = 0; rank < 3; rank++) {
-		free(job_frag(&job, rank)->engine->serve->chunk);
-		job_frag(&job, rank)->engine->serve->chunk = NULL;
+		free(job_frag(&job, rank)->engine->serve.state->chunk);
+		job_frag(&job, rank)->engine->serve.state->chunk = NULL;
 	}
 }
 
@@ -311,7 +311,8 @@ static int set(float value, float *all)
 static bool agrees(void)
 {
 	for (uint32_t rank = 0; rank < 3; rank++)
-		if (!LIST_EMPTY(&job_frag(&job, rank)->engine->coordinator->transactions))
+		if (!LIST_EMPTY(
+			    &job_frag(&job, rank)->engine->commit.coordinator->transactions))
 			return true;
 	return false;
 }
@@ -378,7 +379,7 @@ static int open_observer(const char *host)
 	if (rc)
 		return rc;
 	observer->thread.yield = turn_job;
-	observer->writable = true;
+	observer->write.allowed = true;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
 	rc = node_open_messages(observer, NULL);
 	if (!rc)

@@ -284,7 +284,7 @@ START_TEST(who_is_slow_when_all_have_come_is_waited_for)
 	open_unconnected(&sharded);
 	wait_ms = SHORT_MS;
 	all_call("fp32");
-	while (LIST_EMPTY(&engine_of(ROOT)->commits))
+	while (LIST_EMPTY(&engine_of(ROOT)->write.transactions))
 		turn(NULL);
 	asleep[3] = true;
 	until = monotonic_ms() + 2 * SHORT_MS;

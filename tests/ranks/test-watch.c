@@ -48,7 +48,7 @@ static void open_observer(const char *host)
 
 	ck_assert_int_eq(loop_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
 	observer->thread.yield = turn;
-	observer->writable = true;
+	observer->write.allowed = true;
 	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
 	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
 	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);
@@ -223,7 +223,7 @@ START_TEST(nobody_waits_and_nothing_is_asked)
 	step();
 	turn_until(&done, 1);
 	deadline = monotonic_ms() + JOB_WAIT_MS;
-	while (job_frag(&job, 0)->engine->waiters) { /* its last WAIT is answered in time */
+	while (job_frag(&job, 0)->engine->serve.waits) { /* its last WAIT is answered in time */
 		ck_assert_uint_lt(monotonic_ms(), deadline);
 		turn(NULL);
 	}
@@ -231,7 +231,7 @@ START_TEST(nobody_waits_and_nothing_is_asked)
 	step();
 	for (int i = 0; i < 50; i++)
 		turn(NULL);
-	ck_assert_ptr_null(job_frag(&job, 0)->engine->waiters);
+	ck_assert_ptr_null(job_frag(&job, 0)->engine->serve.waits);
 	close_job();
 }
 END_TEST

@@ -568,7 +568,7 @@ START_TEST(whatever_a_reader_sends_nothing_changes)
 	}
 	ck_assert_uint_eq(e->edits.count, 0);
 	ck_assert_uint_eq(e->edits.decided.n + e->edits.forbidden.n, 0);
-	ck_assert(LIST_EMPTY(&e->coordinator->transactions));
+	ck_assert(LIST_EMPTY(&e->commit.coordinator->transactions));
 	ck_assert_uint_eq(e->job.membership, membership);
 	ck_assert(!e->job.join->refresh);
 	ck_assert_uint_eq(e->job.barrier->arrived, 0);
@@ -824,7 +824,7 @@ START_TEST(waits_are_kept_one_of_each_peer_and_not_too_many)
 	ck_assert_int_eq(ack_status(503), -ENOSPC);
 	ck_assert_int_eq(frag_step_begin(f), 0);
 	loop_turn(e, 0);
-	ck_assert_ptr_null(e->waiters);
+	ck_assert_ptr_null(e->serve.waits);
 	ck_assert_uint_eq(scripted_last(WIRE_CHANGED)->header.request, 501);
 	ck_assert_uint_eq(scripted_last(WIRE_CHANGED)->peer, 10);
 }
