@@ -59,8 +59,8 @@ static int forget(struct engine *e, struct arena_lp lp)
 	enum frag_dtype dtype;
 	int row = registry_find(&e->registry, arena_memory_kind(lp), lp.param, 0, "", &dtype);
 
-	if (row >= 0 && view_owner_any(&e->views))
-		view_owner_keep_row(&e->views, &e->registry, (uint32_t)row);
+	if (row >= 0 && view_owner_any(&e->view_owner))
+		view_owner_keep_row(&e->view_owner, &e->registry, (uint32_t)row);
 	return arena_memory_unassign(e->arena, lp);
 }
 

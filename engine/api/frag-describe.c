@@ -302,8 +302,8 @@ static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, ui
 
 	if (row < 0)
 		return row;
-	if (view_owner_any(&e->views))
-		view_owner_keep_row(&e->views, &e->registry, (uint32_t)row);
+	if (view_owner_any(&e->view_owner))
+		view_owner_keep_row(&e->view_owner, &e->registry, (uint32_t)row);
 	return registry_drop(&e->registry, kind, group, sub, key);
 }
 

@@ -240,8 +240,8 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 		return rc;
 	become_rank(e, launch);
 	fabric_open(e);
-	participant_init(&e->edits, STAGE_MEM);
-	view_owner_init(&e->views, memory("FRAG_VIEW_MEM", VIEW_MEM));
+	participant_init(&e->participant, STAGE_MEM);
+	view_owner_init(&e->view_owner, memory("FRAG_VIEW_MEM", VIEW_MEM));
 	e->trainer->gather_mem = memory("FRAG_GATHER_MEM", GATHER_MEM);
 	e->own = catalog_new();
 	rc = e->own ? open_place(e) : -ENOMEM;

@@ -244,7 +244,7 @@ static int pass_window(struct scatter *s, const struct span *window, const struc
 static int stage(struct scatter *s, const struct own *own, const struct span *part,
 		 const void *bytes)
 {
-	return participant_stage(&s->e->edits, s->transaction, NODE_LOCAL, monotonic_ms(),
+	return participant_stage(&s->e->participant, s->transaction, NODE_LOCAL, monotonic_ms(),
 				 s->epoch, own->row, s->file->is_grad,
 				 own->offset + part->from - own->at.from, bytes,
 				 (uint32_t)(part->to - part->from));
@@ -416,7 +416,7 @@ static int by_communicator(struct scatter *s)
 	else
 		rc = meet(s, HAVE_AGREED, is_root(s) ? agree(s) : 0);
 	if (rc)
-		participant_drop(&s->e->edits, s->transaction);
+		participant_drop(&s->e->participant, s->transaction);
 	return rc;
 }
 

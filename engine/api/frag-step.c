@@ -38,7 +38,7 @@ static void wait_here(struct engine *e)
 {
 	node_wake(e);
 	if (e->thread.started)
-		participant_wait(&e->edits, WAIT_MS);
+		participant_wait(&e->participant, WAIT_MS);
 	else
 		node_yield(e);
 }
@@ -71,10 +71,10 @@ static void keep_for_views(struct engine *e, bool states)
 {
 	uint64_t begin;
 
-	if (!view_owner_any(&e->views))
+	if (!view_owner_any(&e->view_owner))
 		return;
 	begin = monotonic_ns();
-	view_owner_keep(&e->views, &e->registry, states);
+	view_owner_keep(&e->view_owner, &e->registry, states);
 	count_held(e, held(e), begin);
 }
 
@@ -82,10 +82,10 @@ static void tell_views(struct engine *e)
 {
 	uint64_t begin;
 
-	if (!view_owner_any(&e->views))
+	if (!view_owner_any(&e->view_owner))
 		return;
 	begin = monotonic_ns();
-	view_owner_arrive(&e->views, &e->registry);
+	view_owner_arrive(&e->view_owner, &e->registry);
 	count_held(e, held(e), begin);
 }
 
@@ -165,7 +165,7 @@ static int apply_edits(struct engine *e, uint64_t b)
 
 	if (whole)
 		change_begin(e);
-	applied = participant_apply(&e->edits, &e->registry, b, grads_word(c));
+	applied = participant_apply(&e->participant, &e->registry, b, grads_word(c));
 	if (whole)
 		rc = change_end(e, applied ? generation_after(now, b) : now);
 	else if (e->trainer->owed_generation && applied)
@@ -177,8 +177,8 @@ static int apply_edits(struct engine *e, uint64_t b)
 /* Launches the round decided for boundary b, which changes no state. */
 static void launch_round(struct engine *e, uint64_t b)
 {
-	participant_apply_round(&e->edits, b, grads_word(e->registry.control), rounds_launch,
-				e);
+	participant_apply_round(&e->participant, b, grads_word(e->registry.control),
+				rounds_launch, e);
 	node_wake(e);
 }
 
@@ -198,7 +198,7 @@ static int look_at_edits(struct engine *e, uint64_t b)
 	enum participant_next next;
 	int rc = 0;
 
-	while ((next = participant_look(&e->edits, b,
+	while ((next = participant_look(&e->participant, b,
 					!is_changing(c) || e->trainer->owed_generation)) !=
 	       PARTICIPANT_GO) {
 		if (next == PARTICIPANT_FROZEN)
@@ -240,7 +240,7 @@ static int pass(struct engine *e)
 		     1;
 
 	time_boundary(e);
-	return participant_pending(&e->edits, b) ? look_at_edits(e, b) : 0;
+	return participant_pending(&e->participant, b) ? look_at_edits(e, b) : 0;
 }
 
 static int boundary(struct engine *e)

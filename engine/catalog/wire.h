@@ -279,7 +279,7 @@ struct wire_view {
 	int32_t status;
 	uint32_t state; /* enum view_state */
 	uint64_t generation;
-	uint64_t room; /* address of the view's buffer in the rank (view-pool.h) */
+	uint64_t buffer; /* address of the view's buffer in the rank (view-pool.h) */
 };
 static_assert(sizeof(struct wire_view) == 24, "wire");
 

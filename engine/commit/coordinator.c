@@ -231,7 +231,7 @@ static void finish(struct engine *e, struct coordinator_transaction *a)
 		node_send(e, a->peer, WIRE_APPLIED, a->request, &applied, NULL, 0);
 		tell(e, a, a->boundary);
 	}
-	participant_note(&e->edits, a->transaction, a->status);
+	participant_note(&e->participant, a->transaction, a->status);
 	a->phase = COORDINATOR_OVER;
 }
 
@@ -312,7 +312,7 @@ static uint64_t freeze_boundary(struct engine *e)
 	LIST_FOREACH (a, &e->commit.coordinator->transactions, link)
 		if (a->freeze_ms && !a->status && !a->cancelled)
 			return a->boundary;
-	return participant_frozen_at(&e->edits, entered) ? entered : 0;
+	return participant_frozen_at(&e->participant, entered) ? entered : 0;
 }
 
 /* At least `least`, and no boundary before one that was asked for earlier; edits name the
@@ -469,7 +469,7 @@ static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 			say_accepted(e, a);
 		return true;
 	}
-	outcome = participant_recall(&e->edits, transaction, &applied.status);
+	outcome = participant_recall(&e->participant, transaction, &applied.status);
 	if (outcome == WIRE_UNDECIDED)
 		return false;
 	if (outcome == WIRE_ABORTED && !applied.status)
@@ -531,7 +531,7 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 	enum wire_outcome outcome;
 
 	if (!a) { /* it was decided while that rank was held for lost */
-		outcome = participant_recall(&e->edits, transaction, NULL);
+		outcome = participant_recall(&e->participant, transaction, NULL);
 		return outcome ? outcome : WIRE_ABORTED;
 	}
 	a->arrived = true;

@@ -71,8 +71,8 @@ void edit_report_turn(struct engine *e, uint64_t now)
 	struct edit *edit;
 
 	if (now > STAGED_SILENT_MS)
-		participant_expire(&e->edits, now - STAGED_SILENT_MS);
-	while ((edit = participant_take_over(&e->edits))) {
+		participant_expire(&e->participant, now - STAGED_SILENT_MS);
+	while ((edit = participant_take_over(&e->participant))) {
 		if (edit->state == EDIT_APPLIED)
 			report_applied(e, edit);
 		else if (!edit->order && edit->why && !edit->round)
@@ -84,7 +84,7 @@ void edit_report_turn(struct engine *e, uint64_t now)
 
 void edit_report_gone(struct engine *e, uint32_t peer)
 {
-	participant_lose_writer(&e->edits, peer);
+	participant_lose_writer(&e->participant, peer);
 }
 
 void edit_report_dropped(struct engine *e, const struct wire_dropped *dropped)
@@ -96,6 +96,6 @@ void edit_report_dropped(struct engine *e, const struct wire_dropped *dropped)
 				      .why = dropped->why };
 
 	if (wire_text_ok(dropped->why, sizeof(dropped->why)) &&
-	    participant_forbid(&e->edits, dropped->transaction))
+	    participant_forbid(&e->participant, dropped->transaction))
 		event_log_edit(e, &told);
 }

@@ -94,12 +94,12 @@ int termination_turn(struct engine *e, struct termination *t, uint64_t now)
 
 enum wire_outcome termination_outcome(struct engine *e, const uint64_t transaction[2])
 {
-	uint32_t coordinator = participant_coordinator(&e->edits, transaction);
+	uint32_t coordinator = participant_coordinator(&e->participant, transaction);
 
 	/* peers_reach: a coordinator that is linked here is pinged from now on */
 	if (coordinator < e->world && !peers_reach(e, coordinator))
 		return WIRE_COORDINATED;
-	return participant_outcome(&e->edits, transaction);
+	return participant_outcome(&e->participant, transaction);
 }
 
 /* ---- a rank: what it has promised ---- */
@@ -165,7 +165,8 @@ static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank,
 
 	if (!answer->status && answer->type == WIRE_KNOWN) {
 		memcpy(&known, answer->body, sizeof(known));
-		participant_hear(&e->edits, known.transaction, known.outcome == WIRE_COMMITTED);
+		participant_hear(&e->participant, known.transaction,
+				 known.outcome == WIRE_COMMITTED);
 	}
 	return false;
 }
@@ -195,7 +196,7 @@ static bool turn_orphan(struct engine *e, struct orphan *o, uint64_t now)
 		return false;
 	log_warn("an edit or freeze whose coordinator died is %s",
 		 rc ? "aborted" : "committed: another rank knew");
-	participant_resolve(&e->edits, t->transaction, !rc);
+	participant_resolve(&e->participant, t->transaction, !rc);
 	return true;
 }
 
@@ -204,7 +205,7 @@ void termination_turn_orphans(struct engine *e, uint64_t now)
 	struct arrivals a = { .e = e, .now = now };
 	struct orphan *o, *next;
 
-	participant_each_prepared(&e->edits, see_prepared, &a);
+	participant_each_prepared(&e->participant, see_prepared, &a);
 	tell_arrivals(e, &a);
 	LIST_FOREACH_SAFE (o, &e->commit.orphans, link, next) {
 		if (turn_orphan(e, o, now)) {

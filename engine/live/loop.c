@@ -231,7 +231,7 @@ static int wait_time(struct engine *e, int wait_ms)
 	    !LIST_EMPTY(&e->commit.orphans) || !e->job.ready || e->serve.waits ||
 	    edit_history_ticks(e) || watch_ticks(e) || communicator_ticks(e) ||
 	    barrier_tick(e) || rendezvous_tick(e) || rounds_tick(e) ||
-	    (e->is_rank && view_owner_any(&e->views)))
+	    (e->is_rank && view_owner_any(&e->view_owner)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
 }
@@ -255,7 +255,7 @@ static void wait_for_work(struct engine *e, int wait_ms)
 void loop_turn(struct engine *e, int wait_ms)
 {
 	struct remote_read_list reads = LIST_HEAD_INITIALIZER(reads);
-	struct transaction_list commits = LIST_HEAD_INITIALIZER(commits);
+	struct transaction_list transactions = LIST_HEAD_INITIALIZER(transactions);
 	struct engine_wait *waits = NULL;
 	struct engine_freeze *freezes = NULL;
 	struct round_list rounds = LIST_HEAD_INITIALIZER(rounds);
@@ -287,7 +287,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	prefetch_go_on(e, now);
 	view_reader_tell_closed(e);
 	remote_read_turn(e, now, &reads);
-	transaction_turn(e, now, &commits);
+	transaction_turn(e, now, &transactions);
 	watch_turn(e, now, &waits);
 	edit_history_turn(e, now);
 	rank_query_turn(e, now);
@@ -299,7 +299,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	landing_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
 	remote_read_finish(e, &reads);
-	transaction_finish(&commits);
+	transaction_finish(&transactions);
 	watch_finish(waits);
 	freezes_finish(freezes);
 	rounds_finish(&rounds);
@@ -345,8 +345,8 @@ void loop_free(struct engine *e)
 		e->memory.ops->close(e->memory.transport);
 	if (e->is_rank) {
 		pending_reads_free(e);
-		participant_fini(&e->edits);
-		view_owner_fini(&e->views);
+		participant_fini(&e->participant);
+		view_owner_fini(&e->view_owner);
 		arena_memory_close(e->arena);
 		registry_fini(&e->registry);
 	}

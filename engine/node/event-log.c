@@ -203,7 +203,7 @@ void event_log_evicted(struct engine *e, const struct engine_file *f)
 	put_param(e, event, f->address.param);
 	put_text(event, "state", f->address.key);
 	if (!f->is_grad) /* theirs is their window's: control_content */
-		put_number(event, "generation", f->viewing.generation - 1);
+		put_number(event, "generation", f->view.generation - 1);
 	add(e, event);
 }
 

@@ -57,8 +57,8 @@ struct view_reader_piece { /* of a view, on one rank */
 	uint64_t at;     /* in the file */
 	uint64_t size;
 	uint64_t generation;
-	uint64_t room; /* address in the rank of the bytes once they are kept */
-	bool kept;     /* they are: seen there */
+	uint64_t buffer; /* address in the rank of the bytes once they are kept */
+	bool kept;       /* they are: seen there */
 	int status;
 	/* since when its rank has had no room, or requests to it got lost; 0: neither */
 	uint64_t refused_ms;
@@ -69,7 +69,7 @@ struct view_reader_piece { /* of a view, on one rank */
 	int lost; /* its rank is, and why: as piece.lost */
 };
 
-struct closing;
+struct closed_view;
 
 struct view_reader { /* what generation an open file shows; under the engine's lock */
 	enum view_reader_state state;
@@ -82,7 +82,7 @@ struct view_reader { /* what generation an open file shows; under the engine's l
 	int status;             /* FAILED: why; -ENOMEM, -ETIMEDOUT, -ETIME: until retry_ms */
 	struct view_reader_piece *pieces;
 	uint32_t n;
-	struct closing *closing; /* made when it opens, so that its end can always be told */
+	struct closed_view *closed; /* made when it opens, so that its end can always be told */
 };
 
 enum { WINDOWS = 4 };
@@ -118,11 +118,11 @@ struct engine_file {
 	uint64_t opened_ns;
 	uint64_t incarnation; /* of the job that it was opened of */
 	enum frag_dtype dtype;
-	bool is_grad;        /* gradients, for which reads wait; false if address.now is set */
-	bool live;           /* no view: what there is when it is read */
-	_Atomic bool fast;   /* the last read was served at once */
-	_Atomic bool viewed; /* viewing is READY */
-	struct view_reader viewing;
+	bool is_grad;      /* gradients, for which reads wait; false if address.now is set */
+	bool live;         /* no view: what there is when it is read */
+	_Atomic bool fast; /* the last read was served at once */
+	_Atomic bool view_is_ready;
+	struct view_reader view;
 	struct file_prefetch prefetch;
 	_Atomic(uint8_t *) whole; /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */

@@ -80,12 +80,12 @@ struct prefetch;
 struct rpc_table;
 struct serve;
 struct watch;
-struct closing;
+struct closed_view;
 struct transaction;
 struct freeze;
 struct orphan;
 struct join;
-struct waiter;
+struct pending_wait;
 struct arena_memory;
 struct rank_query;
 struct edit_history;
@@ -176,8 +176,8 @@ struct engine {
 
 	/* a rank's: what it holds.  Each has a lock of its own. */
 	struct registry registry;
-	struct participant edits;
-	struct view_owner views;
+	struct participant participant;
+	struct view_owner view_owner;
 	struct arena_memory
 		*arena; /* NULL: none.  Set by the trainer's thread, with the lock */
 	struct trainer_state *trainer;
@@ -206,7 +206,7 @@ struct engine {
 		struct remote_read_list remote;
 		struct readahead_pool *ahead; /* NULL: no read-ahead */
 		struct prefetch *prefetch;
-		struct closing
+		struct closed_view
 			*closed_views; /* of closed files; their owners are not told yet */
 		uint64_t view_number;  /* second half of the newest view's id */
 	} read;
@@ -219,7 +219,7 @@ struct engine {
 	struct watch *watch;
 	struct {
 		struct serve *state;
-		struct waiter *waits;                /* of observers, to be answered */
+		struct pending_wait *waits;          /* of observers, to be answered */
 		struct pending_reads *pending_reads; /* NULL: all states are in memory */
 	} serve;
 	struct engine_counters counters;

@@ -19,8 +19,8 @@ struct piece {
 	bool coming;     /* the view's generation was still to come there when it was opened */
 	uint32_t view;   /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */
-	uint64_t room;   /* address in the rank of the view's piece once it is kept; 0: none */
-	bool kept;       /* the rank has kept the view's piece, at room */
+	uint64_t buffer; /* address in the rank of the view's piece once it is kept; 0: none */
+	bool kept;       /* the rank has kept the view's piece, in buffer */
 	bool awaited;    /* the rank has not come to it yet, and is to be asked again */
 };
 

@@ -23,10 +23,10 @@ struct grab {
 	uint64_t size;
 	unsigned first, n; /* of the parts */
 	bool look_before;  /* the rank may not have come to the generation yet */
-	bool kept;         /* the bytes are preserved in the view's room */
+	bool kept;         /* the bytes are preserved in the view's buffer */
 	uint32_t view;     /* as the piece's */
 	uint64_t inside;
-	uint64_t room;
+	uint64_t buffer;
 };
 
 struct grabs {
@@ -71,7 +71,7 @@ static int grab_piece(struct engine *e, struct grabs *g, const struct piece *pie
 			     .kept = piece->kept,
 			     .view = piece->view,
 			     .inside = piece->inside,
-			     .room = piece->room };
+			     .buffer = piece->buffer };
 	int rc;
 
 	if (piece->lost || (piece->kept && p->state == ENGINE_RANK_LOST))
@@ -93,7 +93,7 @@ static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t of
 
 	g->n = g->nparts = 0;
 	pthread_mutex_lock(&e->lock);
-	if (f->viewing.state == VIEW_READER_READY)
+	if (f->view.state == VIEW_READER_READY)
 		rc = view_reader_plan(f, offset, size, &g->plan);
 	else /* what is not there is for a transfer to find out */
 		rc = plan_read(e, &f->address, UINT64_MAX, offset, size, &g->plan);
@@ -202,7 +202,7 @@ static int copy_live(struct engine *e, const struct engine_file *f, const struct
 static void note_kept(struct engine *e, struct engine_file *f, uint32_t view)
 {
 	pthread_mutex_lock(&e->lock);
-	f->viewing.pieces[view - 1].kept = true;
+	f->view.pieces[view - 1].kept = true;
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -214,7 +214,7 @@ static int copy_room(struct engine *e, const struct engine_file *f, const struct
 {
 	struct view_label label;
 	struct control_page control;
-	uint64_t at = grab->room + grab->inside, label_at = grab->room - sizeof(label);
+	uint64_t at = grab->buffer + grab->inside, label_at = grab->buffer - sizeof(label);
 	struct iovec local[] = { { out, grab->size }, { &label, sizeof(label) } };
 	struct iovec remote[] = { { (void *)(uintptr_t)at, grab->size },
 				  { (void *)(uintptr_t)label_at, sizeof(label) } };
@@ -225,7 +225,7 @@ static int copy_room(struct engine *e, const struct engine_file *f, const struct
 
 	if (rc)
 		return rc == -EFAULT ? -EAGAIN : get_failed(e, grab->rank, rc);
-	return !memcmp(label.view, f->viewing.id, sizeof(label.view)) &&
+	return !memcmp(label.view, f->view.id, sizeof(label.view)) &&
 			       atomic_load(&label.complete)
 		       ? 0
 		       : -EAGAIN;
@@ -252,14 +252,14 @@ static int copy_grab(struct engine *e, struct engine_file *f, const struct grabs
 {
 	int rc = grab->kept ? -EAGAIN : copy_live(e, f, g, grab, out, generation);
 
-	return rc == -EAGAIN && grab->room ? copy_kept(e, f, grab, out) : rc;
+	return rc == -EAGAIN && grab->buffer ? copy_kept(e, f, grab, out) : rc;
 }
 
 int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
 		  size_t size)
 {
 	static _Thread_local struct grabs g; /* plan.keep_lost stays false */
-	uint64_t generation = atomic_load(&f->viewed) ? f->viewing.generation : 0;
+	uint64_t generation = atomic_load(&f->view_is_ready) ? f->view.generation : 0;
 	size_t done = 0;
 	int rc = 0;
 

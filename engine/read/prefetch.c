@@ -62,14 +62,14 @@ static void give_up(struct engine *e, struct engine_file *f, enum wire_fallback 
 {
 	count_unfit(e, unfit);
 	f->prefetch.unfit = unfit;
-	f->prefetch.unfit_view = f->viewing.id[1];
+	f->prefetch.unfit_view = f->view.id[1];
 }
 
 /* ---- windows ---- */
 
 static bool is_of_view(const struct engine_file *f, const struct window *w)
 {
-	return !memcmp(w->view, f->viewing.id, sizeof(w->view));
+	return !memcmp(w->view, f->view.id, sizeof(w->view));
 }
 
 static void end_window(struct engine *e, struct engine_file *f, struct window *w)
@@ -240,7 +240,7 @@ static int tier_of(const struct engine *e, const struct engine_file *f,
 		   const struct piece *piece)
 {
 	const struct states *s = e->peers[piece->rank].states;
-	uint64_t epoch = f->viewing.pieces[piece->view - 1].epoch;
+	uint64_t epoch = f->view.pieces[piece->view - 1].epoch;
 
 	if (!s || s->epoch < epoch || piece->row >= s->nrows)
 		return -EAGAIN;
@@ -272,12 +272,11 @@ static void list_pieces(const struct engine_file *f, const struct plan *plan,
 	for (unsigned i = 0; i < plan->n; i++) {
 		const struct piece *piece = &plan->pieces[i];
 
-		pieces[i] =
-			(struct wire_piece){ .epoch = f->viewing.pieces[piece->view - 1].epoch,
-					     .offset = piece->offset,
-					     .size = piece->size,
-					     .state = piece->row,
-					     .rank = piece->rank };
+		pieces[i] = (struct wire_piece){ .epoch = f->view.pieces[piece->view - 1].epoch,
+						 .offset = piece->offset,
+						 .size = piece->size,
+						 .state = piece->row,
+						 .rank = piece->rank };
 	}
 }
 
@@ -288,7 +287,7 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 	struct wire_piece pieces[NODE_PIECES_MAX];
 	struct window *w = find_free(f);
 	struct wire_prefetch body = { .id = { e->job.engine_id, ++e->read.view_number },
-				      .view = { f->viewing.id[0], f->viewing.id[1] },
+				      .view = { f->view.id[0], f->view.id[1] },
 				      .count = plan->n,
 				      .tier = (uint32_t)tier,
 				      .wait_ms = c->wait_ms,
@@ -364,7 +363,7 @@ static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset
 {
 	const struct prefetch *c = e->read.prefetch;
 
-	if (f->prefetch.unfit && f->prefetch.unfit_view == f->viewing.id[1])
+	if (f->prefetch.unfit && f->prefetch.unfit_view == f->view.id[1])
 		return false;
 	if (c->how == PREFETCH_NEVER)
 		give_up(e, f, WIRE_FALLBACK_TOLD);
@@ -414,7 +413,7 @@ void prefetch_go_on(struct engine *e, uint64_t now)
 		uint64_t end = end_of_all(f);
 
 		want_no_more(e, f);
-		if (end && end < f->bytes && f->viewing.state == VIEW_READER_READY &&
+		if (end && end < f->bytes && f->view.state == VIEW_READER_READY &&
 		    now >= e->read.prefetch->retry_ms && is_worth_it(e, f, end, now))
 			ask_ahead(e, f, end, now);
 	}
@@ -463,7 +462,7 @@ static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
 	bool there;
 
 	pthread_mutex_lock(&e->lock);
-	w = f->viewing.state == VIEW_READER_READY ? find(f, offset) : NULL;
+	w = f->view.state == VIEW_READER_READY ? find(f, offset) : NULL;
 	there = w && w->state == WINDOW_THERE;
 	if (there)
 		*out = *w;

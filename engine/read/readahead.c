@@ -196,7 +196,7 @@ static struct ahead *find(struct engine_file *f, uint64_t offset, size_t size)
  */
 static bool is_fresh(struct engine_file *f, const struct ahead *s)
 {
-	if (atomic_load(&f->viewed))
+	if (atomic_load(&f->view_is_ready))
 		return true;
 	if (monotonic_ms() > s->filled_ms + FRESH_MS)
 		f->streak = SLOW_STREAK;

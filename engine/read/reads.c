@@ -60,7 +60,7 @@ static bool read_whole(struct engine *e, struct engine_read *read)
 	struct engine_file *f = read->file;
 	const uint8_t *whole;
 
-	if (atomic_load(&f->viewed) || (!atomic_load(&f->whole) && !keep_whole(e, read)))
+	if (atomic_load(&f->view_is_ready) || (!atomic_load(&f->whole) && !keep_whole(e, read)))
 		return false;
 	whole = atomic_load(&f->whole);
 	node_count_read(e, (int64_t)read->size);
@@ -87,7 +87,7 @@ void reads_start(struct engine *e, struct engine_read *read)
 	need_hot();
 	if (read_whole(e, read))
 		return;
-	if (view_reader_wanted(f) && !atomic_load(&f->viewed)) {
+	if (view_reader_wanted(f) && !atomic_load(&f->view_is_ready)) {
 		remote_read_start(e, read); /* opens the view */
 		return;
 	}

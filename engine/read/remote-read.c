@@ -54,7 +54,7 @@ static void raise_state(struct remote_read *t, enum remote_read_state state)
 
 static void piece_failed(struct engine *e, struct remote_read *t, uint32_t rank, int status)
 {
-	if ((status == -ESTALE && !t->read->file->viewed) || status == -EAGAIN) {
+	if ((status == -ESTALE && !t->read->file->view_is_ready) || status == -EAGAIN) {
 		if (status == -ESTALE)
 			e->peers[rank].states_stale = true;
 		raise_state(t, REMOTE_READ_IS_STALE);
@@ -122,7 +122,7 @@ static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 {
 	const struct piece *piece = &t->plan.pieces[i];
 	const struct peer *p = &e->peers[piece->rank];
-	const struct view_reader *v = &t->read->file->viewing;
+	const struct view_reader *v = &t->read->file->view;
 	struct wire_read read = { p->states ? p->states->epoch : 0,
 				  piece->row,
 				  (uint32_t)piece->size,
@@ -192,8 +192,8 @@ static bool tries_whole(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	const struct engine_file *f = t->read->file;
 
-	return t->size == f->bytes && f->viewing.state == VIEW_READER_NONE &&
-	       !t->read->nowait && now < t->start_ns / 1000000 + WHOLE_MS && is_in_reach(e, t);
+	return t->size == f->bytes && f->view.state == VIEW_READER_NONE && !t->read->nowait &&
+	       now < t->start_ns / 1000000 + WHOLE_MS && is_in_reach(e, t);
 }
 
 /* For a trainer, and is not to. */
@@ -244,7 +244,7 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 	rc = view_reader_turn(e, f, now);
 	t->asked_view = true;
 	if (rc == -EAGAIN) {
-		if (f->viewing.state == VIEW_READER_OPENING) /* a slow step is not silence */
+		if (f->view.state == VIEW_READER_OPENING) /* a slow step is not silence */
 			t->alive_ms = now;
 		if (must_wait(t))
 			refuse_to_wait(t);
@@ -298,7 +298,7 @@ static uint64_t awaited_content(const struct remote_read *t)
 {
 	const struct engine_file *f = t->read->file;
 
-	return view_reader_wanted(f) ? f->viewing.generation : 0;
+	return view_reader_wanted(f) ? f->view.generation : 0;
 }
 
 /* Gradients without a view are looked for in their rank's page first: an answer would have all
@@ -422,7 +422,7 @@ void remote_read_turn(struct engine *e, uint64_t now, struct remote_read_list *f
 static int copy_all(struct remote_read *t)
 {
 	struct engine_file *f = t->read->file;
-	bool viewed = atomic_load(&f->viewed);
+	bool viewed = atomic_load(&f->view_is_ready);
 	int rc = onesided_read(f->engine, f, t->offset, t->buffer, t->size);
 
 	if (!rc && !viewed && !(rc = view_reader_keep_whole(f, t->buffer)))
@@ -467,7 +467,7 @@ void remote_read_finish(struct engine *e, struct remote_read_list *finished)
 
 static const struct waiting *waiting_of(const struct remote_read *t)
 {
-	const struct view_reader *v = &t->read->file->viewing;
+	const struct view_reader *v = &t->read->file->view;
 
 	return v->state == VIEW_READER_OPENING ? &v->waiting : &t->waiting;
 }
@@ -489,7 +489,7 @@ unsigned remote_read_tick_ms(const struct engine *e)
 static void describe(struct engine *e, const struct remote_read *t, FILE *out)
 {
 	const struct engine_address *a = &t->read->file->address;
-	const struct view_reader *view = &t->read->file->viewing;
+	const struct view_reader *view = &t->read->file->view;
 	const struct waiting *w = waiting_of(t);
 	uint32_t rank;
 	uint64_t silence_ms = silence_of(e, t, &rank);

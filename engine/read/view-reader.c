@@ -12,8 +12,8 @@
 
 enum { RESTARTS_MAX = 1000, FAILED_MS = 1000 };
 
-struct closing {
-	struct closing *next;
+struct closed_view {
+	struct closed_view *next;
 	uint64_t id[2];
 	uint32_t n;
 	uint32_t ranks[];
@@ -26,41 +26,43 @@ bool view_reader_wanted(const struct engine_file *f)
 
 /* ---- closing ---- */
 
-static int make_closing(struct view_reader *v)
+static int alloc_closed(struct view_reader *v)
 {
-	v->closing = malloc(sizeof(*v->closing) + v->n * sizeof(v->closing->ranks[0]));
-	return v->closing ? 0 : -ENOMEM;
+	v->closed = malloc(sizeof(*v->closed) + v->n * sizeof(v->closed->ranks[0]));
+	return v->closed ? 0 : -ENOMEM;
 }
 
 static void close_at_owners(struct engine *e, struct view_reader *v)
 {
-	struct closing *c = v->closing;
+	struct closed_view *c = v->closed;
 
-	*c = (struct closing){ .next = e->read.closed_views, .id = { v->id[0], v->id[1] } };
+	*c = (struct closed_view){ .next = e->read.closed_views, .id = { v->id[0], v->id[1] } };
 	for (uint32_t i = 0; i < v->n; i++)
 		if (v->pieces[i].opened)
 			c->ranks[c->n++] = v->pieces[i].rank;
 	e->read.closed_views = c;
-	v->closing = NULL;
+	v->closed = NULL;
 }
 
 void view_reader_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
 {
-	struct closing *c = malloc(sizeof(*c) + sizeof(c->ranks[0]));
+	struct closed_view *c = malloc(sizeof(*c) + sizeof(c->ranks[0]));
 
 	if (!c)
 		return;
-	*c = (struct closing){ .next = e->read.closed_views, .id = { id[0], id[1] }, .n = 1 };
+	*c = (struct closed_view){ .next = e->read.closed_views,
+				   .id = { id[0], id[1] },
+				   .n = 1 };
 	c->ranks[0] = rank;
 	e->read.closed_views = c;
 }
 
 static void forget(struct engine *e, struct engine_file *f)
 {
-	struct view_reader *v = &f->viewing;
+	struct view_reader *v = &f->view;
 
-	atomic_store(&f->viewed, false);
-	if (v->closing)
+	atomic_store(&f->view_is_ready, false);
+	if (v->closed)
 		close_at_owners(e, v);
 	free(v->pieces);
 	v->pieces = NULL;
@@ -81,7 +83,7 @@ static bool on_closed(struct engine *e, void *owner, uint64_t tag, const struct 
 }
 
 /* False: there is no room for a message to one of them now. */
-static bool tell_closed(struct engine *e, struct closing *c)
+static bool tell_closed(struct engine *e, struct closed_view *c)
 {
 	struct wire_transaction body = { { c->id[0], c->id[1] } };
 
@@ -98,7 +100,7 @@ void view_reader_tell_closed(struct engine *e)
 {
 	assert(node_is_engine_thread(e));
 	while (e->read.closed_views && tell_closed(e, e->read.closed_views)) {
-		struct closing *c = e->read.closed_views;
+		struct closed_view *c = e->read.closed_views;
 
 		e->read.closed_views = c->next;
 		free(c);
@@ -108,7 +110,7 @@ void view_reader_tell_closed(struct engine *e)
 void view_reader_free(struct engine *e)
 {
 	while (e->read.closed_views) {
-		struct closing *c = e->read.closed_views;
+		struct closed_view *c = e->read.closed_views;
 
 		e->read.closed_views = c->next;
 		free(c);
@@ -146,7 +148,7 @@ static int add_pieces(struct engine *e, struct view_reader *v, const struct plan
 /* Several runs on one rank would be several views of one number: the layouts have one. */
 static int plan_pieces(struct engine *e, struct engine_file *f)
 {
-	struct view_reader *v = &f->viewing;
+	struct view_reader *v = &f->view;
 	struct plan plan = { .keep_lost = true };
 	uint64_t at = 0;
 	int rc = 0;
@@ -173,10 +175,10 @@ static void set_status(struct view_reader_piece *p, int status, bool no_room)
 static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answer *answer)
 {
 	struct engine_file *f = owner;
-	struct view_reader_piece *p = &f->viewing.pieces[i];
+	struct view_reader_piece *p = &f->view.pieces[i];
 	struct wire_view view;
 
-	f->viewing.outstanding--;
+	f->view.outstanding--;
 	if (answer->status || answer->type != WIRE_VIEW) {
 		set_status(p, answer->status ? answer->status : -EIO, false);
 		if (p->status == -EIO || p->status == -ETIMEDOUT)
@@ -188,13 +190,13 @@ static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answ
 	p->lost = 0;
 	p->state = (uint8_t)view.state;
 	p->generation = view.generation;
-	p->room = view.room;
+	p->buffer = view.buffer;
 	return false;
 }
 
 static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t want)
 {
-	struct view_reader *v = &f->viewing;
+	struct view_reader *v = &f->view;
 	struct view_reader_piece *p = &v->pieces[i];
 	struct wire_view_open body = {
 		{ v->id[0], v->id[1] }, p->epoch, p->offset, p->size, want, p->row, 0
@@ -212,7 +214,7 @@ static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t wa
 
 static int begin(struct engine *e, struct engine_file *f)
 {
-	struct view_reader *v = &f->viewing;
+	struct view_reader *v = &f->view;
 	int rc;
 
 	v->id[0] = e->job.engine_id;
@@ -220,7 +222,7 @@ static int begin(struct engine *e, struct engine_file *f)
 	v->generation = 0;
 	rc = plan_pieces(e, f);
 	if (!rc)
-		rc = make_closing(v);
+		rc = alloc_closed(v);
 	if (rc) {
 		free(v->pieces);
 		v->pieces = NULL;
@@ -264,8 +266,8 @@ static int waited_enough(struct engine *e, const struct engine_file *f, uint64_t
 {
 	const struct engine_address *a = &f->address;
 
-	for (uint32_t i = 0; i < f->viewing.n; i++) {
-		const struct view_reader_piece *p = &f->viewing.pieces[i];
+	for (uint32_t i = 0; i < f->view.n; i++) {
+		const struct view_reader_piece *p = &f->view.pieces[i];
 
 		if (p->lost || !p->refused_ms || now < p->refused_ms + e->timeout_ms)
 			continue;
@@ -301,11 +303,11 @@ static int worst(const struct view_reader *v)
 
 static int again(struct engine *e, struct engine_file *f)
 {
-	for (uint32_t i = 0; i < f->viewing.n; i++)
-		if (f->viewing.pieces[i].status == -ESTALE)
-			e->peers[f->viewing.pieces[i].rank].states_stale = true;
+	for (uint32_t i = 0; i < f->view.n; i++)
+		if (f->view.pieces[i].status == -ESTALE)
+			e->peers[f->view.pieces[i].rank].states_stale = true;
 	forget(e, f);
-	return ++f->viewing.restarts > RESTARTS_MAX ? -EIO : -EAGAIN;
+	return ++f->view.restarts > RESTARTS_MAX ? -EIO : -EAGAIN;
 }
 
 /* Asks for pieces that are not settled: at once for those that have another generation than the
@@ -314,8 +316,8 @@ static int again(struct engine *e, struct engine_file *f)
 static void ask_unsettled(struct engine *e, struct engine_file *f, uint64_t generation,
 			  uint64_t now)
 {
-	for (uint32_t i = 0; i < f->viewing.n; i++) {
-		const struct view_reader_piece *p = &f->viewing.pieces[i];
+	for (uint32_t i = 0; i < f->view.n; i++) {
+		const struct view_reader_piece *p = &f->view.pieces[i];
 		bool again = p->status || p->state == VIEW_NEXT;
 
 		if (!settled(p, generation) &&
@@ -326,7 +328,7 @@ static void ask_unsettled(struct engine *e, struct engine_file *f, uint64_t gene
 
 static int wait_for_trainers(struct engine *e, struct engine_file *f, uint64_t now)
 {
-	struct view_reader *v = &f->viewing;
+	struct view_reader *v = &f->view;
 
 	waiting_begin(&v->waiting, f->is_grad, 0, now);
 	for (uint32_t i = 0; i < v->n; i++)
@@ -351,7 +353,7 @@ static bool all_settled(const struct view_reader *v, uint64_t generation)
 
 static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 {
-	struct view_reader *v = &f->viewing;
+	struct view_reader *v = &f->view;
 	uint64_t generation = greatest(v);
 	int rc = worst(v);
 
@@ -369,7 +371,7 @@ static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 	}
 	v->generation = generation;
 	v->state = VIEW_READER_READY;
-	atomic_store(&f->viewed, true);
+	atomic_store(&f->view_is_ready, true);
 	return 0;
 }
 
@@ -381,7 +383,7 @@ static bool may_come(int rc)
 
 int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now)
 {
-	struct view_reader *v = &f->viewing;
+	struct view_reader *v = &f->view;
 	int rc = -EAGAIN;
 
 	assert(node_is_engine_thread(e));
@@ -407,8 +409,8 @@ int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now)
 
 bool view_reader_waits(const struct engine_file *f)
 {
-	for (uint32_t i = 0; i < f->viewing.n && !f->viewing.outstanding; i++)
-		if (awaits_trainer(&f->viewing.pieces[i]))
+	for (uint32_t i = 0; i < f->view.n && !f->view.outstanding; i++)
+		if (awaits_trainer(&f->view.pieces[i]))
 			return true;
 	return false;
 }
@@ -421,7 +423,7 @@ int view_reader_keep_whole(struct engine_file *f, const void *bytes)
 	int rc = whole ? 0 : -ENOMEM;
 
 	pthread_mutex_lock(&f->engine->lock);
-	if (f->viewing.state != VIEW_READER_NONE)
+	if (f->view.state != VIEW_READER_NONE)
 		rc = -EAGAIN;
 	if (!rc && !atomic_load(&f->whole)) {
 		memcpy(whole, bytes, f->bytes);
@@ -454,7 +456,7 @@ static uint32_t piece_at(const struct view_reader *v, uint64_t at)
 int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
 		     struct plan *plan)
 {
-	const struct view_reader *v = &f->viewing;
+	const struct view_reader *v = &f->view;
 
 	plan->n = 0;
 	plan->covered = 0;
@@ -475,7 +477,7 @@ int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size
 							  .inside = inside,
 							  .lost = p->lost,
 							  .coming = p->state == VIEW_FUTURE,
-							  .room = p->room,
+							  .buffer = p->buffer,
 							  .kept = p->kept };
 		plan->covered += bytes;
 	}

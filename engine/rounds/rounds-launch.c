@@ -38,7 +38,7 @@ static int check_piece(struct engine *e, const struct edit_round *round,
 	if (piece->size > ROUNDS_BYTES_MAX || *total > ROUNDS_BYTES_MAX - piece->size)
 		return -E2BIG;
 	*total += piece->size;
-	rc = round->view[0] ? view_owner_covers(&e->views, round->view, piece->state,
+	rc = round->view[0] ? view_owner_covers(&e->view_owner, round->view, piece->state,
 						piece->offset, piece->size, &inside)
 			    : registry_covers(&e->registry, piece->epoch, piece->state,
 					      piece->offset, piece->size);
@@ -87,8 +87,8 @@ static int promise(struct engine *e, uint32_t peer, uint32_t reader,
 		free(round);
 		return rc;
 	}
-	return participant_stage_round(&e->edits, asked->transaction, peer, monotonic_ms(),
-				       has_grad, round);
+	return participant_stage_round(&e->participant, asked->transaction, peer,
+				       monotonic_ms(), has_grad, round);
 }
 
 void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *header,

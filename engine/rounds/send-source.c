@@ -127,7 +127,7 @@ static int from_room(struct engine *e, struct send *s, const uint64_t view[2], u
 {
 	*from = copy_new(s, piece->size);
 	return *from ? copied(*from, piece->size,
-			      view_owner_read(&e->views, &e->registry, view, inside, *from,
+			      view_owner_read(&e->view_owner, &e->registry, view, inside, *from,
 					      piece->size))
 		     : -ENOMEM;
 }
@@ -138,12 +138,12 @@ int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[
 	uint64_t inside = 0;
 	struct view_look look;
 	enum state_tier tier;
-	int number, rc = view_owner_covers(&e->views, view, piece->state, piece->offset,
+	int number, rc = view_owner_covers(&e->view_owner, view, piece->state, piece->offset,
 					   piece->size, &inside);
 
 	*from = NULL;
 	tier = rc ? registry_tier(&e->registry, piece->state)
-		  : view_owner_tier(&e->views, view);
+		  : view_owner_tier(&e->view_owner, view);
 	if (tier != STATE_DEVICE) {
 		int read = from_room(e, s, view, inside, piece, from);
 
@@ -152,7 +152,7 @@ int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[
 	registry_device_memory(&e->registry, piece->epoch, piece->state, piece->offset,
 			       piece->size, &number, from);
 	if (!rc)
-		rc = view_owner_look(&e->views, view, inside, piece->size, &look);
+		rc = view_owner_look(&e->view_owner, view, inside, piece->size, &look);
 	if (rc)
 		return rc;
 	if (look.version)

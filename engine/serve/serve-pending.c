@@ -177,7 +177,7 @@ void pending_reads_free(struct engine *e)
 
 static bool is_in_memory(struct engine *e, const struct wire_read *read)
 {
-	return (read->view[0] ? view_owner_tier(&e->views, read->view)
+	return (read->view[0] ? view_owner_tier(&e->view_owner, read->view)
 			      : registry_tier(&e->registry, read->state)) == STATE_HOST;
 }
 
@@ -185,7 +185,8 @@ static bool is_in_memory(struct engine *e, const struct wire_read *read)
 static int look(struct engine *e, const struct wire_read *read, struct view_look *to)
 {
 	if (read->view[0])
-		return view_owner_look(&e->views, read->view, read->offset, read->size, to);
+		return view_owner_look(&e->view_owner, read->view, read->offset, read->size,
+				       to);
 	*to = (struct view_look){ .epoch = read->epoch,
 				  .at = read->offset,
 				  .row = read->state };

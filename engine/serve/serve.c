@@ -146,13 +146,13 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 				   open.offset,
 				   open.size,
 				   open.want };
-	reply.status =
-		q.epoch ? view_owner_open(&e->views, &e->registry, &q, monotonic_ms(), &view)
-			: -ESTALE;
+	reply.status = q.epoch ? view_owner_open(&e->view_owner, &e->registry, &q,
+						 monotonic_ms(), &view)
+			       : -ESTALE;
 	if (!reply.status) {
 		reply.state = view.state;
 		reply.generation = view.generation;
-		reply.room = view.buffer ? (uintptr_t)view.buffer->bytes : 0;
+		reply.buffer = view.buffer ? (uintptr_t)view.buffer->bytes : 0;
 	}
 	node_send(e, peer, WIRE_VIEW, request, &reply, NULL, 0);
 }
@@ -160,8 +160,8 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 static int read_bytes(struct engine *e, const struct wire_read *read, void *bytes)
 {
 	if (read->view[0])
-		return view_owner_read(&e->views, &e->registry, read->view, read->offset, bytes,
-				       read->size);
+		return view_owner_read(&e->view_owner, &e->registry, read->view, read->offset,
+				       bytes, read->size);
 	return registry_read_memory(&e->registry, read->epoch, read->state, read->offset, bytes,
 				    read->size);
 }
@@ -203,12 +203,12 @@ static void serve_stage(struct engine *e, uint32_t peer, const struct wire_heade
 	stage.origin.writer = header->rank;
 	rc = check_stage(e, &stage, tail_size);
 	if (!rc)
-		rc = participant_stage(&e->edits, stage.transaction, peer, monotonic_ms(),
+		rc = participant_stage(&e->participant, stage.transaction, peer, monotonic_ms(),
 				       stage.epoch, stage.state,
 				       registry_is_grad(&e->registry, stage.state),
 				       stage.offset, tail, stage.size);
 	if (!rc)
-		participant_name(&e->edits, stage.transaction, &stage.origin);
+		participant_name(&e->participant, stage.transaction, &stage.origin);
 	node_ack(e, peer, header->request, rc);
 }
 
@@ -217,7 +217,7 @@ static void tell_applied_again(struct engine *e, uint32_t peer, uint64_t request
 {
 	struct wire_applied applied = { 0 };
 
-	participant_recall(&e->edits, transaction, &applied.status);
+	participant_recall(&e->participant, transaction, &applied.status);
 	node_send(e, peer, WIRE_APPLIED, request, &applied, NULL, 0);
 }
 
@@ -232,9 +232,9 @@ static void serve_decide(struct engine *e, uint32_t peer, const struct wire_head
 	int rc = -EACCES;
 
 	memcpy(&decide, body, sizeof(decide));
-	coordinator = participant_coordinator(&e->edits, decide.transaction);
+	coordinator = participant_coordinator(&e->participant, decide.transaction);
 	if (coordinator == UINT32_MAX || coordinator == header->rank)
-		rc = participant_decide(&e->edits, decide.transaction, decide.commit,
+		rc = participant_decide(&e->participant, decide.transaction, decide.commit,
 					wire_status(decide.status), peer, header->request);
 	if (!decide.commit && (rc == -ENOENT || rc == -EALREADY))
 		rc = 0;
@@ -251,10 +251,10 @@ static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_hea
 	struct wire_vote vote = { 0 };
 
 	memcpy(&prepare, body, sizeof(prepare));
-	vote.status =
-		prepare.coordinator == header->rank
-			? participant_prepare(&e->edits, &e->registry, &prepare, monotonic_ms())
-			: -EINVAL;
+	vote.status = prepare.coordinator == header->rank
+			      ? participant_prepare(&e->participant, &e->registry, &prepare,
+						    monotonic_ms())
+			      : -EINVAL;
 	vote.boundary = atomic_load(&e->registry.control->boundary);
 	node_send(e, peer, WIRE_VOTE, header->request, &vote, NULL, 0);
 }
@@ -284,8 +284,8 @@ static void serve_hold(struct engine *e, uint32_t peer, const struct wire_header
 
 	memcpy(&t, body, sizeof(t));
 	node_ack(e, peer, header->request,
-		 header->type == WIRE_RENEW ? participant_renew(&e->edits, t.transaction)
-					    : participant_thaw(&e->edits, t.transaction));
+		 header->type == WIRE_RENEW ? participant_renew(&e->participant, t.transaction)
+					    : participant_thaw(&e->participant, t.transaction));
 }
 
 /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE. */
@@ -299,7 +299,7 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 	memcpy(known.transaction, t.transaction, sizeof(t.transaction));
 	switch (header->type) {
 	case WIRE_VIEW_CLOSE:
-		view_owner_close(&e->views, t.transaction);
+		view_owner_close(&e->view_owner, t.transaction);
 		landing_close(e, t.transaction);
 		break;
 	case WIRE_CANCEL:
@@ -321,8 +321,8 @@ static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
 {
 	struct wire_control control;
 
-	if (view_owner_any(&e->views))
-		view_owner_touch(&e->views, peer, monotonic_ms());
+	if (view_owner_any(&e->view_owner))
+		view_owner_touch(&e->view_owner, peer, monotonic_ms());
 	wire_control_from_page(&control, e->registry.control);
 	node_send(e, peer, WIRE_PONG, request, &control, NULL, 0);
 	fabric_answer(e, peer, WIRE_PONG, request, &control, NULL, 0);
@@ -334,12 +334,12 @@ static void drop_silent_views(struct engine *e, uint64_t now)
 {
 	unsigned dropped = 0;
 
-	if (view_owner_any(&e->views) && now > VIEW_SILENT_MS)
-		dropped = view_owner_expire(&e->views, now - VIEW_SILENT_MS);
+	if (view_owner_any(&e->view_owner) && now > VIEW_SILENT_MS)
+		dropped = view_owner_expire(&e->view_owner, now - VIEW_SILENT_MS);
 	if (dropped)
 		log_info("dropped %u views whose observers went silent", dropped);
 	if (now > ROOM_IDLE_MS)
-		view_owner_trim(&e->views, now - ROOM_IDLE_MS);
+		view_owner_trim(&e->view_owner, now - ROOM_IDLE_MS);
 }
 
 /* Rank 0 hears from every rank once a second. */
@@ -366,7 +366,7 @@ void serve_turn(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
 	if (is_stepping(e, now))
-		view_owner_copy_ahead(&e->views, &e->registry, now);
+		view_owner_copy_ahead(&e->view_owner, &e->registry, now);
 	edit_report_turn(e, now);
 	pending_reads_turn(e, now);
 	serve_swap_turn(e, now);

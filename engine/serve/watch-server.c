@@ -7,17 +7,17 @@
 #include <assert.h>
 #include <errno.h>
 
-struct waiter {
-	struct waiter *next;
+struct pending_wait {
+	struct pending_wait *next;
 	uint32_t peer;
 	uint64_t request;
 	struct wire_wait seen;
 	uint64_t until_ms;
 };
 
-static struct waiter *find_or_add(struct engine *e, uint32_t peer)
+static struct pending_wait *find_or_add(struct engine *e, uint32_t peer)
 {
-	struct waiter *w = e->serve.waits;
+	struct pending_wait *w = e->serve.waits;
 	unsigned n = 0;
 
 	for (; w && w->peer != peer; w = w->next)
@@ -38,7 +38,8 @@ static bool is_new(const struct engine *e, const struct wire_control *control,
 }
 
 /* An observer may have seen more events than we have: of an earlier process of this rank. */
-static void answer(struct engine *e, const struct waiter *w, const struct wire_control *control)
+static void answer(struct engine *e, const struct pending_wait *w,
+		   const struct wire_control *control)
 {
 	CLEANUP(free) char *lines = malloc(WIRE_EVENTS_MAX);
 	struct wire_changed changed = { .control = *control,
@@ -52,7 +53,7 @@ static void answer(struct engine *e, const struct waiter *w, const struct wire_c
 	node_send(e, w->peer, WIRE_CHANGED, w->request, &changed, lines, changed.size);
 }
 
-static void answer_now(struct engine *e, const struct waiter *w)
+static void answer_now(struct engine *e, const struct pending_wait *w)
 {
 	struct wire_control control;
 
@@ -63,12 +64,12 @@ static void answer_now(struct engine *e, const struct waiter *w)
 void watch_server_add(struct engine *e, uint32_t peer, uint64_t request,
 		      const struct wire_wait *wait)
 {
-	struct waiter *w;
+	struct pending_wait *w;
 
 	assert(node_is_engine_thread(e));
 	if (wait->how == WIRE_WAIT_KEPT) {
-		answer_now(e,
-			   &(struct waiter){ .peer = peer, .request = request, .seen = *wait });
+		answer_now(e, &(struct pending_wait){
+				      .peer = peer, .request = request, .seen = *wait });
 		return;
 	}
 	w = find_or_add(e, peer);
@@ -88,8 +89,8 @@ void watch_server_turn(struct engine *e, uint64_t now)
 
 	if (e->serve.waits)
 		wire_control_from_page(&control, e->registry.control);
-	for (struct waiter **at = &e->serve.waits; *at;) {
-		struct waiter *w = *at;
+	for (struct pending_wait **at = &e->serve.waits; *at;) {
+		struct pending_wait *w = *at;
 
 		if (!is_new(e, &control, &w->seen) && now < w->until_ms) {
 			at = &w->next;
@@ -104,7 +105,7 @@ void watch_server_turn(struct engine *e, uint64_t now)
 void watch_server_free(struct engine *e)
 {
 	while (e->serve.waits) {
-		struct waiter *w = e->serve.waits;
+		struct pending_wait *w = e->serve.waits;
 
 		e->serve.waits = w->next;
 		free(w);

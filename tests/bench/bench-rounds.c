@@ -407,7 +407,7 @@ static void apply(struct rank *r)
 		must("frag_safe_point", frag_safe_point(r->f));
 		pthread_barrier_wait(&met);
 		if (!r->number)
-			come = atomic_load(&r->f->engine->edits.lowest) == UINT64_MAX;
+			come = atomic_load(&r->f->engine->participant.lowest) == UINT64_MAX;
 		pthread_barrier_wait(&met);
 	} while (!come);
 }

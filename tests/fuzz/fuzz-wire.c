@@ -98,7 +98,7 @@ static void open_rank(uint32_t rank, const struct transport_ops *memory)
 	it.e = it.f->engine;
 	if (rank)
 		assert(!node_open_messages(it.e, NULL));
-	it.e->edits.bytes_max = STAGE_ROOM;
+	it.e->participant.bytes_max = STAGE_ROOM;
 	describe(it.f);
 }
 
@@ -360,7 +360,7 @@ static bool trainer_would_wait(void)
 {
 	uint64_t lowest = UINT64_MAX;
 
-	participant_each_prepared(&it.e->edits, see_prepared, &lowest);
+	participant_each_prepared(&it.e->participant, see_prepared, &lowest);
 	return lowest <= atomic_load(&it.e->registry.control->boundary) + 1;
 }
 
@@ -516,8 +516,8 @@ static void check(void)
 
 			assert(it.memory[i][k] == 0x5a || (!guard && it.staged && it.decided));
 		}
-		assert(it.e->edits.bytes <= STAGE_ROOM &&
-		       it.e->edits.count <= PARTICIPANT_EDITS_MAX);
+		assert(it.e->participant.bytes <= STAGE_ROOM &&
+		       it.e->participant.count <= PARTICIPANT_EDITS_MAX);
 	}
 	assert(j->zero.catalogs.count <= it.e->world + 1);
 	assert(it.e->world <= FRAG_WORLD_MAX);
@@ -547,8 +547,8 @@ static void close_it(void)
 		loop_free(it.e);
 	assert(!it.pending);
 	if (it.file) { /* its engine, with the read-ahead, is gone */
-		free(it.file->viewing.pieces);
-		free(it.file->viewing.closing);
+		free(it.file->view.pieces);
+		free(it.file->view.closed);
 		free(it.file->whole);
 	}
 	free(it.file);

@@ -216,8 +216,8 @@ static struct view_request view_of(uint32_t param)
 	struct view view;
 
 	ck_assert_int_ge(row, 0);
-	ck_assert_int_eq(view_owner_open(&e->views, &e->registry, &q, monotonic_ms(), &view),
-			 0);
+	ck_assert_int_eq(
+		view_owner_open(&e->view_owner, &e->registry, &q, monotonic_ms(), &view), 0);
 	return q;
 }
 
@@ -225,8 +225,8 @@ static void check_view(const struct view_request *q, uint32_t param)
 {
 	CLEANUP(free) uint8_t *out = malloc(q->size);
 
-	ck_assert_int_eq(view_owner_read(&f->engine->views, &f->engine->registry, q->id, 0, out,
-					 q->size),
+	ck_assert_int_eq(view_owner_read(&f->engine->view_owner, &f->engine->registry, q->id, 0,
+					 out, q->size),
 			 0);
 	ck_assert_mem_eq(out, job_truth(&job, param, "lp"), q->size);
 }

@@ -108,11 +108,11 @@ START_TEST(what_became_of_an_edit_whose_writer_dies_early_is_kept)
 	loss.to = 1;
 	loss.type = WIRE_STAGE;
 	start(&w, 2, "fp32", 7);
-	while (!engine_of(0)->edits.count)
+	while (!engine_of(0)->participant.count)
 		turn(NULL);
 	ck_assert_uint_eq(lines(0, "edit"), 0);
 	asleep[2] = true;
-	edit_report_gone(engine_of(0), TAILQ_FIRST(&engine_of(0)->edits.list)->writer);
+	edit_report_gone(engine_of(0), TAILQ_FIRST(&engine_of(0)->participant.list)->writer);
 	expect_line(0, 2, "\"why\":\"its writer was lost before it asked for a boundary\"");
 	asleep[2] = false;
 	engine_write_cancel(w.e, &w.write);
@@ -131,10 +131,10 @@ START_TEST(a_rank_that_drops_an_edit_tells_the_first)
 
 	boundaries_open(3, &sharded);
 	e = engine_of(2);
-	ck_assert_int_eq(participant_stage(&e->edits, transaction, 77, 1,
+	ck_assert_int_eq(participant_stage(&e->participant, transaction, 77, 1,
 					   e->registry.states.epoch, 0, false, 0, "1234", 4),
 			 0);
-	participant_name(&e->edits, transaction,
+	participant_name(&e->participant, transaction,
 			 &(struct wire_origin){ .writer = 9, .files = 1, .bytes = 4 });
 	edit_report_gone(e, 77);
 	while (!lines(0, "edit"))
@@ -353,7 +353,8 @@ END_TEST
 
 static bool has_aborted(uint32_t rank, const uint64_t transaction[2])
 {
-	return participant_recall(&engine_of(rank)->edits, transaction, NULL) == WIRE_ABORTED;
+	return participant_recall(&engine_of(rank)->participant, transaction, NULL) ==
+	       WIRE_ABORTED;
 }
 
 static void lose_everywhere(uint32_t lost)
@@ -371,7 +372,7 @@ START_TEST(a_coordinator_that_slept_while_the_others_aborted_aborts_too)
 	boundaries_open(3, &everywhere);
 	start(&w, 1, "fp32", 7);
 	until_accepted(&w);
-	memcpy(transaction, TAILQ_FIRST(&engine_of(1)->edits.list)->transaction,
+	memcpy(transaction, TAILQ_FIRST(&engine_of(1)->participant.list)->transaction,
 	       sizeof(transaction));
 	asleep[0] = true;
 	lose_everywhere(0);
@@ -396,7 +397,7 @@ START_TEST(the_writer_waits_for_a_rank_that_is_told_late)
 	boundaries_open(3, &everywhere);
 	start(&w, 1, "fp32", 7);
 	until_accepted(&w);
-	memcpy(transaction, TAILQ_FIRST(&engine_of(2)->edits.list)->transaction,
+	memcpy(transaction, TAILQ_FIRST(&engine_of(2)->participant.list)->transaction,
 	       sizeof(transaction));
 	asleep[2] = true;
 	boundary(0);

@@ -489,9 +489,9 @@ START_TEST(what_is_kept_on_the_host_is_not_sent)
 	e = rank(plan.pieces[0].rank)->engine;
 	piece.state = plan.pieces[0].row;
 	piece.offset = plan.pieces[0].offset;
-	piece.epoch = file->viewing.pieces[plan.pieces[0].view - 1].epoch;
+	piece.epoch = file->view.pieces[plan.pieces[0].view - 1].epoch;
 	s = send_source_new(1, true);
-	ck_assert_int_eq(send_source_from_view(e, s, file->viewing.id, &piece, &from), -ENOSPC);
+	ck_assert_int_eq(send_source_from_view(e, s, file->view.id, &piece, &from), -ENOSPC);
 	ck_assert_ptr_nonnull(from);
 	ck_assert_int_eq(
 		send_source_from(e, s, 0, piece.state, piece.offset, piece.size, &from),

@@ -281,7 +281,7 @@ static void until_promised(void)
 		turn(NULL);
 		all = true;
 		for (uint32_t rank = 0; rank < WORLD; rank++)
-			all &= participant_pending(&engine_of(rank)->edits, 1);
+			all &= participant_pending(&engine_of(rank)->participant, 1);
 	}
 }
 

@@ -160,13 +160,13 @@ static void ask_for_part(uint32_t wait_ms)
 				      .wait_ms = wait_ms };
 	struct wire_piece piece = { .size = PART, .rank = OWNER };
 
-	for (uint32_t i = 0; i < file->viewing.n; i++)
-		if (file->viewing.pieces[i].rank == OWNER) {
-			piece.epoch = file->viewing.pieces[i].epoch;
-			piece.state = file->viewing.pieces[i].row;
-			piece.offset = file->viewing.pieces[i].offset;
+	for (uint32_t i = 0; i < file->view.n; i++)
+		if (file->view.pieces[i].rank == OWNER) {
+			piece.epoch = file->view.pieces[i].epoch;
+			piece.state = file->view.pieces[i].row;
+			piece.offset = file->view.pieces[i].offset;
 		}
-	memcpy(body.view, file->viewing.id, sizeof(body.view));
+	memcpy(body.view, file->view.id, sizeof(body.view));
 	ask(&body, &piece, sizeof(piece));
 }
 

@@ -48,19 +48,19 @@ static const struct view *open_view(uint64_t now_ms)
 	struct view_request q = { .id = { 1, 2 }, .row = (uint32_t)row, .size = 128 };
 	struct view view;
 
-	ck_assert_int_eq(view_owner_open(&e->views, &e->registry, &q, now_ms, &view), 0);
-	return LIST_FIRST(&e->views.list);
+	ck_assert_int_eq(view_owner_open(&e->view_owner, &e->registry, &q, now_ms, &view), 0);
+	return LIST_FIRST(&e->view_owner.list);
 }
 
 START_TEST(views_of_an_observer_that_went_silent_are_dropped)
 {
 	open_view(monotonic_ms());
 	turn();
-	ck_assert_uint_gt(e->views.pool.lent, 0);
-	view_owner_touch(&e->views, 0, LONG_AGO_MS);
+	ck_assert_uint_gt(e->view_owner.pool.lent, 0);
+	view_owner_touch(&e->view_owner, 0, LONG_AGO_MS);
 	turn();
-	ck_assert_uint_eq(e->views.pool.lent, 0);
-	ck_assert_ptr_null(LIST_FIRST(&e->views.list));
+	ck_assert_uint_eq(e->view_owner.pool.lent, 0);
+	ck_assert_ptr_null(LIST_FIRST(&e->view_owner.list));
 }
 END_TEST
 
@@ -68,7 +68,7 @@ static const struct view *aged_view(void)
 {
 	const struct view *view = open_view(LONG_AGO_MS);
 
-	view_owner_touch(&e->views, 0, monotonic_ms());
+	view_owner_touch(&e->view_owner, 0, monotonic_ms());
 	return view;
 }
 
@@ -104,7 +104,7 @@ START_TEST(what_the_trainer_does_for_readers_is_counted_and_nothing_else)
 	held = atomic_load(&page->held_ns);
 	ck_assert_uint_gt(held, 0);
 	ck_assert_uint_eq(atomic_load(&page->kept_bytes), 128);
-	view_owner_close(&e->views, (uint64_t[]){ 1, 2 });
+	view_owner_close(&e->view_owner, (uint64_t[]){ 1, 2 });
 	one_step();
 	ck_assert_uint_eq(atomic_load(&page->held_ns), held);
 }

@@ -222,7 +222,7 @@ END_TEST
 
 static void forget_view(uint32_t rank)
 {
-	view_owner_close(&engine_of(rank)->views, file->viewing.id);
+	view_owner_close(&engine_of(rank)->view_owner, file->view.id);
 }
 
 /* i 0: before its owner has promised; 1: between that and the boundary. */
@@ -238,7 +238,8 @@ START_TEST(a_view_that_an_owner_has_lost_is_no_view)
 	if (_i % 2 == 0)
 		forget_view(OWNER);
 	engine_read(observer, &read);
-	while (_i % 2 && !participant_pending(&engine_of(OWNER)->edits, passed(OWNER) + 1))
+	while (_i % 2 &&
+	       !participant_pending(&engine_of(OWNER)->participant, passed(OWNER) + 1))
 		turn_all(NULL);
 	if (_i % 2)
 		forget_view(OWNER);

@@ -121,7 +121,7 @@ END_TEST
 
 static struct view *view_of(uint32_t rank)
 {
-	return LIST_FIRST(&job_frag(&job, rank)->engine->views.list);
+	return LIST_FIRST(&job_frag(&job, rank)->engine->view_owner.list);
 }
 
 START_TEST(a_room_that_is_not_complete_is_asked_for)
@@ -193,9 +193,9 @@ START_TEST(gradients_that_are_not_there_are_not_waited_for)
 	open_far();
 	file = open_state(ENGINE_PARAM, "grad");
 	ck_assert_int_eq(read_file(file, 0, PART, true, false), -ENODATA);
-	file->viewing.retry_ms = UINT64_MAX; /* the next to ask comes before the owners' turn */
+	file->view.retry_ms = UINT64_MAX; /* the next to ask comes before the owners' turn */
 	ck_assert_int_eq(read_file(file, 0, PART, true, false), -ENODATA);
-	file->viewing.retry_ms = 0;
+	file->view.retry_ms = 0;
 	job_grads_valid(&job);
 	ck_assert_int_eq(read_file(file, 0, PART, true, false), PART);
 	end();
@@ -241,7 +241,7 @@ START_TEST(who_waits_for_room_that_nobody_gives_back_is_told)
 	struct engine_file *first, *second;
 
 	open_far();
-	job_frag(&job, 0)->engine->views.pool.max = 4096; /* of one view */
+	job_frag(&job, 0)->engine->view_owner.pool.max = 4096; /* of one view */
 	first = open_state(ENGINE_PARAM, "exp_avg");
 	second = open_state(ENGINE_PARAM, "exp_avg_sq");
 	ck_assert_int_eq(read_file(first, 0, 8, false, false), 8);

@@ -233,7 +233,7 @@ START_TEST(without_memory_nothing_is_promised)
 	scarce_begin(1, 1);
 	rounds_serve(e, e->peers[READER].link, &header, &body, NULL, 0);
 	ck_assert_uint_eq(scarce_end(), 1);
-	ck_assert(!participant_pending(&e->edits, 1000));
+	ck_assert(!participant_pending(&e->participant, 1000));
 	boundaries_close();
 }
 END_TEST
@@ -265,7 +265,8 @@ static void until_accepted_by_all(void)
 		turn(NULL);
 		all = true;
 		for (uint32_t rank = 0; rank < WORLD; rank++)
-			all &= participant_pending(&engine_of(rank)->edits, passed(rank) + 1);
+			all &= participant_pending(&engine_of(rank)->participant,
+						   passed(rank) + 1);
 	}
 }
 

@@ -403,7 +403,7 @@ static void until_accepted_by_all(void)
 		turn(NULL);
 		all = true;
 		for (uint32_t rank = 0; rank < WORLD; rank++)
-			all &= participant_pending(&engine_of(rank)->edits, 1);
+			all &= participant_pending(&engine_of(rank)->participant, 1);
 	}
 }
 

@@ -329,7 +329,7 @@ static void expect_set(const float *value)
 static bool holds_edits(void)
 {
 	for (uint32_t rank = 0; rank < 3; rank++)
-		if (job_frag(&job, rank)->engine->edits.count)
+		if (job_frag(&job, rank)->engine->participant.count)
 			return true;
 	return false;
 }

@@ -326,12 +326,12 @@ START_TEST(who_has_no_room_speaks_for_all)
 	uint64_t room;
 
 	open_connected(&sharded);
-	room = engine_of(2)->edits.bytes_max;
-	engine_of(2)->edits.bytes_max = 64;
+	room = engine_of(2)->participant.bytes_max;
+	engine_of(2)->participant.bytes_max = 64;
 	all_call("fp32");
 	all_end_with(-ENOSPC);
 	nobody_applies();
-	engine_of(2)->edits.bytes_max = room;
+	engine_of(2)->participant.bytes_max = room;
 	all_call("fp32");
 	all_end_with(0);
 	all_apply("fp32");

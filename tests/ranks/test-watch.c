@@ -553,7 +553,7 @@ START_TEST(a_view_that_an_owner_dropped_is_told)
 	ck_assert_int_eq(engine_file_open(observer, &address, &file, &bytes), 0);
 	ck_assert_int_eq(read_some(file, 0), 8);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		view_owner_expire(&job_frag(&job, rank)->engine->views, UINT64_MAX);
+		view_owner_expire(&job_frag(&job, rank)->engine->view_owner, UINT64_MAX);
 	ck_assert_int_eq(read_some(file, 8), -ESTALE);
 	event = next_called("view-evicted");
 	ck_assert_str_eq(text_of(event, "param"), "w");

@@ -326,7 +326,7 @@ static uint64_t gather_mem(void)
 
 static uint64_t views_max(void)
 {
-	return e->views.pool.max;
+	return e->view_owner.pool.max;
 }
 
 static const struct {
@@ -445,7 +445,7 @@ START_TEST(who_does_not_say_which_table_is_meant_reads_nothing)
 	say(WIRE_VIEW_OPEN, 1, &open);
 	memcpy(&view, scripted_last(WIRE_VIEW)->body, sizeof(view));
 	ck_assert_int_eq(view.status, -ESTALE);
-	ck_assert(!view_owner_any(&e->views));
+	ck_assert(!view_owner_any(&e->view_owner));
 }
 END_TEST
 
@@ -480,7 +480,7 @@ START_TEST(a_stage_whose_size_is_untrue_is_refused)
 	stage.size = 0;
 	say_as(&header, 1, &stage, NULL, 0);
 	ck_assert_int_eq(ack_status(11), -EINVAL);
-	ck_assert_uint_eq(e->edits.count, 0);
+	ck_assert_uint_eq(e->participant.count, 0);
 }
 END_TEST
 
@@ -566,8 +566,8 @@ START_TEST(whatever_a_reader_sends_nothing_changes)
 				expect_refusal((enum wire_type)type, sent);
 		}
 	}
-	ck_assert_uint_eq(e->edits.count, 0);
-	ck_assert_uint_eq(e->edits.decided.n + e->edits.forbidden.n, 0);
+	ck_assert_uint_eq(e->participant.count, 0);
+	ck_assert_uint_eq(e->participant.decided.n + e->participant.forbidden.n, 0);
 	ck_assert(LIST_EMPTY(&e->commit.coordinator->transactions));
 	ck_assert_uint_eq(e->job.membership, membership);
 	ck_assert(!e->job.join->refresh);
@@ -643,7 +643,7 @@ START_TEST(what_ranks_agree_on_does_not_come_from_others)
 		say_as(&header, 5, body, NULL, 0);
 		ck_assert_int_eq(ack_status(300 + i), -EACCES);
 	}
-	ck_assert_uint_eq(e->edits.count, 0);
+	ck_assert_uint_eq(e->participant.count, 0);
 }
 END_TEST
 
@@ -672,13 +672,13 @@ START_TEST(only_its_coordinator_decides_an_edit)
 	join_all();
 	ck_assert_int_eq(vote_of(1, 2), -EINVAL);
 	ck_assert_int_eq(vote_of(1, WIRE_OBSERVER), -EINVAL);
-	ck_assert_uint_eq(e->edits.count, 0);
+	ck_assert_uint_eq(e->participant.count, 0);
 	ck_assert_int_eq(vote_of(1, 1), 0);
 	ck_assert_int_eq(decide_as(2, 1), -EACCES);
 	ck_assert_int_eq(decide_as(2, 0), -EACCES);
-	ck_assert_uint_eq(participant_coordinator(&e->edits, (uint64_t[]){ 7, 7 }), 1);
+	ck_assert_uint_eq(participant_coordinator(&e->participant, (uint64_t[]){ 7, 7 }), 1);
 	ck_assert_int_eq(decide_as(1, 0), 0);
-	ck_assert_uint_eq(e->edits.count, 0);
+	ck_assert_uint_eq(e->participant.count, 0);
 }
 END_TEST
 
@@ -740,7 +740,7 @@ START_TEST(an_edit_of_holders_that_are_not_there_is_refused)
 	ck_assert_int_eq(agree_status(1, WORLD), -EINVAL);
 	say(WIRE_LEAVE, 2, NULL);
 	ck_assert_int_eq(agree_status(1, 2), -EIO);
-	ck_assert_uint_eq(e->edits.count, 0);
+	ck_assert_uint_eq(e->participant.count, 0);
 }
 END_TEST
 
