@@ -211,7 +211,8 @@ FRAG_API int frag_fragment(const struct frag *f, int param, struct frag_fragment
  * fp16, shape, dtype, numel, group, group_index, fragments).
  *
  * frag_state_alloc gives zeroed memory of the library, in huge pages where the machine has
- * them.  frag_state_keep takes memory of the caller: partition_numel elements.
+ * them.  frag_state_keep takes memory of the caller: partition_numel elements; NULL declares
+ * the state, whose memory frag_state_move will bring.
  * -EINVAL: the key is one of those files', or another argument is wrong.
  * -ENOENT: no such group or sub-group.
  * -EEXIST: the key is registered.
@@ -236,6 +237,27 @@ FRAG_API uint64_t frag_flat_numel(const struct frag *f, int group);
  */
 FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key,
 				enum frag_dtype dtype, void *memory);
+
+/* Gives a state of frag_state_keep or frag_state_keep_whole other memory, of as many elements;
+ * frag_fragments_move does so for states of frag_fragment_keep, where memory[i] is for
+ * params[i].  NULL (memory, or memory[i]): the state has no memory now.  The old memory is the
+ * caller's again.  Gradients that are new tensors in each step are declared once, without
+ * memory, and moved before each frag_grads_valid.  A state other than gradients may get other
+ * values between frag_step_begin and frag_step_end only.  A reader of a state without memory
+ * gets -ENODATA, or waits, if the state is gradients that are not valid now.  All bytes of a
+ * state that was moved go to readers by message, also on this host.
+ * -ENOENT: no such state, or this rank has no fragment of a parameter.
+ * -EINVAL: memory is for all of a state in pieces, or for a piece of one that is not, or is on
+ * another device than the state's other pieces.
+ * -EBUSY: a sweep visits it.
+ * -EOPNOTSUPP: the state is frag_state_alloc's, or on NVMe.
+ * -ENOMEM.
+ * After an error some of the parameters may have been moved.
+ */
+FRAG_API int frag_state_move(struct frag *f, int group, uint32_t sub, const char *key,
+			     void *memory);
+FRAG_API int frag_fragments_move(struct frag *f, const int *params, size_t n, const char *key,
+				 void *const *memory);
 
 /* Forgets a state, and frees its memory if it is frag_state_alloc's.
  * -ENOENT: no such state.

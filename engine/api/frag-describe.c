@@ -253,8 +253,6 @@ int frag_state_keep(struct frag *f, int group, uint32_t sub, const char *key,
 {
 	int rc = api_check_state(f, group, sub, key, dtype);
 
-	if (!rc && !memory)
-		rc = -EINVAL;
 	if (rc)
 		return rc;
 	return registry_keep(&f->engine->registry, STATE_PARTITION, (uint32_t)group, sub, key,
@@ -266,7 +264,7 @@ int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_
 {
 	uint64_t numel = frag_flat_numel(f, group);
 
-	if (!api_engine(f) || !state_key_ok(key) || !frag_dtype_size(dtype) || !memory)
+	if (!api_engine(f) || !state_key_ok(key) || !frag_dtype_size(dtype))
 		return -EINVAL;
 	if (!numel)
 		return -ENOENT;
@@ -282,7 +280,7 @@ int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dty
 	uint32_t group;
 	int rc;
 
-	if (!e || !state_key_ok(key) || !frag_dtype_size(dtype) || !memory)
+	if (!e || !state_key_ok(key) || !frag_dtype_size(dtype))
 		return -EINVAL;
 	rc = api_locate(e, param, &found, &group);
 	if (rc)
@@ -293,18 +291,73 @@ int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dty
 							     found.numel, (uintptr_t)memory });
 }
 
-/* What open files still need of it is kept first. */
-static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
-		      const char *key)
+/* Preserves what open files still need of a state.  Returns its row's number, or -ENOENT. */
+static int keep_for_views(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
+			  const char *key)
 {
 	enum frag_dtype dtype;
 	int row = registry_find(&e->registry, kind, group, sub, key, &dtype);
 
-	if (row < 0)
-		return row;
-	if (view_owner_any(&e->view_owner))
+	if (row >= 0 && view_owner_any(&e->view_owner))
 		view_owner_keep_row(&e->view_owner, &e->registry, (uint32_t)row);
-	return registry_drop(&e->registry, kind, group, sub, key);
+	return row;
+}
+
+static int move_segment(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
+			const char *key, struct state_segment segment)
+{
+	int row = keep_for_views(e, kind, group, sub, key);
+
+	return row < 0 ? row : registry_replace(&e->registry, kind, group, sub, key, segment);
+}
+
+static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
+		      const char *key)
+{
+	int row = keep_for_views(e, kind, group, sub, key);
+
+	return row < 0 ? row : registry_drop(&e->registry, kind, group, sub, key);
+}
+
+int frag_state_move(struct frag *f, int group, uint32_t sub, const char *key, void *memory)
+{
+	struct state_segment all = { .address = (uintptr_t)memory };
+	struct engine *e = api_engine(f);
+	int rc;
+
+	if (!e || !key_ok(key) || group < 0)
+		return -EINVAL;
+	if (f->sweep)
+		return -EBUSY;
+	api_sweep_forget(f);
+	rc = move_segment(e, STATE_PARTITION, (uint32_t)group, sub, key, all);
+	return rc == -ENOENT ? move_segment(e, STATE_WHOLE, (uint32_t)group, sub, key, all)
+			     : rc;
+}
+
+int frag_fragments_move(struct frag *f, const int *params, size_t n, const char *key,
+			void *const *memory)
+{
+	struct engine *e = api_engine(f);
+	int rc = 0;
+
+	if (!e || !key_ok(key) || (n && !params))
+		return -EINVAL;
+	if (f->sweep)
+		return -EBUSY;
+	api_sweep_forget(f);
+	for (size_t i = 0; i < n && !rc; i++) {
+		struct layout_fragment at;
+		uint32_t group;
+
+		rc = api_locate(e, params[i], &at, &group);
+		if (!rc)
+			rc = move_segment(
+				e, STATE_PARTITION, group, at.sub, key,
+				(struct state_segment){ at.partition_offset, at.numel,
+							memory ? (uintptr_t)memory[i] : 0 });
+	}
+	return rc;
 }
 
 int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)

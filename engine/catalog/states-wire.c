@@ -31,6 +31,8 @@ static uint32_t mapped_index(const struct state_row *row, const uint32_t *params
 
 static void put_row(struct wire_writer *w, const struct state_row *row, uint32_t index)
 {
+	uint32_t nsegments = row->numel && !row->moves ? row->nsegments : 0;
+
 	wire_put_u8(w, row->kind);
 	wire_put_u8(w, row->dtype);
 	wire_put_u8(w, row->tier);
@@ -39,9 +41,8 @@ static void put_row(struct wire_writer *w, const struct state_row *row, uint32_t
 	wire_put_u64(w, row->numel);
 	wire_put_u8(w, (uint8_t)strlen(row->key));
 	wire_put_bytes(w, row->key, strlen(row->key));
-	wire_put_u32(w, row->numel ? row->nsegments : 0);
-	wire_put_bytes(w, row->segments,
-		       row->numel ? row->nsegments * sizeof(*row->segments) : 0);
+	wire_put_u32(w, nsegments);
+	wire_put_bytes(w, row->segments, nsegments * sizeof(*row->segments));
 }
 static_assert(sizeof(struct state_segment) == 24, "wire");
 

@@ -205,6 +205,15 @@ int states_add_segment(struct states *s, uint32_t number, struct state_segment s
 	return 0;
 }
 
+struct state_segment *states_find_segment(struct state_row *row, uint64_t start, uint64_t numel)
+{
+	uint32_t at = segment_at(row, start);
+	struct state_segment *found = row->segments + at;
+
+	return at < row->nsegments && found->start == start && found->numel == numel ? found
+										     : NULL;
+}
+
 int states_add_share(struct states *s, struct state_share share)
 {
 	struct state_share *shares = realloc(s->shares, (s->nshares + 1) * sizeof(*shares));
@@ -228,7 +237,7 @@ uint64_t states_row_bytes(const struct state_row *row)
 	uint64_t numel = 0;
 
 	for (uint32_t i = 0; i < row->nsegments; i++)
-		numel += row->segments[i].numel;
+		numel += row->segments[i].address ? row->segments[i].numel : 0;
 	return numel * frag_dtype_size(row->dtype);
 }
 
@@ -246,7 +255,8 @@ int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
 		const struct state_segment *segment = &row->segments[i];
 		uint64_t count;
 
-		if (i == row->nsegments || segment->start * element > offset)
+		if (i == row->nsegments || segment->start * element > offset ||
+		    !segment->address)
 			return -ENODATA;
 		if (n == max)
 			return -E2BIG;

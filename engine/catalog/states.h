@@ -44,7 +44,7 @@ struct swapper_state;
 struct state_segment {
 	uint64_t start; /* elements of the row */
 	uint64_t numel;
-	uint64_t address;
+	uint64_t address; /* 0: there is no memory now */
 };
 
 struct state_row {
@@ -64,6 +64,7 @@ struct state_row {
 	char key[FRAG_KEY_MAX + 1];
 	bool in_arena; /* its bytes are counted with those of the arena; not sent */
 	bool stays;    /* meant for STATE_SWAP, but too small or told to stay; not sent */
+	bool moves;    /* its segments get other memory, unseen by readers: they are not sent */
 };
 
 struct state_share { /* a sealed memfd that holds [address, address + size) */
@@ -95,6 +96,9 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 	       struct state_segment segment);
 /* -EEXIST: overlaps one that is there. */
 int states_add_segment(struct states *s, uint32_t row, struct state_segment segment);
+/* Returns the segment with that start and numel; NULL: there is none. */
+struct state_segment *states_find_segment(struct state_row *row, uint64_t start,
+					  uint64_t numel);
 int states_add_share(struct states *s, struct state_share share);
 void states_drop(struct states *s, uint32_t row);
 
@@ -108,7 +112,7 @@ static inline uint64_t states_row_whole(const struct state_row *row)
 	return row->numel * frag_dtype_size(row->dtype);
 }
 
-/* Bytes of all segments of a row. */
+/* Bytes of all segments of a row that have memory. */
 uint64_t states_row_bytes(const struct state_row *row);
 
 /* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many,

@@ -115,7 +115,8 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 		row = add_segment(r, row, (struct state_segment){ 0, numel, (uintptr_t)memory },
 				  &in);
 	if (row >= 0) {
-		registry_count(r, in.tier, (int64_t)(numel * frag_dtype_size(dtype)));
+		r->states.rows[row].moves = !memory;
+		registry_count(r, in.tier, (int64_t)states_row_bytes(&r->states.rows[row]));
 		registry_new_epoch(r);
 	}
 	return row < 0 ? row : 0;
@@ -163,7 +164,11 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 	if (row >= 0)
 		row = add_segment(r, row, segment, &in);
 	if (row >= 0) {
-		registry_count(r, in.tier, (int64_t)(segment.numel * frag_dtype_size(dtype)));
+		r->states.rows[row].moves |= !segment.address;
+		registry_count(r, in.tier,
+			       segment.address
+				       ? (int64_t)(segment.numel * frag_dtype_size(dtype))
+				       : 0);
 		registry_new_epoch(r);
 	}
 	return row < 0 ? row : 0;
@@ -249,6 +254,80 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 	if (row >= 0 && tiers[old.tier]->dropped)
 		tiers[old.tier]->dropped(r, &old);
 	return row < 0 ? row : 0;
+}
+
+static void set_address(struct registry *r, struct state_row *row,
+			struct state_segment *segment, uint64_t address)
+{
+	int64_t bytes = (int64_t)(segment->numel * frag_dtype_size(row->dtype));
+
+	registry_count(r, row->tier, (address ? bytes : 0) - (segment->address ? bytes : 0));
+	segment->address = address;
+}
+
+static int replace(struct registry *r, uint32_t number, struct state_segment segment,
+		   const struct registry_tier *in)
+{
+	struct state_row *row = &r->states.rows[number];
+	struct state_segment *old = states_find_segment(row, segment.start, segment.numel);
+
+	if (!old) {
+		struct state_segment empty = { segment.start, segment.numel, 0 };
+		int rc = states_add_segment(&r->states, number, empty);
+
+		if (rc)
+			return rc == -EEXIST ? -EINVAL : rc;
+		old = states_find_segment(row, segment.start, segment.numel);
+	}
+	set_address(r, row, old, 0);
+	if (segment.address && (row->tier != in->tier || row->device != in->device)) {
+		if (states_row_bytes(row))
+			return -EINVAL;
+		row->tier = (uint8_t)in->tier;
+		row->device = in->device;
+	}
+	set_address(r, row, old, segment.address);
+	return 0;
+}
+
+/* Under the lock. */
+static int replace_any(struct registry *r, uint32_t number, struct state_segment segment,
+		       const struct registry_tier *in)
+{
+	struct state_row *row = &r->states.rows[number];
+
+	if (row->owned || row->tier == STATE_SWAP)
+		return -EOPNOTSUPP;
+	if (!row->moves) { /* readers have its addresses */
+		row->moves = true;
+		registry_new_epoch(r);
+	}
+	for (uint32_t i = 0; !segment.numel && !segment.address && i < row->nsegments; i++)
+		set_address(r, row, &row->segments[i], 0);
+	if (!segment.numel && segment.address)
+		segment.numel = row->numel;
+	return segment.numel ? replace(r, number, segment, in) : 0;
+}
+
+int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		     const char *key, struct state_segment segment)
+{
+	bool was_on_device = false;
+	struct registry_tier in;
+	int rc = registry_where(r, (void *)(uintptr_t)segment.address, &in), row;
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&r->lock);
+	rc = row = states_find(&r->states, kind, index, sub, key);
+	if (row >= 0) {
+		was_on_device = r->states.rows[row].tier == STATE_DEVICE;
+		rc = replace_any(r, (uint32_t)row, segment, &in);
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (was_on_device) /* the old memory is the caller's again: no copy may use it */
+		devices_drain(r->devices);
+	return rc;
 }
 
 /* Under the lock. */

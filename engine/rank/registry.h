@@ -42,8 +42,8 @@ int registry_init(struct registry *r);
 /* Closes swapper and devices.  No version is in use, and no copy is under way. */
 void registry_fini(struct registry *r);
 
-/* Adds a row with one segment, or with none if memory is NULL, in the tier of the memory.
- * Trainer's thread.
+/* Adds a row with one segment in the tier of the memory, or with none if memory is NULL:
+ * registry_replace brings it.  Trainer's thread.
  * -EINVAL: the memory is on a device that is not in use.
  * -EEXIST, -ENOMEM, -ENOSPC: as states_add.
  */
@@ -82,6 +82,17 @@ void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, ui
 		    const char *key);
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
+/* Gives a segment another address of the caller's memory, 0 for none; adds the segment if there
+ * is no such one.  segment.numel 0: all of the row.  The first call for a row begins an epoch,
+ * later ones do not: addresses of the row are not sent to readers any more, who ask this rank
+ * for the bytes.  Trainer's thread.
+ * -ENOENT: no such row.
+ * -EINVAL: it overlaps other segments, or is in another tier than these.
+ * -EOPNOTSUPP: the row is on NVMe, or in memory of the library.
+ * -ENOMEM.
+ */
+int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
+		     const char *key, struct state_segment segment);
 
 /* Moves a low-precision parameter, with its values, to `to` in an arena.  A parameter without a
  * row gets one, whose values are the bytes at `to`.

@@ -57,9 +57,11 @@ static void set_complete(struct view *view, bool complete)
  */
 static int go_live(struct view *view, struct registry *r)
 {
-	int rc = view->buffer ? 0
-			      : registry_version_hold(r, view->epoch, view->row, view->offset,
-						      view->size, &view->version);
+	int rc = registry_tier(r, view->row) != view->tier ? -ESTALE
+		 : view->buffer
+			 ? registry_covers(r, view->epoch, view->row, view->offset, view->size)
+			 : registry_version_hold(r, view->epoch, view->row, view->offset,
+						 view->size, &view->version);
 
 	if (!rc)
 		view->state = VIEW_LIVE;
@@ -108,6 +110,8 @@ static int add(struct view_owner *v, struct registry *r, const struct view_reque
 	struct view *view;
 	int rc = registry_covers(r, q->epoch, q->row, q->offset, q->size);
 
+	if (rc == -ENODATA && q->is_grad && !control_content(r->control, true))
+		rc = 0; /* their memory comes with their window */
 	if (rc)
 		return rc;
 	if (too_many(v, q->peer))

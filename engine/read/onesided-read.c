@@ -51,8 +51,8 @@ static int find_parts(struct engine *e, struct grabs *g, const struct piece *pie
 		return -EAGAIN;
 	n = states_resolve(&p->states->rows[piece->row], piece->offset, piece->size,
 			   g->parts + g->nparts, (int)(PARTS_MAX - g->nparts));
-	if (n < 0)
-		return n == -E2BIG || n == -EREMOTE ? -EAGAIN : n;
+	if (n < 0) /* -ENODATA: perhaps only its owner knows where they are (state_row.moves) */
+		return n == -EINVAL ? n : -EAGAIN;
 	grab->epoch = p->states->epoch;
 	grab->n = (unsigned)n;
 	return 0;

@@ -179,7 +179,8 @@ static bool is_in_reach(struct engine *e, struct remote_read *t)
 		const struct peer *p = &e->peers[piece->rank];
 
 		if (piece->lost || p->way != PEER_WAY_MEMORY ||
-		    p->states->rows[piece->row].tier != STATE_HOST)
+		    p->states->rows[piece->row].tier != STATE_HOST ||
+		    !p->states->rows[piece->row].nsegments)
 			return false;
 	}
 	return true;

@@ -24,7 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NPARAMS = 6, NGROUPS = 2, KEYS = 3, LP = KEYS };
+enum { NPARAMS = 6, NGROUPS = 2, KEYS = 3, LP = KEYS, SUBS_MAX = 16 };
+enum { FP32, EXP_AVG, GRAD }; /* numbers of keys */
 
 static const struct {
 	const char *name;
@@ -48,6 +49,7 @@ static int group[NGROUPS];
 static int stage;
 static void *kept; /* "exp_avg" of group 0, sub-group 0: ours */
 static size_t kept_bytes;
+static void *own_grads[NGROUPS][SUBS_MAX]; /* ours, too */
 
 static uint32_t bits(uint64_t param, uint64_t key, uint64_t element)
 {
@@ -134,10 +136,12 @@ static void add_state(int g, uint32_t sub, uint64_t key)
 	void *memory;
 	int rc;
 
-	if (!strcmp(keys[key], "exp_avg")) {
+	if (key != FP32) {
 		memory = room(bytes);
 		rc = frag_state_keep(f, group[g], sub, keys[key], FRAG_F32, memory);
-		if (!g && !sub) {
+		if (key == GRAD)
+			own_grads[g][sub] = memory;
+		if (key == EXP_AVG && !g && !sub) {
 			kept = memory;
 			kept_bytes = bytes;
 		}
@@ -287,6 +291,38 @@ static int do_handled(void)
 
 /* ---- commands ---- */
 
+/* Gives the gradients of one partition other memory with the same values; nothing else comes to
+ * the old memory's address for a while.
+ */
+static int move_grads(int g, uint32_t sub)
+{
+	size_t bytes = frag_partition_numel(f, group[g], sub) * 4;
+	void *memory = room(bytes);
+	int rc;
+
+	fill_partition(g, sub, GRAD, memory);
+	rc = frag_state_move(f, group[g], sub, keys[GRAD], memory);
+	munmap(own_grads[g][sub], bytes ? bytes : 1);
+	own_grads[g][sub] = memory;
+	return rc;
+}
+
+/* So many windows of gradients, each in other memory, and open for readers for a while. */
+static int do_renew(int windows)
+{
+	int rc = 0;
+
+	for (; windows > 0 && !rc; windows--) {
+		rc = frag_grads_gone(f);
+		for (int g = 0; g < NGROUPS; g++)
+			for (uint32_t sub = 0; sub < frag_sub_groups(f, group[g]) && !rc; sub++)
+				rc = move_grads(g, sub);
+		rc = rc ? rc : frag_grads_valid(f, 1);
+		usleep(2000);
+	}
+	return rc;
+}
+
 /* Frees what the library was told would stay; nothing else comes to that address. */
 static int do_free(void)
 {
@@ -322,6 +358,8 @@ static int do_one(const char *word, const char *argument)
 		return frag_grads_gone(f);
 	if (!strcmp(word, "valid"))
 		return frag_grads_valid(f, 1);
+	if (!strcmp(word, "renew"))
+		return do_renew(atoi(argument));
 	if (!strcmp(word, "drop"))
 		return frag_state_drop(f, group[0], 0, argument);
 	if (!strcmp(word, "free"))

@@ -56,6 +56,29 @@ END_TEST
 
 /* ---- what trainers do ---- */
 
+START_TEST(gradients_are_read_while_their_memory_is_replaced)
+{
+	enum { READS = 20, WINDOWS = 50 };
+	static const char *const zmq[] = { "FRAG_TRANSPORT=zmq", NULL };
+	struct process p[2];
+	int whole = 0;
+
+	processes_start(p, 2, 2, _i ? zmq : NULL);
+	for (int i = 0; i < READS; i++) {
+		long rc;
+
+		process_say(&p[1], "renew %d", WINDOWS);
+		rc = process_ask(&p[0], "check grad");
+		ck_assert(rc == 0 || rc == -ENODATA);
+		whole += !rc;
+		ck_assert_int_eq(process_answer(&p[1]), 0);
+		ck_assert_int_eq(process_ask(&p[0], "check grad"), 0);
+	}
+	printf("%d of %d reads were whole\n", whole, READS);
+	processes_end(p, 2);
+}
+END_TEST
+
 START_TEST(a_forked_childs_calls_are_refused_and_hold_nothing)
 {
 	struct process p[2];
@@ -545,6 +568,7 @@ static TCase *training(void)
 	TCase *t = tcase_create("training");
 
 	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, gradients_are_read_while_their_memory_is_replaced, 0, 2);
 	tcase_add_test(t, a_forked_childs_calls_are_refused_and_hold_nothing);
 	tcase_add_test(t, a_port_is_free_again_though_a_child_lives);
 	tcase_add_loop_test(t, a_freed_buffer_is_an_error_at_the_reader_and_nothing_crashes, 0,

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/observed.h"
+#include "tests/run-suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+/* States whose memory is other memory in each step, read by an observer.  Memory that was given
+ * back is freed, so that a sanitizer sees who still reads it.
+ */
+
+enum { STEPS = 5, PART = 8 };
+
+static float *memory[WORLD];
+
+/* Rank's partition as new memory, each element value. */
+static float *new_partition(uint32_t rank, float value)
+{
+	uint64_t numel = frag_partition_numel(job_frag(&job, rank), 0, 0);
+	float *partition = malloc(numel * sizeof(float));
+
+	for (uint64_t i = 0; i < numel; i++)
+		partition[i] = value;
+	return partition;
+}
+
+static void move_all(const char *key, float value)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		float *old = memory[rank];
+
+		memory[rank] = value != 0 ? new_partition(rank, value) : NULL;
+		ck_assert_int_eq(frag_state_move(job_frag(&job, rank), 0, 0, key, memory[rank]),
+				 0);
+		free(old);
+	}
+}
+
+static void each_rank(int (*call)(struct frag *f))
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(call(job_frag(&job, rank)), 0);
+}
+
+static void expect_bytes(float value, uint64_t size)
+{
+	for (uint64_t i = 0; i < size / sizeof(float); i++)
+		ck_assert(((const float *)(const void *)read_bytes)[i] == value);
+}
+
+static void expect_read(const char *key, float value)
+{
+	ck_assert_int_eq(read_at(0, BYTES, key, false, false), BYTES);
+	expect_bytes(value, BYTES);
+	ck_assert_int_eq(read_at(BYTES - PART, PART, key, false, false), PART);
+	expect_bytes(value, PART);
+}
+
+static void open_one(int far)
+{
+	if (far)
+		open_far();
+	else
+		open_near();
+}
+
+static void close_all(const char *key)
+{
+	move_all(key, 0);
+	close_job();
+}
+
+START_TEST(gradients_that_are_new_in_each_step_are_read_in_each)
+{
+	uint64_t epoch = 0;
+
+	open_one(_i);
+	for (int i = 1; i <= STEPS; i++) {
+		struct registry *r = &job_frag(&job, 1)->engine->registry;
+
+		move_all("grad", (float)i);
+		epoch = i == 1 ? r->states.epoch : epoch;
+		ck_assert_uint_eq(r->states.epoch, epoch);
+		job_grads_valid(&job);
+		expect_read("grad", (float)i);
+		job_grads_gone(&job);
+		move_all("grad", 0);
+		ck_assert_int_eq(read_at(0, BYTES, "grad", true, false), -ENODATA);
+		job_boundary(&job);
+	}
+	close_all("grad");
+}
+END_TEST
+
+static int turns;
+
+/* The next gradients come while a reader waits for them. */
+static void turn_to_next_window(void *arg)
+{
+	turn(arg);
+	if (++turns == 100) {
+		move_all("grad", 7);
+		job_grads_valid(&job);
+	}
+}
+
+static int64_t result;
+
+static void on_read(struct engine_read *read, const void *data, int64_t n)
+{
+	result = n;
+	if (n > 0)
+		memcpy(read_bytes, data, (size_t)n);
+}
+
+START_TEST(a_read_of_gradients_without_memory_waits_for_their_window)
+{
+	struct engine_read read = { .size = _i / 2 ? PART : BYTES, .done = on_read };
+
+	open_one(_i % 2);
+	move_all("grad", 0);
+	read.file = open_state(ENGINE_PARAM, "grad");
+	result = turns = 0;
+	engine_read(observer, &read);
+	while (!result)
+		turn_to_next_window(NULL);
+	ck_assert_int_eq(result, (int64_t)read.size);
+	expect_bytes(7, read.size);
+	engine_file_close(read.file);
+	close_all("grad");
+}
+END_TEST
+
+START_TEST(an_open_file_keeps_gradients_whose_memory_was_freed)
+{
+	struct engine_file *file;
+
+	open_one(_i);
+	move_all("grad", 3);
+	job_grads_valid(&job);
+	file = open_state(ENGINE_PARAM, "grad");
+	ck_assert_int_eq(read_file(file, 0, PART, false, false), PART);
+	move_all("grad", 4); /* in their window */
+	ck_assert_int_eq(read_file(file, PART, PART, false, false), PART);
+	expect_bytes(3, PART);
+	job_grads_gone(&job);
+	move_all("grad", 0);
+	ck_assert_int_eq(read_file(file, BYTES - PART, PART, false, false), PART);
+	expect_bytes(3, PART);
+	engine_file_close(file);
+	close_all("grad");
+}
+END_TEST
+
+START_TEST(gradients_that_have_no_memory_in_their_window_are_no_data)
+{
+	open_one(_i);
+	move_all("grad", 0);
+	job_grads_valid(&job);
+	ck_assert_int_eq(read_at(0, BYTES, "grad", false, false), -ENODATA);
+	ck_assert_int_eq(read_at(0, PART, "grad", false, false), -ENODATA);
+	close_all("grad");
+}
+END_TEST
+
+static int declare(struct frag *f)
+{
+	return frag_state_keep(f, 0, 0, "later", FRAG_F32, NULL);
+}
+
+START_TEST(a_declared_state_is_there_and_gets_its_memory_in_a_step)
+{
+	open_one(_i);
+	each_rank(declare);
+	ck_assert_int_eq(read_at(0, BYTES, "later", false, false), -ENODATA);
+	ck_assert_int_eq(frag_get_bytes(job_frag(&job, 1), job_number(&job, 1, 0), "later"),
+			 BYTES);
+	for (int i = 1; i <= STEPS; i++) {
+		each_rank(frag_step_begin);
+		move_all("later", (float)i);
+		each_rank(frag_step_end);
+		expect_read("later", (float)i);
+	}
+	close_all("later");
+}
+END_TEST
+
+/* ---- in pieces ---- */
+
+enum { PARAMS = 2 };
+
+static float *pieces[WORLD][PARAMS];
+
+static int numbers_of(uint32_t rank, int numbers[PARAMS])
+{
+	struct frag_fragment at;
+	int n = 0;
+
+	for (uint32_t i = 0; i < PARAMS; i++) {
+		numbers[n] = job_number(&job, rank, 2 * i);
+		n += !frag_fragment(job_frag(&job, rank), numbers[n], &at);
+	}
+	return n;
+}
+
+static void move_pieces(float value)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		struct frag *f = job_frag(&job, rank);
+		int numbers[PARAMS], n = numbers_of(rank, numbers);
+		struct frag_fragment at;
+
+		for (int i = 0; i < n; i++) {
+			ck_assert_int_eq(frag_fragment(f, numbers[i], &at), 0);
+			free(pieces[rank][i]);
+			pieces[rank][i] = value != 0 ? malloc(at.numel * sizeof(float)) : NULL;
+			for (uint64_t j = 0; value != 0 && j < at.numel; j++)
+				pieces[rank][i][j] = value;
+		}
+		ck_assert_int_eq(frag_fragments_move(f, numbers, (size_t)n, "own",
+						     value != 0 ? (void **)pieces[rank] : NULL),
+				 0);
+	}
+}
+
+static void declare_pieces(void)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		int numbers[PARAMS], n = numbers_of(rank, numbers);
+
+		for (int i = 0; i < n; i++)
+			ck_assert_int_eq(frag_fragment_keep(job_frag(&job, rank), numbers[i],
+							    "own", FRAG_F32, NULL),
+					 0);
+	}
+}
+
+START_TEST(a_state_in_pieces_gets_other_memory_in_each_step)
+{
+	open_one(_i);
+	declare_pieces();
+	ck_assert_int_eq(read_at(0, BYTES, "own", false, false), -ENODATA);
+	for (int i = 1; i <= STEPS; i++) {
+		each_rank(frag_step_begin);
+		move_pieces((float)i);
+		each_rank(frag_step_end);
+		expect_read("own", (float)i);
+	}
+	ck_assert_int_eq(frag_state_move(job_frag(&job, 0), 0, 0, "own", NULL), 0);
+	ck_assert_int_eq(read_at(0, BYTES, "own", false, false), -ENODATA);
+	move_pieces(0);
+	close_job();
+}
+END_TEST
+
+START_TEST(what_cannot_be_moved_stays_as_it_was)
+{
+	float value[NUMEL];
+	void *library, *const some[] = { value };
+	struct frag *f;
+	int param;
+
+	open_near();
+	f = job_frag(&job, 0);
+	param = job_number(&job, 0, 0);
+	ck_assert_int_eq(frag_state_alloc(f, 0, 0, "mine", FRAG_F32, &library), 0);
+	ck_assert_int_eq(frag_state_move(f, 0, 0, "mine", value), -EOPNOTSUPP);
+	ck_assert_int_eq(frag_state_move(f, 0, 0, "none", value), -ENOENT);
+	ck_assert_int_eq(frag_state_move(f, 0, 9, "fp32", value), -ENOENT);
+	ck_assert_int_eq(frag_state_move(f, -1, 0, "fp32", value), -EINVAL);
+	ck_assert_int_eq(frag_state_move(f, 0, 0, NULL, value), -EINVAL);
+	ck_assert_int_eq(frag_fragments_move(f, &param, 1, "none", some), -ENOENT);
+	ck_assert_int_eq(frag_fragments_move(f, &(int){ 99 }, 1, "fp32", some), -EINVAL);
+	ck_assert_int_eq(frag_fragments_move(f, NULL, 1, "fp32", some), -EINVAL);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	ck_assert_mem_eq(read_bytes, job_truth(&job, 0, "fp32"), BYTES);
+	close_job();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("moves");
+	TCase *t = tcase_create("moves");
+
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, gradients_that_are_new_in_each_step_are_read_in_each, 0, 2);
+	tcase_add_loop_test(t, a_read_of_gradients_without_memory_waits_for_their_window, 0, 4);
+	tcase_add_loop_test(t, an_open_file_keeps_gradients_whose_memory_was_freed, 0, 2);
+	tcase_add_loop_test(t, gradients_that_have_no_memory_in_their_window_are_no_data, 0, 2);
+	tcase_add_loop_test(t, a_declared_state_is_there_and_gets_its_memory_in_a_step, 0, 2);
+	tcase_add_loop_test(t, a_state_in_pieces_gets_other_memory_in_each_step, 0, 2);
+	tcase_add_test(t, what_cannot_be_moved_stays_as_it_was);
+	return run_suite(s, t);
+}
