@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/arenas.h"
-#include "mount-helpers/human.h"
-#include "mount-helpers/mount-file.h"
+#include "mount-helpers/fragctl.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -176,7 +174,7 @@ static void print_row(const struct map *m, unsigned first, unsigned width, unsig
 {
 	char text[16];
 
-	fprintf(to, "%6s ", human(cell_begin(m, first, cells), text));
+	fprintf(to, "%6s ", status_size(cell_begin(m, first, cells), text));
 	for (unsigned i = first; i < first + width; i++) {
 		uint64_t begin = cell_begin(m, i, cells), end = cell_begin(m, i + 1, cells);
 
@@ -213,9 +211,9 @@ static void print(const struct map *m, bool ascii, FILE *to)
 		"rank %" PRIu32 ": %s, used %s in %" PRIu64
 		" blocks, high water %s, free %s in "
 		"%" PRIu64 " holes, largest %s, fragmented %.0f %%, moved %s\n",
-		m->rank, human(f->bytes, a), human(f->used, b), f->blocks,
-		human(f->used_max, c), human(f->free, d), f->holes, human(f->largest, e),
-		fragmentation(f) * 100, human(f->moved, g));
+		m->rank, status_size(f->bytes, a), status_size(f->used, b), f->blocks,
+		status_size(f->used_max, c), status_size(f->free, d), f->holes,
+		status_size(f->largest, e), fragmentation(f) * 100, status_size(f->moved, g));
 	print_map(m, ascii, to);
 	if (m->n < f->blocks)
 		fprintf(to, "(the map has the first %" PRIu64 " blocks)\n", m->n);

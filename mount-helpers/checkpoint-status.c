@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/checkpoint-status.h"
-
-#include "mount-helpers/mount-file.h"
+#include "mount-helpers/fragctl.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -6,14 +6,7 @@
 #include "engine/base/base.h"
 #include "engine/frag.h"
 #include "engine/launch/jobfile.h"
-#include "mount-helpers/arenas.h"
-#include "mount-helpers/checkpoint-status.h"
-#include "mount-helpers/freeze.h"
-#include "mount-helpers/keys.h"
-#include "mount-helpers/machine.h"
-#include "mount-helpers/mounts.h"
-#include "mount-helpers/overlays.h"
-#include "mount-helpers/status.h"
+#include "mount-helpers/fragctl.h"
 
 #include <errno.h>
 #include <getopt.h>

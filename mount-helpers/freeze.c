@@ -2,13 +2,12 @@
 #include <config.h>
 
 #include "engine/base/base.h"
-#include "mount-helpers/freeze.h"
+#include "mount-helpers/fragctl.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/keys.h"
-
+#include "mount-helpers/fragctl.h"
 #include "engine/base/key.h"
 #include "engine/launch/keyfile.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 int keys_make(const char *path, char *why, size_t whysize)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/machine.h"
+#include "mount-helpers/fragctl.h"
 
-#include <stdio.h>
 #include <string.h>
 
 void machine_chosen(const char *text, char *word, size_t size)

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/mount-file.h"
+#include "mount-helpers/fragctl.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { TEXT_MAX = 64 << 20 }; /* 65536 ranks fit */

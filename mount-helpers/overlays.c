@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/overlays.h"
-
+#include "mount-helpers/fragctl.h"
 #include "engine/overlay.h"
 
 #include <ctype.h>

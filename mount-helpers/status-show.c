@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/human.h"
-#include "mount-helpers/status.h"
+#include "mount-helpers/fragctl.h"
 
 #include <inttypes.h>
 
 enum { MOMENT_MS = 2000 };
+
+const char *status_size(uint64_t bytes, char text[16])
+{
+	static const char units[] = "BKMGTPE";
+	double value = (double)bytes;
+	int unit = 0;
+
+	for (; value >= 1024; unit++)
+		value /= 1024;
+	snprintf(text, 16, unit && value < 10 ? "%.1f%c" : "%.0f%c", value, units[unit]);
+	return text;
+}
 
 static const char *state_name(const struct engine_rank *r)
 {
@@ -85,7 +96,7 @@ static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
 	fprintf(to, "%6" PRIu32 "  %-16.16s %8" PRId64 "  %-7s  %-4s %10" PRIu64 "  %-8s %8s",
 		rank, r->host[0] ? r->host : "-", r->pid, state_name(r), r->way ? r->way : "-",
 		r->step, r->phase ? r->phase : "-",
-		human(r->bytes_host + r->bytes_swap + r->bytes_device, bytes));
+		status_size(r->bytes_host + r->bytes_swap + r->bytes_device, bytes));
 	print_faults((struct swap_faults){ r->swap_errors, r->swap_damaged }, "  ", to);
 	if (is_silent(r))
 		fprintf(to, "  silent for %" PRIu64 " s", r->silent_ms / 1000);
@@ -99,7 +110,7 @@ static void print_tier(const char *name, uint64_t bytes, FILE *to)
 	char text[16];
 
 	if (bytes)
-		fprintf(to, ", %s %s", name, human(bytes, text));
+		fprintf(to, ", %s %s", name, status_size(bytes, text));
 }
 
 /* Finds the live ranks that are the furthest behind and ahead.  false: they are at one
@@ -157,7 +168,7 @@ void status_print(const struct status *s, FILE *to)
 		"world %" PRIu32 " (%" PRIu32 " alive), step %" PRIu64 ", generation %" PRIu64
 		", phase %s, %" PRIu64 " params, host %s",
 		s->nranks, count_alive(s), s->step, s->generation, s->phase, s->nparams,
-		human(sum.host, bytes));
+		status_size(sum.host, bytes));
 	print_tier("NVMe", sum.swap, to);
 	print_tier("devices", sum.device, to);
 	print_faults(sum_faults(s), ", ", to);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/status.h"
-
+#include "mount-helpers/fragctl.h"
 #include "engine/catalog/health.h"
-#include "mount-helpers/mount-file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/machine.h"
-#include "mount-helpers/mounts.h"
+#include "mount-helpers/fragctl.h"
 
 #include <check.h>
 
