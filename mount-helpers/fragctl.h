@@ -57,9 +57,9 @@ json_t *status_json(const struct status *s);
 /* Writes bytes as 1.5G, 12M or 900B, and returns text. */
 const char *status_size(uint64_t bytes, char text[16]);
 
-/* ---- fragctl status of a mounted checkpoint: .frag/config, source (checkpoint-status.c) ---- */
+/* ---- fragctl status of a mounted checkpoint (checkpoint-status.c) ---- */
 
-/* Finds out whether a checkpoint is mounted there. */
+/* Returns true if a checkpoint is mounted there. */
 bool checkpoint_status_is(const char *mountpoint);
 int checkpoint_status_print(const char *mountpoint, FILE *to, char *why, size_t whysize);
 json_t *checkpoint_status_json(const char *mountpoint, char *why, size_t whysize);
@@ -74,7 +74,7 @@ int arenas_print(const char *mountpoint, int64_t rank, bool ascii, FILE *to, cha
 		 size_t whysize);
 json_t *arenas_json(const char *mountpoint, int64_t rank, char *why, size_t whysize);
 
-/* ---- fragctl overlay, commit and discard, of a checkpoint's overlay (overlays.c) ---- */
+/* ---- fragctl overlay, commit and discard (overlays.c) ---- */
 
 int overlays_print(const char *path, FILE *to, char *why, size_t whysize);
 json_t *overlays_json(const char *path, char *why, size_t whysize);
@@ -96,8 +96,9 @@ int freeze(const char *mountpoint, unsigned seconds, char **command);
 /* Ends any freeze of the job, as freeze() does. */
 int thaw(const char *mountpoint);
 
-/* ---- fragctl key: a job's new key file, or the readers' key of an existing one (keys.c) ---- */
+/* ---- fragctl key (keys.c) ---- */
 
+/* Makes a new key file for a job; prints the readers' key of an existing one. */
 int keys_make(const char *path, char *why, size_t whysize);
 int keys_print_readers(const char *path, char *why, size_t whysize);
 
@@ -111,7 +112,8 @@ struct machine {
 };
 
 void machine_read(struct machine *m);
-/* Copies the word in brackets of "always [madvise] never", or all of text when there is none. */
+/* Copies the word in brackets of "always [madvise] never", or all of text when there is none.
+ */
 void machine_chosen(const char *text, char *word, size_t size);
 
 #endif

@@ -60,7 +60,7 @@ bool dtype_is_float(enum frag_dtype dtype)
 	return strstr(frag_dtype_name(dtype), "float");
 }
 
-/* What float32 holds exactly. */
+/* Widens values of a dtype that float32 holds exactly. */
 static int widen(uint32_t *to, enum frag_dtype dtype, const void *from, uint64_t n)
 {
 	switch (dtype) {

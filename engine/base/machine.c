@@ -58,7 +58,7 @@ int machine_start_time(pid_t pid, uint64_t *start_time)
 	return 0;
 }
 
-/* Of the device in that folder of sysfs itself; -1: of none. */
+/* Returns the NUMA node of the device in that folder of sysfs; -1: it says none. */
 static int node_in(const char *device)
 {
 	char path[PATH_MAX + 16], text[16];

@@ -326,7 +326,7 @@ static struct layout_spec layout_spec_of(const struct catalog_group *g)
 				     .round_robin = g->flags & FRAG_ROUND_ROBIN };
 }
 
-/* All partitions together, padding included, at 8 bytes an element. */
+/* Returns true if the bytes of all partitions, padding included, at 8 an element, fit. */
 static bool bytes_fit(const struct layout *l)
 {
 	uint64_t sum = 0, bytes;

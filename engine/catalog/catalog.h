@@ -2,12 +2,12 @@
 #ifndef ENGINE_CATALOG_CATALOG_H
 #define ENGINE_CATALOG_CATALOG_H
 
-/* The parameters and param groups of one rank, or, merged, of a whole job.  Grows by add, then
- * catalog_finish computes the layouts and the index, and it never changes again.  No I/O, no
- * threads.
+/* The parameters and param groups of one rank, or, merged, of a whole job.  A catalog grows by
+ * add, until catalog_finish computes the layouts and the index; it never changes again.  No
+ * I/O, no threads.
  *
- * Identity of a parameter is (name, coordinate); of a group, its rank list and its ordinal
- * among the groups with that list.
+ * (name, coordinate) identifies a parameter; the list of ranks, with the ordinal among the
+ * groups of that list, a group.
  */
 
 #include "engine/base/base.h"
@@ -61,23 +61,30 @@ struct catalog {
 struct catalog *catalog_new(void);
 void catalog_free(struct catalog *c);
 
-/* Returns the number, or -EINVAL (name, dtype, ndim), -EEXIST, -EOVERFLOW, -ENOMEM, -ENOSPC. */
+/* Returns the number of the parameter.
+ * -EINVAL: the name, dtype or ndim.
+ * -EEXIST.  -EOVERFLOW.  -ENOMEM.  -ENOSPC.
+ */
 int catalog_add_param(struct catalog *c, const char *name, const char *coordinate,
 		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape,
 		      unsigned flags, uint32_t owner);
 
-/* Copies what *g points to.  -EINVAL: a parameter unknown, twice, or in a group already; ranks
- * twice; nranks no multiple of replicas; -ENOMEM, -ENOSPC.  why: one line for -EINVAL.
+/* Copies the arrays of *g.
+ * -EINVAL: a parameter is unknown, listed twice, or in a group already; a rank is listed twice;
+ * nranks is no multiple of replicas.  why has one line.
+ * -ENOMEM.  -ENOSPC.
  */
 int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why,
 		      size_t whysize);
 
-/* Layout of one group; again when called again.  -EOVERFLOW: its bytes do not fit 63 bits. */
+/* Computes the layout of one group, anew if called again.
+ * -EOVERFLOW: its bytes do not fit 63 bits.
+ */
 int catalog_finish_group(struct catalog *c, uint32_t group);
 /* Takes the newest group out again. */
 void catalog_drop_group(struct catalog *c);
 
-/* Layout and hash.  -EOVERFLOW, -ENOMEM. */
+/* Computes the layouts, the index and the hash.  -EOVERFLOW.  -ENOMEM. */
 int catalog_finish(struct catalog *c);
 
 uint32_t catalog_find(const struct catalog *c, const char *name, const char *coordinate);
@@ -105,23 +112,27 @@ static inline uint32_t catalog_shards(const struct catalog_group *g)
 /* The index of the rank in the group's list; CATALOG_NONE: not in it. */
 uint32_t catalog_member(const struct catalog_group *g, uint32_t rank);
 
-/* Whether lp pieces of the group's parameters are cut per parameter (stage 3, FSDP2). */
+/* Returns true if lp pieces of the group's parameters are cut per parameter (stage 3, FSDP2).
+ */
 bool catalog_lp_is_sharded(const struct catalog_group *g);
-/* Elements of each shard's piece of a low-precision parameter, which is in a group that is cut
- * so; padding included.  Frozen ones are cut like the others, though they have no fragment.
+/* Returns the elements, padding included, of each shard's piece of a parameter's lp, in a group
+ * that is cut so.  Frozen parameters are cut like the others, though they have no fragment.
  */
 uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param);
 
-/* A finished catalog to bytes and back.  encode: -ENOMEM, -EOVERFLOW; w is then empty.  decode:
- * every count and length is checked; world bounds the ranks; -EBADMSG, -ENOMEM; the result is
- * finished.
- */
+/* Writes a finished catalog; after an error w is empty.  -ENOMEM.  -EOVERFLOW. */
 int catalog_encode(const struct catalog *c, struct wire_writer *w);
+/* Reads a catalog, which is then finished.  Every count and length is checked; world bounds the
+ * ranks.
+ * -EBADMSG: why has one line.
+ * -ENOMEM.
+ */
 int catalog_decode(struct catalog **c, const void *bytes, size_t size, uint32_t world,
 		   char *why, size_t whysize);
 
-/* Adds what rank described in from to into.  map_params[from's param] and map_groups get the
- * numbers in into.  -EINVAL with why: the same parameter or group described differently.
+/* Adds the rank's catalog `from` to `into`.  map_params[parameter of from] and map_groups get
+ * the numbers in into.
+ * -EINVAL: `into` describes a parameter or group otherwise; why has one line.
  */
 int catalog_merge(struct catalog *into, const struct catalog *from, uint32_t rank,
 		  uint32_t *map_params, uint32_t *map_groups, char *why, size_t whysize);

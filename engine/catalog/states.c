@@ -124,7 +124,9 @@ static void free_row(struct states *s, uint32_t number)
 	forget_group_row(s, number);
 }
 
-/* One that was dropped, else the next.  Those of kind NONE keep the place of a sender's. */
+/* Returns a dropped row, else the next one; for kind NONE, which keeps the place of a row of
+ * the sender's table, always the next.
+ */
 static uint32_t unused_row(const struct states *s, enum state_kind kind)
 {
 	uint32_t number = 0;

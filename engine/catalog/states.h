@@ -77,8 +77,8 @@ struct states {
 	uint64_t epoch;
 	struct state_row *rows;
 	uint32_t nrows, rows_room;
-	uint32_t nfree;       /* of those that were dropped: used again */
-	uint32_t *group_rows; /* numbers of those that belong to groups: few */
+	uint32_t nfree;       /* dropped rows, which are used again */
+	uint32_t *group_rows; /* numbers of the rows of groups: few */
 	uint32_t ngroup_rows;
 	struct state_share *shares;
 	uint32_t nshares;
@@ -90,11 +90,13 @@ enum { STATES_ROWS_MAX = 1 << 24, STATES_SEGMENTS_MAX = 1 << 24, STATES_SHARES_M
 
 void states_fini(struct states *s);
 
-/* Adds a row; segment.numel 0: none yet.  Returns its number, -EEXIST, -ENOMEM, -ENOSPC. */
+/* Adds a row, with one segment, or none where segment.numel is 0.  Returns its number.
+ * -EEXIST.  -ENOMEM.  -ENOSPC.
+ */
 int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
 	       const char *key, enum frag_dtype dtype, uint64_t numel,
 	       struct state_segment segment);
-/* -EEXIST: overlaps one that is there. */
+/* Adds a segment.  -EEXIST: it overlaps another one.  -ENOMEM. */
 int states_add_segment(struct states *s, uint32_t row, struct state_segment segment);
 /* Returns the segment with that start and numel; NULL: there is none. */
 struct state_segment *states_find_segment(struct state_row *row, uint64_t start,
@@ -102,26 +104,29 @@ struct state_segment *states_find_segment(struct state_row *row, uint64_t start,
 int states_add_share(struct states *s, struct state_share share);
 void states_drop(struct states *s, uint32_t row);
 
-/* The row's number, or -ENOENT. */
+/* Returns the row's number.  -ENOENT. */
 int states_find(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
 		const char *key);
 
-/* Bytes of all elements of a row, wherever they are. */
+/* Returns the bytes of all elements of a row, in whichever tier. */
 static inline uint64_t states_row_whole(const struct state_row *row)
 {
 	return row->numel * frag_dtype_size(row->dtype);
 }
 
-/* Bytes of all segments of a row that have memory. */
+/* Returns the bytes of all segments of a row that have memory. */
 uint64_t states_row_bytes(const struct state_row *row);
 
-/* The memory of bytes [offset, offset + size) of a row, at most max parts.  Returns how many,
- * or -EINVAL: past the end; -EREMOTE: in another tier than memory; -ENODATA: a gap in it;
- * -E2BIG: more than max.
+/* Finds the memory of bytes [offset, offset + size) of a row: at most max parts.  Returns how
+ * many.
+ * -EINVAL: past the end.
+ * -EREMOTE: the row is in another tier than memory.
+ * -ENODATA: there is a gap.
+ * -E2BIG: more than max parts.
  */
 int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 		   struct iovec *parts, int max);
-/* As states_resolve, of a device's memory too. */
+/* states_resolve, also for rows in a device's memory. */
 int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
 		 struct iovec *parts, int max);
 
@@ -130,8 +135,10 @@ int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
  */
 int states_encode(const struct states *s, const uint32_t *map_params,
 		  const uint32_t *map_groups, struct wire_writer *w);
-/* Reads a table that a peer has sent: checks each number against the limits above, and that
- * segments are inside their row.  -EBADMSG, -ENOMEM.
+/* Reads a peer's table; every number must be within the limits above, every segment inside its
+ * row.
+ * -EBADMSG.
+ * -ENOMEM.
  */
 int states_decode(struct states **s, const void *bytes, size_t size);
 void states_free(struct states *s);

@@ -549,7 +549,7 @@ int wire_status(int32_t sent);
 /* The size of the fixed body of a type; 0: it has none. */
 size_t wire_body_size(enum wire_type type);
 
-/* Whether text, a char array of size bytes, ends inside it. */
+/* Returns true if text, a char array of size bytes, ends inside it. */
 bool wire_text_ok(const char *text, size_t size);
 
 void wire_control_from_page(struct wire_control *to, const struct control_page *page);

@@ -42,7 +42,7 @@ void editor_free(struct editor *editor);
 void editor_write(struct engine *e, struct engine_write *write);
 void editor_cancel(struct engine *e, struct engine_write *write);
 
-/* Whether a state may be written; false without an editor. */
+/* Returns true if a state may be written; false without an editor. */
 bool editor_lets(const struct checkpoint *c, const struct table_state *s);
 /* The number of edits that reads show: those of this mount and of its overlay.  The checkpoint
  * has an editor.

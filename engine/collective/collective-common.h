@@ -2,7 +2,7 @@
 #ifndef ENGINE_COLLECTIVE_COLLECTIVE_COMMON_H
 #define ENGINE_COLLECTIVE_COLLECTIVE_COMMON_H
 
-/* What implementations of collective.h share: checks, deadlines and figures of operations. */
+/* Checks, deadlines and figures of operations, for implementations of collective.h. */
 
 #include "engine/collective/collective.h"
 

@@ -105,7 +105,7 @@ static bool settle(struct collective *c, const char *call, ncclResult_t r)
 	return r == ncclSuccess;
 }
 
-/* It is for few bytes beside the trainer's. */
+/* Few blocks of threads are enough: the communicator carries few bytes beside the trainer's. */
 static bool connect(struct collective *c)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -203,7 +203,7 @@ void collective_nccl_open(struct collective *c)
 
 /* ---- letting go ---- */
 
-/* Whether it has ended in peace. */
+/* Returns true if NCCL ended the communicator in time and without an error. */
 static bool finalize(struct collective *c)
 {
 	uint64_t end = monotonic_ms() + c->options.end_ms / 2;

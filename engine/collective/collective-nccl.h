@@ -2,7 +2,7 @@
 #ifndef ENGINE_COLLECTIVE_COLLECTIVE_NCCL_H
 #define ENGINE_COLLECTIVE_COLLECTIVE_NCCL_H
 
-/* What the files of collective-nccl share.
+/* Internals of collective-nccl.
  *
  *   trainer's thread   launch: wait for `after`, group, event of its end  --> the port's stream
  *   the port's thread  opens (errand) ... polls: errors, events, deadlines ... lets go (errand)
@@ -68,7 +68,7 @@ bool collective_nccl_has_failed(struct collective *c);
 void collective_nccl_fail(struct collective *c, int rc, const char *fmt, ...) PRINTF(3, 4);
 /* At the end of opening: makes it ready, unless it has failed. */
 void collective_nccl_be_ready(struct collective *c);
-/* Whether opening has failed or takes too long. */
+/* Returns true if opening has failed or takes too long. */
 bool collective_nccl_is_late(struct collective *c);
 
 /* The port's thread: runs the errand in another thread, and waits for it until until_ms. */

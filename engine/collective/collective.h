@@ -144,7 +144,7 @@ struct collective_ops {
 	 * -EINVAL: a peer or a size.
 	 * -EFAULT: memory that the device cannot access.
 	 * -EOVERFLOW.
-	 * What state returns, where it is not ready.
+	 * Errors of state, where the communicator is not ready.
 	 * -EIO, -ETIMEDOUT: the communicator fails by this: the library refused the operation,
 	 * or has not enqueued the one before yet.
 	 */

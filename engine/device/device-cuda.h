@@ -2,7 +2,7 @@
 #ifndef ENGINE_DEVICE_DEVICE_CUDA_H
 #define ENGINE_DEVICE_DEVICE_CUDA_H
 
-/* What the files of device-cuda share.
+/* Internals of device-cuda.
  *
  *   request --- issue: a chunk at a time, ---> the port's stream ---> land: its oldest chunk
  *               |      requests in turn        ring of chunks,                |
@@ -96,43 +96,47 @@ int device_cuda_passed(struct device *d, struct device_event *event);
 int device_cuda_preserve(struct device *d, int number, void *stream, const void *from,
 			 uint64_t size, void *to, struct device_kept **kept);
 void device_cuda_release(struct device *d, struct device_kept *kept);
-/* In the port's thread: memory that was preserved is free when the stream has come past it. */
+/* The port's thread: frees preserved memory once the stream has passed its last use. */
 void device_cuda_let_go(struct device *d, struct device_io *io);
 void device_cuda_events_free(struct device *d, struct cuda_device *dev);
-/* The same as mark, its device being the current one and the stream not captured. */
+/* Marks a stream of the current device that is not captured. */
 int device_cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 		       struct device_event **event);
 
-/* ---- device-cuda-pool.c; its device is the current one ---- */
+/* ---- device-cuda-pool.c; the device is the current one ---- */
 
-/* -ENOMEM, -EIO. */
+/* -ENOMEM.  -EIO. */
 int device_cuda_pool_open(struct device *d, struct cuda_device *dev);
 void device_cuda_pool_close(struct device *d, struct cuda_device *dev);
-/* kept->size bytes that this stream may write from here on.  -ENOSPC: more than keep; -ENOMEM,
- * -EIO.
+/* Takes kept->size bytes, which this stream may write from here on.
+ * -ENOSPC: that is more than options.keep.
+ * -ENOMEM.  -EIO.
  */
 int device_cuda_pool_take(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 			  struct device_kept *kept);
-/* When nobody reads it. */
+/* Gives back a block that nobody reads any more. */
 void device_cuda_pool_give(struct device *d, struct cuda_device *dev,
 			   const struct device_kept *kept);
-/* The same of what could not be written; the stream may have been given a copy there. */
+/* Gives back a block that failed to be written; the stream may still have a copy to it queued.
+ */
 void device_cuda_pool_drop(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 			   const struct device_kept *kept);
-/* Any thread: bytes that are taken. */
+/* Any thread: returns the bytes that are taken. */
 uint64_t device_cuda_pool_kept(struct device *d, struct cuda_device *dev);
 
 /* ---- device-cuda-kernels.c ---- */
 
-/* Where there are kernels for it; a line says why there are none.  Its device is the current
- * one.
+/* Loads the kernels for the current device, where there are any; a line says why there are
+ * none.
  */
 void device_cuda_kernels_prepare(struct device *d, struct cuda_device *dev);
 void device_cuda_kernels_unload(struct device *d);
-/* Enqueues it on the device's stream; partial: for sums, a staging buffer.  -EINVAL, -EIO. */
+/* Enqueues io's kernel on the device's stream; partial: for sums, a staging buffer.
+ * -EINVAL.  -EIO.
+ */
 int device_cuda_kernel_launch(struct device *d, struct cuda_device *dev,
 			      const struct device_io *io, void *partial);
-/* Of what a kernel left in partial. */
+/* Adds up the sums that a kernel left in partial. */
 void device_cuda_kernel_sum(const struct device_io *io, const void *partial);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef ENGINE_MEMORY_ARENA_INTERNAL_H
 #define ENGINE_MEMORY_ARENA_INTERNAL_H
 
-/* What the files of the arena share. */
+/* Internals of the arena. */
 
 #include "engine/memory/arena.h"
 
@@ -11,7 +11,7 @@ static inline uint64_t handle_of(const struct arena *a, uint32_t block)
 	return (uint64_t)a->blocks[block].generation << 32 | block;
 }
 
-/* ARENA_NONE: no such block (any more). */
+/* Returns the record of a handle; ARENA_NONE: no such block (any more). */
 static inline uint32_t block_of(const struct arena *a, uint64_t handle)
 {
 	uint32_t block = (uint32_t)handle;
@@ -27,7 +27,7 @@ static inline uint64_t end_of(const struct arena_block *b)
 	return b->start + b->size;
 }
 
-/* The block that lies half here, half there; ARENA_NONE. */
+/* Returns the block that is half moved; ARENA_NONE: none. */
 static inline uint32_t half_moved(const struct arena *a)
 {
 	return a->plan.moving ? block_of(a, a->plan.moves[a->plan.done].block) : ARENA_NONE;
@@ -65,29 +65,31 @@ static inline bool arena_hole_is_before(const struct arena_block *b,
 void arena_holes_init(struct arena *a);
 void arena_holes_add(struct arena *a, uint32_t hole);
 void arena_holes_remove(struct arena *a, uint32_t hole);
-/* The smallest of at least size; ARENA_NONE. */
+/* Returns the smallest hole of at least size; ARENA_NONE: none. */
 uint32_t arena_holes_best(const struct arena *a, uint64_t size);
 uint32_t arena_holes_largest(const struct arena *a);
 
 /* ---- arena.c: the records, in order of start ---- */
 
-/* The first size units of a hole, less than it has, become a record of that kind.  -ENOMEM. */
+/* Cuts the first size units, less than all, off a hole: they become a record of that kind.
+ * -ENOMEM.
+ */
 int arena_cut(struct arena *a, uint32_t hole, uint64_t size, enum arena_kind kind,
 	      uint32_t *front);
-/* A hole becomes one of another kind, apart from its neighbours. */
+/* Turns a hole into one of another kind; it does not merge with its neighbours. */
 void arena_turn(struct arena *a, uint32_t hole, enum arena_kind kind);
-/* What is counted nowhere becomes a hole of a kind, together with neighbours of that kind;
- * returns the record.
+/* Makes a block, which is counted nowhere any more, a hole of that kind, merged with neighbours
+ * of the kind.  Returns the record.
  */
 uint32_t arena_free_as(struct arena *a, uint32_t block, enum arena_kind kind);
-/* A hole that the plan had reserved becomes one for all. */
+/* Makes a hole that the plan reserved one for all; returns the record. */
 uint32_t arena_give_up(struct arena *a, uint32_t hole);
 /* Exchanges a block and a hole that is right before or after it, or anywhere and as large. */
 void arena_swap(struct arena *a, uint32_t block, uint32_t hole);
 
 /* ---- arena-move.c ---- */
 
-/* What the plan reserved is for all again. */
+/* Ends the plan, and makes all that it reserved holes for all.  No block is half moved. */
 void arena_plan_forget(struct arena *a);
 
 /* ---- arena-params.c ---- */

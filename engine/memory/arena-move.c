@@ -34,7 +34,7 @@ void arena_plan_forget(struct arena *a)
 	cut_short(a, ARENA_NONE);
 }
 
-/* What the block that is half moved needs to go on; ARENA_NONE. */
+/* Returns the hole that the half-moved block goes on into; ARENA_NONE: no block is. */
 static uint32_t hole_of_move(const struct arena *a)
 {
 	const struct arena_move *m = &a->plan.moves[a->plan.done];
@@ -47,7 +47,7 @@ static uint32_t hole_of_move(const struct arena *a)
 	return m->to < m->from ? b->prev : b->next;
 }
 
-/* Whether size units would be in one hole, was nothing reserved but keep. */
+/* Returns true if one hole would have size units with only `keep` reserved. */
 static bool would_fit(const struct arena *a, uint64_t size, uint32_t keep)
 {
 	uint64_t run = 0;

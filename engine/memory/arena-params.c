@@ -49,7 +49,7 @@ static int grow(struct arena_params *p)
 	return 0;
 }
 
-/* All of them are in use when it must grow. */
+/* Takes an unused record, or a new one where every record is in use. */
 static int new_param(struct arena_params *p, uint32_t *at)
 {
 	if (!p->allocated)

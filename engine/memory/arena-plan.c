@@ -204,8 +204,8 @@ static void weigh(const struct items *s, struct windows *w, uint64_t start, uint
 		keep_if_cheap(w, &window);
 }
 
-/* What a window touches is least when it begins where a part does: further down it begins in
- * the part before, further up it touches more above.  Those that end where a part does leave
+/* A window touches the least when it begins where a part does: further down it begins in the
+ * part before, further up it touches more above.  Windows that end where a part does leave
  * other places to move to.
  */
 static void list_windows(const struct arena *a, const struct items *s, uint64_t want,
@@ -230,7 +230,7 @@ static void list_windows(const struct arena *a, const struct items *s, uint64_t 
 	}
 }
 
-/* Of a hole only what lies in the window. */
+/* Clears the part of the hole that lies in the window. */
 static int clear_hole(struct arena *a, uint32_t hole, uint64_t from, uint64_t to)
 {
 	uint64_t start = a->blocks[hole].start;

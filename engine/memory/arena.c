@@ -249,7 +249,7 @@ int arena_alloc(struct arena *a, uint64_t size, uint64_t *block)
 	return 0;
 }
 
-/* What was to move, or is half moved, is gone. */
+/* Takes a block that is released out of the plan, which may have half moved it. */
 static void leave_plan(struct arena *a, uint32_t block)
 {
 	struct arena_block *b = &a->blocks[block];

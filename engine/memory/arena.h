@@ -9,11 +9,11 @@
  *	|  used  |....hole....|  used  |  used, pinned  |..hole..|  used  |.....hole......|
  *
  * A block takes the front of the smallest hole that holds it.  Every call takes O(log blocks),
- * but for those that say O(blocks).  A call that fails has changed nothing.  No locking.
+ * unless its comment says O(blocks).  A call that fails has changed nothing.  No locking.
  *
  * Compaction is planned, then stepped: a plan is a list of moves, made in copies of bounded
- * size between which everything else goes on.  The room it clears and the places it moves to
- * are reserved as long as it runs, so that no block allocated meanwhile can spoil it.
+ * size; other calls may come between them.  The plan reserves the room that it clears and the
+ * places that it moves blocks to, so that no block allocated meanwhile can spoil it.
  *
  *	rc = arena_plan(&a, want);
  *	while (arena_next_copy(&a, most, &copy) == 1) {
@@ -24,9 +24,10 @@
 
 #include "engine/base/base.h"
 
+/* Choice between holes of equal size. */
 enum arena_tie {
-	ARENA_LOWEST, /* of equal holes the one at the lowest start */
-	ARENA_OLDEST, /* the one that has had this size longest, as in DeepSpeed's dict */
+	ARENA_LOWEST, /* takes the hole of the lowest start */
+	ARENA_OLDEST, /* takes the hole that has had its size longest, as DeepSpeed's dict */
 };
 
 enum arena_kind {
@@ -52,7 +53,7 @@ struct arena_block {
 	bool planned; /* the plan moves it */
 };
 
-/* Parameters by number; a chain for each hash. */
+/* A parameter, in a hash table of chains. */
 struct arena_param {
 	uint64_t param;
 	uint64_t offset, size; /* in the block */
@@ -90,9 +91,8 @@ struct arena_options {
 
 struct arena {
 	uint64_t size, align;
-	uint64_t used, used_max; /* units in blocks now; most ever */
-	uint64_t holes,
-		reserved; /* units in holes, with the plan; used + holes + reserved = size */
+	uint64_t used, used_max;    /* units in blocks now; most ever */
+	uint64_t holes, reserved;   /* units in holes, of the plan; sum with used: size */
 	uint64_t nblocks, nholes;   /* how many */
 	uint64_t age;               /* next tie of ARENA_OLDEST */
 	struct arena_block *blocks; /* records */
@@ -104,67 +104,80 @@ struct arena {
 	struct arena_plan plan;
 };
 
-/* -EINVAL: no size, no align, or align does not divide size.  -ENOMEM. */
+/* -EINVAL: no size, no align, or align does not divide size.
+ * -ENOMEM.
+ */
 int arena_init(struct arena *a, const struct arena_options *options);
 void arena_fini(struct arena *a);
 
-/* size is rounded up to align.  A handle is never 0 and never means another block later.
- * -EINVAL: size is 0.  -ENOSPC: less is free.  -EAGAIN: enough is free, but not in one piece; a
- * plan may help. -ENOMEM: no record.
+/* Allocates size units, rounded up to align.  A handle is never 0 and never used again.
+ * -EINVAL: size is 0.
+ * -ENOSPC: less is free.
+ * -EAGAIN: enough is free, but not in one piece; a plan may help.
+ * -ENOMEM: no record.
  */
 int arena_alloc(struct arena *a, uint64_t size, uint64_t *block);
-/* The parameters assigned to it are then assigned to nothing.  -ENOENT: no such block (any
- * more).  -EBUSY: pinned.
+/* Frees a block; parameters assigned to it are then assigned to nothing.
+ * -ENOENT: no such block (any more).
+ * -EBUSY: it is pinned.
  */
 int arena_release(struct arena *a, uint64_t block);
 
-/* A pinned block neither moves nor goes; as often as it is pinned it must be unpinned.
- * -ENOENT. -EAGAIN: it is half moved; to be asked again after its last copy.  -EINVAL: it is
- * not pinned.
+/* A pinned block neither moves nor can be released.  Pins are counted.
+ * -ENOENT.
+ * -EAGAIN: it is half moved; ask again after its last copy.
+ * -EINVAL: it is not pinned.
  */
 int arena_pin(struct arena *a, uint64_t block);
 int arena_unpin(struct arena *a, uint64_t block);
 
-/* Where unit offset of a block is, and how many lie from there on in one piece: all up to the
- * block's end, except while it is being moved.  -ENOENT; -EINVAL: offset is not in it.
+/* Finds unit `offset` of a block, and how many units follow in one piece: all up to the block's
+ * end, unless it is being moved.
+ * -ENOENT.
+ * -EINVAL: offset is outside it.
  */
 int arena_find(const struct arena *a, uint64_t block, uint64_t offset, uint64_t *at,
 	       uint64_t *run);
-/* The size of a block, rounded up.  -ENOENT: no such block. */
+/* Gives the size of a block, rounded up.  -ENOENT: no such block. */
 int arena_size(const struct arena *a, uint64_t block, uint64_t *size);
 
-/* param, any number, has units [offset, offset + size) of the block.  -EEXIST: it is assigned
- * already.  -ENOENT: no such block.  -EINVAL: outside it.  -ENOMEM.
+/* Assigns units [offset, offset + size) of the block to param, any number.
+ * -EEXIST: param is assigned already.
+ * -ENOENT: no such block.
+ * -EINVAL: the units are outside it.
+ * -ENOMEM.
  */
 int arena_assign(struct arena *a, uint64_t param, uint64_t block, uint64_t offset,
 		 uint64_t size);
 /* Takes param from its block.  -ENOENT: it is not assigned. */
 int arena_unassign(struct arena *a, uint64_t param);
-/* The units that param is assigned.  -ENOENT: it is not assigned.  arena_find(block, offset)
- * says where it is now.
- */
+/* Gives the units of param; arena_find(block, offset) finds them.  -ENOENT: not assigned. */
 int arena_param(const struct arena *a, uint64_t param, uint64_t *block, uint64_t *offset,
 		uint64_t *size);
-/* The first parameter of a block, then the next.  False: no more. */
+/* Gives the first parameter of a block, then the next.  false: no more. */
 bool arena_param_of(const struct arena *a, uint64_t block, uint32_t *cursor, uint64_t *param);
 
 uint64_t arena_total_free(const struct arena *a);
 uint64_t arena_max_allocated(const struct arena *a);
-/* The largest that arena_alloc can give now. */
+/* Returns the largest size that arena_alloc can give now. */
 uint64_t arena_largest_contiguous(const struct arena *a);
-/* Plans to make one hole of at least want units by moving the fewest it can; none where there
- * is such a hole. What lies in a window [x, x + want) must move in every plan for it, so that
- * the cheapest window is the least that can be: plan.minimum.  Windows are tried in that order
- * (ARENA_WINDOWS of them), their blocks going to holes elsewhere, largest first, each to the
- * best; the first for which there is room is taken.  At worst neighbours slide together, and
- * there it takes the run with the least in it: no plan that keeps the order of blocks moves
- * less.  O(blocks log blocks). -EINVAL: want is 0.  -ENOSPC: less is free.  -EBUSY: another
- * plan runs, or pinned blocks are in the way. -ENOMEM.
+/* Plans to make one hole of at least want units by moving few; moves nothing where there is
+ * such a hole.  To clear a window [x, x + want) all blocks in it must move; the window of
+ * fewest used units is a lower bound: plan.minimum.  The cheapest ARENA_WINDOWS windows are
+ * tried in order: their blocks, largest first, each go to the hole that fits best; the first
+ * window whose blocks all find room is taken.  Else neighbours slide together, in the run of
+ * fewest used units: no plan that keeps the blocks' order moves less.  O(blocks log blocks).
+ * -EINVAL: want is 0.
+ * -ENOSPC: less is free.
+ * -EBUSY: another plan runs, or pinned blocks are in the way.
+ * -ENOMEM.
  */
 enum { ARENA_WINDOWS = 32 };
 int arena_plan(struct arena *a, uint64_t want);
-/* Plans to slide every block down, in order, as DeepSpeed does; what is pinned stays, and what
- * is above it above it.  -EBUSY: another plan runs.  -ENOMEM.
+/* Plans to slide every block down, in order, as DeepSpeed does.  Pinned blocks stay, and no
+ * block slides past one.
+ * -EBUSY: another plan runs.
+ * -ENOMEM.
  */
 int arena_plan_pack(struct arena *a);
 
@@ -172,14 +185,14 @@ struct arena_copy {
 	uint64_t from, to, size; /* the two may overlap: as memmove */
 };
 
-/* The next copy to make, of at most most units (> 0); then arena_copied() before anything else
- * is called.  1: there is one; 0: the plan is done, or there is none; -EBUSY: its next block
- * has been pinned since; the plan is dropped.
+/* Gives the next copy to make, of at most `most` units (> 0); the next call must be
+ * arena_copied.  1: there is a copy; 0: the plan is done, or there is none.
+ * -EBUSY: the next block was pinned meanwhile; the plan is dropped.
  */
 int arena_next_copy(struct arena *a, uint64_t most, struct arena_copy *copy);
 void arena_copied(struct arena *a);
-/* Cuts the plan short where that makes a hole of size units; a block that is half moved goes
- * on.  O(blocks).
+/* Ends the plan early if that makes a hole of size units; a half-moved block goes on.  Returns
+ * true if it did.  O(blocks).
  */
 bool arena_plan_yield(struct arena *a, uint64_t size);
 
@@ -190,8 +203,8 @@ struct arena_part {
 	uint32_t pins;
 };
 
-/* The parts of the range, in order of start; *cursor is 0 at first.  False: no more.  No other
- * call between.
+/* Gives the parts of the range, in order of start; *cursor is 0 at first.  No other call may
+ * come between.  false: no more.
  */
 bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part *part);
 

@@ -203,8 +203,8 @@ static const struct key *find_key(const char *section, const char *name)
 	return NULL;
 }
 
-/* What DeepSpeed takes for keys that a section has not, where that is no harm here: frag(3) has
- * the others.
+/* Sets DeepSpeed's defaults of the section's keys, except for those that do harm here: frag(3)
+ * has these.
  */
 static void begin_section(struct sections *s, const char *section)
 {

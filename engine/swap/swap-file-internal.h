@@ -2,7 +2,7 @@
 #ifndef ENGINE_SWAP_SWAP_FILE_INTERNAL_H
 #define ENGINE_SWAP_SWAP_FILE_INTERNAL_H
 
-/* What the files of the swap file share. */
+/* Internals of the swap file. */
 
 #include "engine/memory/arena.h"
 #include "engine/swap/swap-file.h"

@@ -204,7 +204,7 @@ static void cut_blocks(struct swap_io *io, struct swap_chunk *c)
 	}
 }
 
-/* Of a read: what is there, or what is not. */
+/* Cuts the next chunk; a read's has only blocks that were written, or only others. */
 static void cut(struct swap_io *io, struct swap_chunk *c)
 {
 	cut_blocks(io, c);

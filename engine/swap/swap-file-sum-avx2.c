@@ -3,10 +3,10 @@
 
 #include "engine/swap/swap-file-internal.h"
 
-/* The same checksums by AVX2: 20 to 26 GB/s of a core where the SSE2 that every x86-64 has does
- * 5.  libxxhash.so's own dispatch (xxh_x86dispatch.h) is as fast.  It is not used because the
- * headers are enough so far: a trainer would have to load libxxhash.so, and not all builds of
- * that have the dispatch.
+/* The checksums of swap-file-sum.c by AVX2: 20 to 26 GB/s of a core where the SSE2 that every
+ * x86-64 has does 5.  libxxhash.so's own dispatch (xxh_x86dispatch.h) is as fast.  It is not
+ * used because the headers are enough so far: a trainer would have to load libxxhash.so, and
+ * not all builds of that have the dispatch.
  */
 #ifdef __x86_64__
 

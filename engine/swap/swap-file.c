@@ -50,8 +50,8 @@ static uint64_t room_of(int fd)
 	return (uint64_t)s.f_blocks * s.f_frsize / SWAP_BLOCK * SWAP_BLOCK;
 }
 
-/* Of versions before this one, which gave the file no end with the process; of who was killed
- * in open_nameless.
+/* Removes the file of a dead process: one of an older version, whose file outlived it, or one
+ * that was killed in open_nameless.
  */
 static int remove_left(int dir, const char *name)
 {
@@ -235,8 +235,8 @@ static int allocate(int fd, uint64_t from, uint64_t bytes)
 	return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
-/* What the file system has given cannot be missing later, when there is nowhere else to put it.
- * It may take its time, for which nobody else waits.
+/* Allocates room before it is needed, so that no write fails for lack of space later, when its
+ * bytes have no other place.  Allocating may take long: nobody waits for the lock meanwhile.
  */
 static int grow(struct swap_file *f, uint64_t end)
 {

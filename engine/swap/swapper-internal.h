@@ -2,7 +2,7 @@
 #ifndef ENGINE_SWAP_SWAPPER_INTERNAL_H
 #define ENGINE_SWAP_SWAPPER_INTERNAL_H
 
-/* What the files of the swapper share.
+/* Internals of the swapper.
  *
  *	state -> slice -> version (current, next) -> block -> memory or extent
  *	                     ^    \-> patches
@@ -206,7 +206,7 @@ void swapper_version_unref(struct swapper *sw, struct swapper_version *v);
 /* Applies the patches of [offset, offset + size) of the slice to memory.  Needs no lock. */
 void swapper_version_patch(const struct swapper_version *v, uint64_t offset, uint64_t size,
 			   uint8_t *memory);
-/* One patch covers all of the range, so that the block need not be read. */
+/* Returns true if one patch covers the range, so that the block need not be read. */
 bool swapper_version_covers(const struct swapper_version *v, uint64_t offset, uint64_t size);
 
 /* Makes v the slice's next version; takes over the caller's reference. */
@@ -229,7 +229,7 @@ int swapper_version_write(struct swapper *sw, struct swapper_slice *slice, void 
 
 /* ---- swapper.c, figures: under the lock ---- */
 
-/* One operation more is under way, one less. */
+/* Count an operation as begun, or as ended. */
 void swapper_timer_begin(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed);
 void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed);
 

@@ -2,7 +2,7 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_COMMON_H
 #define ENGINE_TRANSPORT_TRANSPORT_COMMON_H
 
-/* What the transports over networks have in common.  Owner's thread. */
+/* Code shared by the transports over networks.  Owner's thread. */
 
 #include "engine/transport/transport.h"
 

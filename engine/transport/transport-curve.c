@@ -22,8 +22,8 @@ struct question {
 	uint8_t part[PARTS][PART_MAX];
 };
 
-/* Of everyone: job is the public key, and for readers the secret one, of which readers is the
- * public.
+/* Makes the keys of all members.  The job's public key is also the readers' secret key; the
+ * readers' public key follows from it.
  */
 static int make_keys(struct transport_curve *c, const uint8_t *key)
 {
@@ -123,7 +123,7 @@ static bool take_question(void *socket, struct question *q)
 	return true;
 }
 
-/* What is answered, and comes back with the messages ("User-Id"). */
+/* The answers to libzmq, which come back with the messages as "User-Id". */
 static const char writes[] = "writes", reads[] = "reads";
 
 static bool part_is(const struct question *q, unsigned part, const void *bytes, size_t size)
@@ -131,7 +131,7 @@ static bool part_is(const struct question *q, unsigned part, const void *bytes, 
 	return q->nparts > part && q->size[part] == size && !memcmp(q->part[part], bytes, size);
 }
 
-/* NULL: none of us. */
+/* Returns what the asker may do; NULL: it has none of our keys. */
 static const char *who_is(const struct transport_curve *c, const struct question *q)
 {
 	if (c->plain)

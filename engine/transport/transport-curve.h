@@ -45,7 +45,8 @@ int transport_curve_join(const struct transport_curve *c, void *socket);
 /* Answers all questions of libzmq. */
 void transport_curve_turn(struct transport_curve *c);
 
-/* Whether the sender of a message (zmq_msg_t) to a serving socket has the readers' key. */
+/* Returns true if the sender of a message (zmq_msg_t) to a serving socket has the readers' key.
+ */
 bool transport_curve_reads_only(const struct transport_curve *c, void *message);
 
 #endif

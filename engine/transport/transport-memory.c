@@ -366,7 +366,7 @@ static bool total(const struct iovec *v, unsigned n, uint64_t *bytes)
 	return true;
 }
 
-/* One remote range, whose bytes go to local from *offset of its first element on. */
+/* Copies one remote range to local, from *offset of its first element on. */
 static int copy_range(const struct process *p, struct batch *b, struct iovec range,
 		      const struct iovec **local, size_t *offset)
 {

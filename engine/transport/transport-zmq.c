@@ -32,7 +32,7 @@ enum {
 	HANGUPS = 2, /* once may be the end of a process that would have taken us */
 };
 
-/* What we call a connection of `out`. */
+/* Our name for a connection of `out`. */
 struct out_id {
 	uint8_t mark; /* 1: libzmq's own begin with 0 */
 	uint8_t number[4];
@@ -80,7 +80,8 @@ static int open_context(struct transport *t, const struct transport_config *conf
 	return transport_curve_open(&t->curve, t->context, config->key, config->reads_only);
 }
 
-/* Those that are expected, and a quarter of what the process may open for others and strangers.
+/* Returns how many connections are accepted: the expected ones, and for strangers a quarter of
+ * the descriptors that the process may open.
  */
 static unsigned accepted_max(const struct transport_config *config)
 {
@@ -461,7 +462,9 @@ static struct transport_peer *sender_out(struct transport *t, const struct recei
 	return peer;
 }
 
-/* Who chose a name of its own is none of us. */
+/* Returns the sender; NULL: it chose a name of its own, as no engine does, or no number is
+ * left.
+ */
 static struct transport_peer *sender_in(struct transport *t, struct received *r)
 {
 	struct transport_peer *peer;

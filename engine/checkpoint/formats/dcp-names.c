@@ -80,7 +80,9 @@ uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t s
 
 /* ---- states ---- */
 
-/* Whether the key can name a file in the parameter's folder, beside those it always has. */
+/* Returns true if the key can name a file in the parameter's folder, beside those it always
+ * has.
+ */
 static bool is_key(struct text key)
 {
 	static const char *const taken[] = { "shape", "dtype", "numel", "group", "fragments" };

@@ -184,7 +184,9 @@ static bool append_key(struct walk *w, struct step *to, uint32_t key)
 	return made && append(w, to, made);
 }
 
-/* Whether the key is an attribute of a module that the names of its state_dict leave out. */
+/* Returns true if the key is an attribute of a module that the names of its state_dict leave
+ * out.
+ */
 static bool is_layer(struct walk *w, struct step *to, uint32_t key)
 {
 	if (pickle_is_text(w->p, key, "_buffers")) {
@@ -245,7 +247,8 @@ static int add_found(struct walk *w, const struct step *s)
 	return n->name ? 0 : -ENOMEM;
 }
 
-/* Whether the object is a tensor that is not shown: then its attributes follow, if it has any.
+/* Returns true if the object is a tensor that is not shown: then its attributes follow, if it
+ * has any.
  */
 static bool pass_unfit(struct walk *w, struct step *s)
 {
@@ -446,7 +449,7 @@ static bool is_torch_name(const char *name)
 	return false;
 }
 
-/* Whether the file begins as a zip archive, or as a pickle of protocol 2 or later. */
+/* Returns true if the file begins as a zip archive, or as a pickle of protocol 2 or later. */
 static bool begins_as_torch(const struct folder *f)
 {
 	uint8_t first[4] = { 0 };

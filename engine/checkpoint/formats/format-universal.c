@@ -199,8 +199,8 @@ static int add_param(struct filling *l, struct model_states *m, uint32_t group,
 	return rc;
 }
 
-/* Whether an earlier model-parallel rank has the parameter: tensor-parallel ranks have the same
- * names.
+/* Returns true if an earlier model-parallel rank has the parameter: tensor-parallel ranks have
+ * the same names.
  */
 static bool was_added(const struct filling *l, uint32_t mp, const struct model_states *m,
 		      uint32_t key)

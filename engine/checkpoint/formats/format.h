@@ -12,7 +12,7 @@
 struct format {
 	const char *name;  /* for -o source=NAME */
 	const char *looks; /* how one recognizes it, for people: "*.safetensors" */
-	/* Whether the folder has this format, by names or the first bytes of a file. */
+	/* Returns true if the folder has this format, by names or the first bytes of a file. */
 	bool (*knows)(const struct folder *f);
 	/* Fills the table; the caller finishes it.  On error t->why has a line, or is "" where
 	 * the errno says all.

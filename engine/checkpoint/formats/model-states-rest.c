@@ -187,8 +187,8 @@ static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
 				: add(r, name, &x, model_states_is_extra(name));
 }
 
-/* Whether a name that DeepSpeed calls shared is: all tensors without elements have the same
- * address, so that it takes them for one.
+/* Returns true if a name that DeepSpeed calls shared is: all tensors without elements have the
+ * same address, so that it takes them for one.
  */
 static bool is_true_alias(const struct rest *r, uint32_t of, const struct torchfile_tensor *own)
 {

@@ -52,10 +52,11 @@ struct model_shape {
 int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 		       struct model_shape *out);
 
-/* Whether the name is that of a module's _extra_state, which is no parameter. */
+/* Returns true if the name is that of a module's _extra_state, which is no parameter. */
 bool model_states_is_extra(const char *name);
 
-/* Whether x is a placeholder: ZeRO-3 leaves tensors of shape [0] where parameters were. */
+/* Returns true if x is a placeholder: ZeRO-3 leaves tensors of shape [0] where parameters were.
+ */
 bool model_states_is_placeholder(const struct tensor *x);
 
 /* Adds a parameter to the table, with the dtype that it has in module; returns its number. */
@@ -64,7 +65,7 @@ int model_states_add_tensor(struct model_states *m, const struct model_shape *s)
  * gets the key `lp`.
  */
 int model_states_add_copy(struct model_states *m, const struct model_shape *s);
-/* Whether module has anything of that name. */
+/* Returns true if module has anything of that name. */
 bool model_states_has(const struct model_states *m, const struct model_shape *s);
 /* Finds module's tensor of that name; false: there is none with all elements. */
 bool model_states_find(const struct model_states *m, const struct model_shape *s,

@@ -40,7 +40,9 @@ bool torch_source_tensor(const struct torch_source *s, uint32_t node,
  */
 void torch_source_skip(const struct torch_source *s, const char *name, uint32_t node,
 		       const char *other);
-/* Whether x can become pieces: it is contiguous, or has at most TORCH_SOURCE_RUNS_MAX runs. */
+/* Returns true if x can become pieces: it is contiguous, or has at most TORCH_SOURCE_RUNS_MAX
+ * runs.
+ */
 bool torch_source_fits(const struct torchfile_tensor *x);
 /* The number of pieces that x becomes. */
 uint64_t torch_source_runs(const struct torchfile_tensor *x);

@@ -28,7 +28,7 @@ struct zero_files {
 	uint32_t nmp; /* model-parallel ranks, 0 to nmp - 1 */
 };
 
-/* Whether the folder has any such file. */
+/* Returns true if the folder has any such file. */
 bool zero_files_any(const struct folder *f);
 /* Lists the files.  -EINVAL: the file of a rank is missing, or a rank has two. */
 int zero_files_list(struct zero_files *z, const struct folder *f, struct table *t);

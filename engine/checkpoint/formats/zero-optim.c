@@ -81,8 +81,8 @@ static int take_part(const struct reading *r, uint32_t unit, uint32_t key,
 	return torch_source_use(r->source, x);
 }
 
-/* Whether a state is as long as the partition, or as the partition with the padding that the
- * master does not have.
+/* Returns true if a state is as long as the partition, or as the partition with the padding
+ * that the master does not have.
  */
 static bool is_of_partition(const struct reading *r, uint32_t unit, uint64_t count)
 {
@@ -143,7 +143,7 @@ static bool is_taken(const struct zero_optim *o, const char *key)
 	return false;
 }
 
-/* Whether the key is the name that another file of a parameter has. */
+/* Returns true if the key is the name that another file of a parameter has. */
 static bool is_ours(const char *key)
 {
 	static const char *const keys[] = { "fp32", "master", "lp", "fp16", "bf16" };

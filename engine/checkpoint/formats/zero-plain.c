@@ -25,9 +25,11 @@
 struct zero_match {
 	uint32_t nparams; /* of the model, in its order */
 	uint32_t ngroups;
-	/* Whether the parameter can stand at a position of a group's list, or of its vector. */
+	/* Returns true if the parameter can stand at a position of a group's list, or of its
+	 * vector.
+	 */
 	bool (*fits)(void *arg, uint32_t param, uint32_t group, uint64_t position);
-	/* Whether matches must agree on the parameter at this position. */
+	/* Returns true if matches must agree on the parameter at this position. */
 	bool (*matters)(void *arg, uint32_t group, uint64_t position);
 	void *arg;
 	const uint64_t *lengths; /* [nparams]: positions that each takes */
@@ -261,7 +263,7 @@ static bool read_values(const struct plain_optim *o, const struct torchfile_tens
 	       !dtype_convert(FRAG_F32, out, x->tensor.dtype, bytes, n);
 }
 
-/* Whether the model's first values are those of the master, rounded. */
+/* Returns true if the model's first values are those of the master, rounded. */
 static bool same_values(const struct plain_optim *o, const struct plain_param *param,
 			const struct torchfile_tensor *master, uint64_t first)
 {
@@ -289,8 +291,8 @@ static bool fits_master(const struct plain_optim *o, const struct plain_param *p
 	return same_values(o, param, &master, o->flat ? position : 0);
 }
 
-/* Whether the states at a position have the parameter's shape.  A position without states fits
- * any: its parameter is frozen.
+/* Returns true if the states at a position have the parameter's shape.  A position without
+ * states fits any: its parameter is frozen.
  */
 static bool fits_states(const struct plain_optim *o, const struct plain_param *param,
 			uint32_t group, uint64_t position)
@@ -305,7 +307,7 @@ static bool fits_states(const struct plain_optim *o, const struct plain_param *p
 	return true;
 }
 
-/* Whether the name at a position, which torch writes since 2.6, is the parameter's. */
+/* Returns true if the name at a position, which torch writes since 2.6, is the parameter's. */
 static bool fits_name(const struct plain_optim *o, const struct plain_param *param,
 		      uint32_t group, uint64_t position)
 {

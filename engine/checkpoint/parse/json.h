@@ -52,7 +52,9 @@ void json_init(struct json *j, void *data, size_t size, uint32_t depth_max, uint
 
 /* Enters an object (open: '{') or an array ('['). */
 void json_enter(struct json *j, char open);
-/* Whether a member or an item follows.  false: the container has ended and has been left. */
+/* Returns true if a member or an item follows.  false: the container has ended and has been
+ * left.
+ */
 bool json_next(struct json *j);
 void json_key(struct json *j, struct json_text *key);
 void json_take_string(struct json *j, struct json_text *text);

@@ -80,7 +80,7 @@ bool pickle_is_text(const struct pickle *p, uint32_t node, const char *text);
 /* The module and the name of a global, which are texts. */
 uint32_t pickle_module(const struct pickle *p, uint32_t node);
 uint32_t pickle_name(const struct pickle *p, uint32_t node);
-/* Whether the node is that global; module NULL: of any module. */
+/* Returns true if the node is that global; module NULL: of any module. */
 bool pickle_is_global(const struct pickle *p, uint32_t node, const char *module,
 		      const char *name);
 

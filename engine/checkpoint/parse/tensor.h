@@ -24,7 +24,7 @@ struct tensor {
  */
 int tensor_measure(struct tensor *t, struct parse_error *error);
 
-/* Whether both have the same shape. */
+/* Returns true if both have the same shape. */
 bool tensor_is_shaped_as(const struct tensor *t, const struct tensor *other);
 
 #endif

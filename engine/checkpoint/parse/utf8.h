@@ -6,8 +6,8 @@
 
 #include "engine/base/base.h"
 
-/* Whether the bytes are UTF-8: shortest forms, up to U+10FFFF.  Lone surrogates, which Python
- * writes, are accepted only if `surrogates`.
+/* Returns true if the bytes are UTF-8: shortest forms, up to U+10FFFF.  Lone surrogates, which
+ * Python writes, are accepted only if `surrogates`.
  */
 bool utf8_is_valid(const void *bytes, size_t size, bool surrogates);
 

@@ -28,7 +28,7 @@ uint64_t box_below(const struct box *b, uint64_t element);
  */
 uint64_t box_element(const struct box *b, uint64_t index, uint64_t *run);
 
-/* Whether all elements of the box are neighbours in the tensor. */
+/* Returns true if all elements of the box are neighbours in the tensor. */
 bool box_is_interval(const struct box *b);
 
 #endif

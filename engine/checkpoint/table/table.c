@@ -159,7 +159,7 @@ int table_need_ranks(struct table *t, uint32_t nranks)
 	return 0;
 }
 
-/* Whether count elements from base on are in the file. */
+/* Returns true if count elements from base on are in the file. */
 static int check_place(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		       uint64_t count, enum frag_dtype dtype)
 {

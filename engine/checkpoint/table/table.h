@@ -235,7 +235,7 @@ int table_add_scalar(struct table *t, const char *key, enum frag_dtype dtype);
 void table_drop_state(struct table *t);
 /* Removes the newest tensor, which has no states and is in no group. */
 void table_drop_tensor(struct table *t);
-/* Whether the newest tensor has any state. */
+/* Returns true if the newest tensor has any state. */
 bool table_has_states(const struct table *t);
 /* Adds a piece to the newest state, in any order; an empty one adds nothing. */
 int table_add_interval(struct table *t, uint32_t file, uint32_t rank, uint64_t base,

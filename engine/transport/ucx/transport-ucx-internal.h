@@ -2,7 +2,7 @@
 #ifndef ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
 #define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_INTERNAL_H
 
-/* What the files of transport ucx share.  A *link* is one endpoint of UCX: *outbound* where we
+/* Internals of transport ucx.  A *link* is one endpoint of UCX: *outbound* where we
  * made it, else accepted.  A peer that we connected to has one link after the other.  Callbacks
  * of UCX only set flags and counts; ucx_links_turn acts on them when ucp_worker_progress has
  * returned.

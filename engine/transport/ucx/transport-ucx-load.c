@@ -10,9 +10,9 @@
 
 enum { OLDEST_MAJOR = 1, OLDEST_MINOR = 12 };
 
-/* What UCX takes from the environment alone.  By default it catches the trainer's signals,
- * replaces its malloc's calls, and writes to its stdout.  With puts its tcp transport aborts
- * when a peer dies in the middle.
+/* Settings that UCX takes from the environment alone.  By default it catches the trainer's
+ * signals, replaces its malloc's calls, and writes to its stdout.  With puts its tcp transport
+ * aborts when a peer dies in the middle.
  */
 static const struct {
 	const char *name, *value;
