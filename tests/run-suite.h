@@ -13,7 +13,7 @@ static inline int run_suite(Suite *s, TCase *t)
 	int failed;
 
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
+	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
 	srunner_free(r);
 	return failed != 0;

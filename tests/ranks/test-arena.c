@@ -3,8 +3,8 @@
 
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -511,8 +511,6 @@ int main(void)
 {
 	Suite *suite = suite_create("arena in a job");
 	TCase *tcase = tcase_create("arena");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(
@@ -527,9 +525,5 @@ int main(void)
 	tcase_add_test(tcase, misuse_is_an_errno);
 	tcase_add_test(tcase, without_memory_it_says_so_and_nothing_is_lost);
 	tcase_add_test(tcase, random_use_loses_nothing);
-	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite, tcase);
 }

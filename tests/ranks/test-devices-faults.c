@@ -8,8 +8,8 @@
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 #include "tests/ranks/value-reading.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -506,8 +506,6 @@ int main(void)
 {
 	Suite *s = suite_create("devices-faults");
 	TCase *c = tcase_create("devices-faults");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(c, memory_of_which_the_device_says_nothing_is_not_kept);
 	tcase_add_test(c, without_what_it_needs_no_device_is_used);
@@ -519,10 +517,5 @@ int main(void)
 	tcase_add_loop_test(c, open_files_show_one_generation_or_end, 0, 2);
 	tcase_add_test(c, what_is_kept_on_the_host_is_not_sent);
 	tcase_set_timeout(c, 60);
-	suite_add_tcase(s, c);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(s, c);
 }

@@ -6,8 +6,8 @@
 #include "engine/rank/devices.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/value-reading.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -519,8 +519,6 @@ int main(void)
 {
 	Suite *s = suite_create("devices");
 	TCase *c = tcase_create("devices");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(c, readers_see_what_was_enqueued_before_a_step_ended);
 	tcase_add_test(c, readers_do_not_wait_for_what_is_enqueued_later);
@@ -537,10 +535,5 @@ int main(void)
 	tcase_add_test(c, what_lies_on_a_device_is_counted);
 	tcase_add_test(c, wrong_calls_are_refused);
 	tcase_set_timeout(c, 60);
-	suite_add_tcase(s, c);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(s, c);
 }

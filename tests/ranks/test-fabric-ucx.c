@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "tests/ranks/processes.h"
+#include "tests/run-suite.h"
 #include "tests/unit/transport/ucx-there.h"
 
-#include <check.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -246,8 +246,6 @@ int main(void)
 {
 	Suite *s = suite_create("fabric ucx");
 	TCase *t = tcase_create("fabric ucx");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	if (!ucx_is_there()) {
 		printf("skip: no UCX, or it cannot use lo: the line above says why\n");
@@ -263,9 +261,5 @@ int main(void)
 	tcase_add_test(t, who_has_none_is_read_by_messages);
 	tcase_add_loop_test(t, without_libucp_or_with_another_the_job_goes_on, 0,
 			    ARRAY_SIZE(others));
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -8,8 +8,8 @@
 #include "engine/node/fabric.h"
 #include "engine/node/peers.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
@@ -406,8 +406,6 @@ int main(void)
 {
 	Suite *s = suite_create("fabric");
 	TCase *t = tcase_create("fabric");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, answers_come_by_the_fabric);
@@ -419,9 +417,5 @@ int main(void)
 	tcase_add_test(t, what_strangers_send_is_not_taken);
 	tcase_add_test(t, what_cannot_be_asked_for_is_refused);
 	tcase_add_test(t, a_rank_that_ends_is_forgotten);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "tests/ranks/processes.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
@@ -659,16 +659,10 @@ static TCase *attaching(void)
 int main(void)
 {
 	Suite *s = suite_create("processes");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	signal(SIGPIPE, SIG_IGN);
 	suite_add_tcase(s, reading());
 	suite_add_tcase(s, training());
 	suite_add_tcase(s, dying());
-	suite_add_tcase(s, attaching());
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, attaching());
 }

@@ -8,8 +8,8 @@
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -226,8 +226,6 @@ int main(void)
 {
 	Suite *s = suite_create("scarce-rounds");
 	TCase *connecting = tcase_create("connecting"), *round = tcase_create("round");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(connecting, 120);
 	tcase_set_timeout(round, 120);
@@ -235,9 +233,5 @@ int main(void)
 	tcase_add_test(connecting, ranks_are_connected_where_memory_lacks_once);
 	tcase_add_loop_test(round, a_round_brings_all_or_says_that_it_does_not, 0, 2);
 	suite_add_tcase(s, connecting);
-	suite_add_tcase(s, round);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, round);
 }

@@ -5,8 +5,8 @@
 #include "engine/swap/swapper.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -368,8 +368,6 @@ int main(void)
 {
 	Suite *suite = suite_create("swp");
 	TCase *tcase = tcase_create("swp");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, what_was_exported_is_imported_bit_for_bit);
@@ -386,9 +384,5 @@ int main(void)
 			    0, 2);
 	tcase_add_test(tcase, misuse_is_an_errno);
 	tcase_add_test(tcase, a_job_without_stage_3_has_no_such_files);
-	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite, tcase);
 }

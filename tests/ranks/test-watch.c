@@ -8,8 +8,8 @@
 #include "engine/live/loop.h"
 #include "engine/node/event-log.h"
 #include "engine/watch/watch.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -651,8 +651,6 @@ int main(void)
 {
 	Suite *s = suite_create("watch");
 	TCase *t = tcase_create("watch");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, who_is_in_a_hurry_is_told_to_come_again, 0, 2);
@@ -673,9 +671,5 @@ int main(void)
 	tcase_add_test(t, a_rank_that_was_silent_and_answers_again_is_told);
 	tcase_add_loop_test(t, a_slow_reader_hears_how_many_he_missed, 0, 1);
 	tcase_add_loop_test(t, events_of_a_rank_that_are_none_are_left_out, 0, 1);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(s, t);
 }

@@ -3,8 +3,8 @@
 
 #include "engine/base/convert.h"
 #include "engine/base/dtype.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fenv.h>
 #include <math.h>
@@ -414,8 +414,7 @@ int main(void)
 {
 	Suite *s = suite_create("convert");
 	TCase *t = tcase_create("convert");
-	SRunner *r = srunner_create(s);
-	int failed, n = ARRAY_SIZE(formats);
+	int n = ARRAY_SIZE(formats);
 
 	tcase_add_loop_test(t, widening_is_exact_for_every_value, 0, n);
 	tcase_add_loop_test(t, every_value_comes_back_from_its_widening, 0, n);
@@ -430,9 +429,5 @@ int main(void)
 	tcase_add_loop_test(t, every_length_writes_its_elements_and_no_more, 0, n);
 	tcase_add_loop_test(t, no_floating_point_exception_is_raised, 0, n);
 	tcase_add_loop_test(t, rounding_mode_of_the_trainer_does_not_matter, 0, n);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <errno.h>
@@ -107,17 +107,11 @@ int main(void)
 {
 	Suite *s = suite_create("log");
 	TCase *t = tcase_create("log");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, level_names_are_known);
 	tcase_add_test(t, tail_keeps_lines_above_the_level_in_order);
 	tcase_add_test(t, a_child_forked_while_another_thread_logs_can_log);
 	tcase_add_test(t, a_name_makes_no_line_of_its_own);
 	tcase_add_test(t, tail_of_a_small_buffer_is_whole_lines_of_the_newest);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/catalog/catalog.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -560,14 +560,8 @@ static TCase *merging(void)
 int main(void)
 {
 	Suite *s = suite_create("catalog");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	suite_add_tcase(s, encoding());
 	suite_add_tcase(s, limits());
-	suite_add_tcase(s, merging());
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, merging());
 }

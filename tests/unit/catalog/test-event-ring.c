@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/catalog/event-ring.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <string.h>
 
 static struct event_ring events;
@@ -84,17 +84,11 @@ int main(void)
 {
 	Suite *s = suite_create("events");
 	TCase *t = tcase_create("events");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, lines_come_in_order_and_once);
 	tcase_add_test(t, who_is_too_slow_hears_how_many_were_lost);
 	tcase_add_test(t, lines_are_whole_and_the_rest_waits);
 	tcase_add_test(t, what_has_no_line_is_dropped);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/catalog/health.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
@@ -106,16 +106,10 @@ int main(void)
 {
 	Suite *s = suite_create("health");
 	TCase *t = tcase_create("health");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, what_is_written_is_read_back);
 	tcase_add_test(t, spaces_and_newlines_do_not_break_the_table);
 	tcase_add_test(t, columns_go_by_name);
 	tcase_add_test(t, another_text_is_refused);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

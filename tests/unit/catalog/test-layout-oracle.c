@@ -6,10 +6,10 @@
  */
 
 #include "engine/catalog/layout.h"
+#include "tests/run-suite.h"
 #include "tests/unit/catalog/oracle-dump.h"
 #include "tests/unit/catalog/padding.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -218,15 +218,9 @@ int main(void)
 {
 	Suite *s = suite_create("layout-oracle");
 	TCase *t = tcase_create("layout-oracle");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, layouts_are_those_of_running_engines);
 	if (getenv("TEST_LAYOUTS"))
 		tcase_add_test(t, layouts_and_values_are_those_of_the_dumps);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/run-suite.h"
 #include "tests/unit/catalog/padding.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -689,15 +689,8 @@ static TCase *properties(void)
 int main(void)
 {
 	Suite *s = suite_create("layout");
-	SRunner *r;
-	int failed;
 
 	suite_add_tcase(s, examples());
 	suite_add_tcase(s, edges());
-	suite_add_tcase(s, properties());
-	r = srunner_create(s);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, properties());
 }

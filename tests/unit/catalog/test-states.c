@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/catalog/states.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -379,13 +379,7 @@ static TCase *encoding(void)
 int main(void)
 {
 	Suite *s = suite_create("states");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	suite_add_tcase(s, rows());
-	suite_add_tcase(s, encoding());
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, encoding());
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/catalog/wire.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
@@ -176,8 +176,6 @@ int main(void)
 {
 	Suite *s = suite_create("wire");
 	TCase *t = tcase_create("wire");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, every_type_needs_its_whole_body);
 	tcase_add_test(t, what_is_none_of_ours_is_refused_and_another_version_told_apart);
@@ -187,9 +185,5 @@ int main(void)
 	tcase_add_test(t, a_hash_differs_by_one_bit_and_is_never_0);
 	tcase_add_test(t, the_control_page_as_numbers);
 	tcase_add_test(t, a_status_is_zero_or_an_errno);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

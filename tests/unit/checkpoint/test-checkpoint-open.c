@@ -7,8 +7,8 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/edit/journal.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -175,8 +175,6 @@ int main(void)
 {
 	Suite *s = suite_create("checkpoint-open");
 	TCase *t = tcase_create("checkpoint-open");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, a_folder_whose_latest_names_nothing_is_refused);
@@ -185,9 +183,5 @@ int main(void)
 	tcase_add_test(t, a_universal_one_without_names_is_refused);
 	tcase_add_test(t, a_folder_without_its_files_is_told_which);
 	tcase_add_test(t, an_index_names_what_is_there);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

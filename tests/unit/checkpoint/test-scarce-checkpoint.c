@@ -8,9 +8,9 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/parse/torchfile.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 #include "tests/unit/memfile.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -505,8 +505,6 @@ int main(void)
 {
 	Suite *s = suite_create("scarce-checkpoint");
 	TCase *t = tcase_create("scarce-checkpoint");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, setup, NULL);
@@ -522,9 +520,5 @@ int main(void)
 	tcase_add_test(t, a_text_is_decoded_or_enomem);
 	tcase_add_loop_test(t, a_file_of_torch_opens_or_is_enomem, 0,
 			    2 * ARRAY_SIZE(torch_files));
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

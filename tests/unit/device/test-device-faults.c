@@ -7,8 +7,8 @@
 
 #include "tests/ports/device-host.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -121,15 +121,9 @@ int main(void)
 {
 	Suite *s = suite_create("device-faults");
 	TCase *t = tcase_create("device-faults");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, a_port_does_what_it_is_told_or_says_what_is_wanting);
 	tcase_add_test(t, what_is_of_a_device_only_in_part_is_not_copied);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

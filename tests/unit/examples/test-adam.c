@@ -6,8 +6,8 @@
 
 #include "engine/base/convert.h"
 #include "tests/adam.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -209,16 +209,10 @@ int main(void)
 {
 	Suite *s = suite_create("adam");
 	TCase *t = tcase_create("adam");
-	SRunner *runner = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, a_step_is_torchs);
 	tcase_add_test(t, the_low_precision_copy_is_the_rounded_master);
 	tcase_add_test(t, a_gradient_of_bf16_is_as_its_float);
 	tcase_add_test(t, every_length_gives_the_same_bits);
-	suite_add_tcase(s, t);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s, t);
 }

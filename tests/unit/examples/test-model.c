@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "docs/examples/model.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -135,8 +135,6 @@ int main(void)
 {
 	Suite *s = suite_create("model");
 	TCase *t = tcase_create("model");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, gradient_is_the_slope_of_the_loss, 0, MODEL_NPARAMS);
@@ -145,9 +143,5 @@ int main(void)
 	tcase_add_test(t, zero_weights_know_nothing);
 	tcase_add_test(t, text_is_numbered_by_character);
 	tcase_add_test(t, text_without_a_sample_is_refused);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

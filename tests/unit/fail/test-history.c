@@ -3,8 +3,8 @@
 
 #include "tests/fail/history.h"
 #include "tests/fail/linearize.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -263,8 +263,6 @@ int main(void)
 {
 	Suite *suite = suite_create("history");
 	TCase *tc = tcase_create("history");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, NULL, teardown);
 	tcase_add_test(tc, what_can_be_is_accepted);
@@ -285,10 +283,5 @@ int main(void)
 	tcase_add_test(tc, generations_of_another_time);
 	tcase_add_test(tc, linearize_searches);
 	tcase_add_test(tc, lines_that_are_none);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite, tc);
 }

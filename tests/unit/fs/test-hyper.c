@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "fs/hyper.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -75,16 +75,10 @@ int main(void)
 {
 	Suite *s = suite_create("hyper");
 	TCase *t = tcase_create("hyper");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, text_is_the_shortest_that_reads_back);
 	tcase_add_test(t, nan_is_text_too);
 	tcase_add_test(t, numbers_are_taken_with_space_around);
 	tcase_add_test(t, other_texts_are_refused);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "fs/names.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -204,8 +204,6 @@ int main(void)
 {
 	Suite *s = suite_create("names");
 	TCase *t = tcase_create("names");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, names_are_kept_where_they_can_be);
 	tcase_add_test(t, names_that_are_no_file_names_are_escaped);
@@ -215,9 +213,5 @@ int main(void)
 	tcase_add_test(t, names_of_255_bytes_are_whole);
 	tcase_add_test(t, what_is_not_there_is_not_found);
 	tcase_add_test(t, a_hundred_thousand_are_each_found);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "fs/npy.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
@@ -84,16 +84,10 @@ int main(void)
 {
 	Suite *s = suite_create("npy");
 	TCase *t = tcase_create("npy");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, shapes_are_tuples);
 	tcase_add_test(t, dtypes_have_their_names);
 	tcase_add_test(t, the_longest_shape_fits);
 	tcase_add_test(t, what_is_no_array_is_refused);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -3,8 +3,8 @@
 
 #include "engine/checkpoint/formats/format.h"
 #include "fs/options.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
@@ -304,8 +304,6 @@ int main(void)
 {
 	Suite *s = suite_create("options");
 	TCase *t = tcase_create("options");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, what_is_not_given_has_a_default);
 	tcase_add_test(t, options_may_stand_anywhere);
@@ -323,9 +321,5 @@ int main(void)
 	tcase_add_test(t, what_is_wrong_is_named);
 	tcase_add_test(t, what_has_no_effect_is_known);
 	tcase_add_test(t, help_needs_nothing_else);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

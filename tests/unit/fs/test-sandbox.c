@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "fs/sandbox.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
@@ -169,8 +169,6 @@ int main(void)
 {
 	Suite *suite = suite_create("sandbox");
 	TCase *c = tcase_create("all");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_unchecked_fixture(c, make_files, remove_files);
 	tcase_add_test(c, its_folder_can_be_read_and_nothing_else);
@@ -179,9 +177,5 @@ int main(void)
 	tcase_add_test(c, x32_is_no_way_around);
 	tcase_add_test(c, what_it_starts_is_in_it_too);
 	tcase_add_test(c, a_folder_that_is_not_there_is_said);
-	suite_add_tcase(suite, c);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite, c);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "fs/staging.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
@@ -195,8 +195,6 @@ int main(void)
 {
 	Suite *s = suite_create("staging");
 	TCase *t = tcase_create("staging");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, nothing_written_is_nothing_staged);
 	tcase_add_test(t, touching_and_overlapping_writes_are_one_extent);
@@ -205,9 +203,5 @@ int main(void)
 	tcase_add_test(t, overlay_writes_only_what_is_staged_and_asked_for);
 	tcase_add_test(t, over_the_limit_nothing_is_taken);
 	tcase_add_test(t, memory_is_used_again);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "fs/tree.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -219,8 +219,6 @@ int main(void)
 {
 	Suite *s = suite_create("tree");
 	TCase *t = tcase_create("tree");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, every_node_is_found_by_name_and_by_number);
 	tcase_add_test(t, what_is_not_there_is_not_found);
@@ -228,9 +226,5 @@ int main(void)
 	tcase_add_test(t, states_have_their_attributes);
 	tcase_add_test(t, a_directory_can_be_read_on_from_any_entry);
 	tcase_add_test(t, addresses_say_what_the_path_says);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/launch/fabric-config.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -187,8 +187,6 @@ int main(void)
 {
 	Suite *s = suite_create("fabric-config");
 	TCase *t = tcase_create("fabric-config");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, without_a_word_there_is_none);
 	tcase_add_test(t, what_is_said_is_read);
@@ -196,9 +194,5 @@ int main(void)
 	tcase_add_test(t, a_device_has_its_address);
 	tcase_add_test(t, a_device_that_is_down_is_refused);
 	tcase_add_loop_test(t, what_is_no_closed_fabric_is_refused, 0, ARRAY_SIZE(refused));
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -4,8 +4,8 @@
 #include "engine/base/machine.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -617,8 +617,6 @@ int main(void)
 {
 	Suite *s = suite_create("jobfile");
 	TCase *t = tcase_create("jobfile");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, make_scratch, remove_scratch);
 	tcase_add_test(t, what_is_published_is_found);
@@ -651,9 +649,5 @@ int main(void)
 	tcase_add_test(t, keys_are_raw_or_hexadecimal);
 	tcase_add_test(t, a_key_for_readers_is_told_from_the_jobs);
 	tcase_add_test(t, a_key_that_others_may_read_is_refused);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -3,8 +3,8 @@
 
 #include "engine/base/machine.h"
 #include "engine/launch/launch.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -279,8 +279,6 @@ int main(void)
 {
 	Suite *s = suite_create("launch");
 	TCase *t = tcase_create("launch");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, torchrun_is_understood);
 	tcase_add_test(t, mpirun_is_understood);
@@ -296,9 +294,5 @@ int main(void)
 	tcase_add_test(t, an_empty_variable_is_as_good_as_none);
 	tcase_add_test(t, the_host_is_this_machine);
 	tcase_add_test(t, the_node_of_a_disk_is_that_of_what_it_is_plugged_into);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

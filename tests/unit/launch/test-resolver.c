@@ -8,8 +8,8 @@
 #include "engine/launch/resolver.h"
 #include "engine/live/loop.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -201,8 +201,6 @@ int main(void)
 {
 	Suite *s = suite_create("resolver");
 	TCase *t = tcase_create("resolver");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 20);
 	tcase_add_test(t, a_name_is_asked_for_and_an_address_is_not);
@@ -210,9 +208,5 @@ int main(void)
 	tcase_add_test(t, while_the_master_is_looked_up_nobody_waits);
 	tcase_add_test(t, a_master_that_is_unknown_or_out_of_reach_is_said_once);
 	tcase_add_test(t, every_port_of_the_range_is_tried_and_the_first_one_often);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -3,8 +3,8 @@
 
 #include "engine/launch/keyfile.h"
 #include "engine/launch/source.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -164,8 +164,6 @@ int main(void)
 {
 	Suite *s = suite_create("source");
 	TCase *t = tcase_create("source");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, who_writes_takes_the_jobs_key);
@@ -176,9 +174,5 @@ int main(void)
 	tcase_add_test(t, a_key_file_that_is_none_is_an_error);
 	tcase_add_test(t, the_jobs_key_is_not_told_by_the_one_for_readers);
 	tcase_add_test(t, what_is_no_place_is_refused);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

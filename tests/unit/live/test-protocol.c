@@ -9,8 +9,8 @@
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "tests/fuzz/scripted.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -1070,13 +1070,7 @@ static TCase *other(void)
 int main(void)
 {
 	Suite *s = suite_create("protocol");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	suite_add_tcase(s, zero());
-	suite_add_tcase(s, other());
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, other());
 }

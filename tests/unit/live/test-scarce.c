@@ -15,6 +15,7 @@
 #include "engine/swap/disk.h"
 #include "engine/transport/transport-peers.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 #include "tests/unit/transport/transports.h"
 
 #include <dirent.h>
@@ -345,16 +346,10 @@ int main(void)
 {
 	Suite *s = suite_create("scarce");
 	TCase *t = tcase_create("scarce");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, a_part_works_or_says_what_is_wanting, 0, 2 * ARRAY_SIZE(parts));
 	tcase_add_test(t, a_stranger_for_whom_there_is_no_memory_is_heard_the_next_time);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -5,9 +5,9 @@
  * addresses, figures and maps.  And what is wrong with it, a test each.
  */
 
+#include "tests/run-suite.h"
 #include "tests/unit/memory/arena-look.h"
 
-#include <check.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -351,8 +351,6 @@ int main(void)
 {
 	Suite *s = suite_create("arena and DeepSpeed");
 	TCase *t = tcase_create("traces"), *faults = tcase_create("faults");
-	SRunner *runner = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 100);
 	tcase_add_loop_test(t, deepspeeds_traces_give_its_addresses, 0, ARRAY_SIZE(traces));
@@ -367,9 +365,5 @@ int main(void)
 	tcase_add_test(faults, room_for_a_little_moves_a_little);
 	tcase_add_test(faults, a_refusal_changes_nothing);
 	tcase_add_test(faults, nothing_is_printed_unasked);
-	suite_add_tcase(s, faults);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s, faults);
 }

@@ -6,9 +6,9 @@
  * arenas.
  */
 
+#include "tests/run-suite.h"
 #include "tests/unit/memory/arena-look.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -562,8 +562,6 @@ int main(void)
 {
 	Suite *s = suite_create("arena plan");
 	TCase *t = tcase_create("small"), *running = tcase_create("running");
-	SRunner *runner = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 250);
 	tcase_add_test(t, every_small_arena_is_compacted_by_moving_little);
@@ -582,9 +580,5 @@ int main(void)
 	tcase_add_test(running, a_block_pinned_before_its_turn_ends_the_plan);
 	tcase_add_test(running, what_is_pinned_stays_and_the_rest_goes_around_it);
 	tcase_add_test(running, parameters_follow_their_blocks);
-	suite_add_tcase(s, running);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s, running);
 }

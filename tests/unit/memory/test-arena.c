@@ -7,9 +7,9 @@
  */
 
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 #include "tests/unit/memory/arena-look.h"
 
-#include <check.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -520,8 +520,6 @@ int main(void)
 {
 	Suite *s = suite_create("arena");
 	TCase *t = tcase_create("arena");
-	SRunner *runner = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 120);
@@ -540,9 +538,5 @@ int main(void)
 	tcase_add_test(t, what_cannot_be_printed_is_eio);
 	tcase_add_test(t, a_call_without_memory_has_changed_nothing);
 	tcase_add_test(t, random_use_keeps_every_unit);
-	suite_add_tcase(s, t);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s, t);
 }

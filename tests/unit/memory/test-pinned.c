@@ -4,8 +4,8 @@
 #include "engine/base/log.h"
 #include "engine/memory/pinned.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -324,8 +324,6 @@ int main(void)
 {
 	Suite *s = suite_create("pinned");
 	TCase *t = tcase_create("pinned");
-	SRunner *runner = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 100);
@@ -342,9 +340,5 @@ int main(void)
 	tcase_add_test(t, what_the_machine_refuses_is_said_or_returned);
 	if (!is_sanitized()) /* their mlock does nothing */
 		tcase_add_test(t, the_limit_is_named_that_keeps_memory_unlocked);
-	suite_add_tcase(s, t);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/memory/view-pool.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -87,17 +87,11 @@ int main(void)
 {
 	Suite *s = suite_create("rooms");
 	TCase *t = tcase_create("rooms");
-	SRunner *runner = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, a_room_is_lent_again_under_another_label);
 	tcase_add_test(t, much_room_is_not_wasted_on_little);
 	tcase_add_test(t, all_of_it_is_bounded);
 	tcase_add_test(t, what_is_idle_goes_back_to_the_machine);
-	suite_add_tcase(s, t);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,8 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/mount-options.h"
-
-#include <check.h>
+#include "tests/run-suite.h"
 
 static void expect(const char *options, const char *expected)
 {
@@ -63,17 +62,11 @@ int main(void)
 {
 	Suite *s = suite_create("mount-options");
 	TCase *t = tcase_create("mount-options");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, the_rw_of_mount_does_not_make_it_writable);
 	tcase_add_test(t, edit_makes_it_writable_unless_ro);
 	tcase_add_test(t, what_is_for_others_is_left_out);
 	tcase_add_test(t, the_rest_is_handed_on_in_order);
 	tcase_add_test(t, a_comma_in_quotes_does_not_end_an_option);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

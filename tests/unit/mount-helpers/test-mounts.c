@@ -2,8 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/fragctl.h"
-
-#include <check.h>
+#include "tests/run-suite.h"
 
 static char table[] = "/dev/vda1 / ext4 rw,relatime 0 0\n"
 		      "node0:21017 /frag fuse.fragfs ro,nosuid,nodev,user_id=0,group_id=0 0 0\n"
@@ -53,15 +52,9 @@ int main(void)
 {
 	Suite *s = suite_create("mounts");
 	TCase *t = tcase_create("mounts");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, mounts_of_fragfs_are_found);
 	tcase_add_test(t, no_mounts_are_no_error);
 	tcase_add_test(t, the_chosen_word_of_a_kernel_setting_is_found);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -3,8 +3,8 @@
 
 #include "engine/base/log.h"
 #include "engine/rank/participant.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -784,8 +784,6 @@ int main(void)
 {
 	Suite *suite = suite_create("edits");
 	TCase *t = tcase_create("edits");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, nothing_is_applied_before_it_is_decided);
@@ -827,9 +825,5 @@ int main(void)
 	tcase_add_test(t, one_freeze_at_a_time);
 	tcase_add_test(t, a_freeze_that_comes_too_late_keeps_no_other_out);
 	tcase_add_test(t, edits_may_name_the_boundary_that_the_trainer_stands_at);
-	suite_add_tcase(suite, t);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite, t);
 }

@@ -3,8 +3,8 @@
 
 #include "engine/memory/memory.h"
 #include "engine/rank/registry.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -384,13 +384,7 @@ static TCase *own(void)
 int main(void)
 {
 	Suite *s = suite_create("registry");
-	SRunner *runner = srunner_create(s);
-	int failed;
 
 	suite_add_tcase(s, kept());
-	suite_add_tcase(s, own());
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s, own());
 }

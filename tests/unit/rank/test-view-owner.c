@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/rank/view-owner.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
@@ -311,8 +311,6 @@ int main(void)
 {
 	Suite *suite = suite_create("views");
 	TCase *t = tcase_create("views");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, a_view_shows_its_generation_through_any_number_of_steps);
@@ -328,9 +326,5 @@ int main(void)
 	tcase_add_test(t, ranges_outside_are_refused);
 	tcase_add_test(t, one_in_memory_is_not_looked_for_elsewhere);
 	tcase_add_test(t, many_tiny_ones_are_bounded_for_all_and_for_each_observer);
-	suite_add_tcase(suite, t);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite, t);
 }

@@ -4,9 +4,9 @@
 #include "engine/base/log.h"
 #include "engine/swap/swap-file-internal.h"
 #include "engine/swap/swapper-internal.h"
+#include "tests/run-suite.h"
 #include "tests/unit/swap/swapped.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -160,8 +160,6 @@ int placed_main(const char *name, const void *const *tests, unsigned n)
 	const char *given = getenv("TEST_SEED");
 	Suite *suite = suite_create(name);
 	TCase *c = tcase_create("all");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
 	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
@@ -169,9 +167,5 @@ int placed_main(const char *name, const void *const *tests, unsigned n)
 	tcase_set_timeout(c, 60);
 	for (unsigned i = 0; i < n; i++)
 		tcase_add_loop_test(c, (const TTest *)tests[i], 0, PLACED_DISKS);
-	suite_add_tcase(suite, c);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite, c);
 }

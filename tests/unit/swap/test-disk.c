@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/swap/disk.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -415,8 +415,6 @@ int main(void)
 	const char *given = getenv("TEST_SEED");
 	Suite *suite = suite_create("disk");
 	TCase *c = tcase_create("all");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
 	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
@@ -428,9 +426,5 @@ int main(void)
 	tcase_add_loop_test(c, any_may_be_canceled_at_any_time, 0, ARRAY_SIZE(all));
 	tcase_add_test(c, it_has_the_threads_that_it_is_told);
 	tcase_add_test(c, no_more_are_under_way_than_it_is_told);
-	suite_add_tcase(suite, c);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite, c);
 }

@@ -3,8 +3,8 @@
 
 #include "engine/base/log.h"
 #include "engine/swap/swap-config.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -412,8 +412,6 @@ int main(void)
 {
 	Suite *s = suite_create("swap-config");
 	TCase *t = tcase_create("swap-config");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	if (chdir(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp"))
 		return 1;
@@ -432,9 +430,5 @@ int main(void)
 	tcase_add_test(t, the_config_wins_over_variables);
 	tcase_add_loop_test(t, what_is_wrong_in_the_file_is_named, 0, (int)ARRAY_SIZE(bad));
 	tcase_add_test(t, what_is_wrong_elsewhere_is_named);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -3,9 +3,9 @@
 
 #include "engine/swap/swap-file-internal.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 #include "tests/unit/swap/faulty-disk.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -716,8 +716,6 @@ int main(void)
 	const char *given = getenv("TEST_SEED");
 	Suite *suite = suite_create("swap-file");
 	TCase *c = tcase_create("all");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	seed = given ? strtoull(given, NULL, 10) : monotonic_ms();
 	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
@@ -725,9 +723,5 @@ int main(void)
 	tcase_set_timeout(c, 60);
 	for (size_t i = 0; i < ARRAY_SIZE(tests); i++)
 		tcase_add_loop_test(c, tests[i], 0, ARRAY_SIZE(all));
-	suite_add_tcase(suite, c);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite, c);
 }

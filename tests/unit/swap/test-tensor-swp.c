@@ -3,8 +3,8 @@
 
 #include "engine/swap/tensor-swp.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -342,8 +342,6 @@ int main(void)
 {
 	Suite *suite = suite_create("tensor-swp");
 	TCase *tcase = tcase_create("tensor-swp");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, names_are_as_deepspeed_gives_them);
@@ -358,9 +356,5 @@ int main(void)
 	tcase_add_test(tcase, a_disk_without_room_leaves_what_was_there);
 	tcase_add_test(tcase, a_folder_of_that_name_or_none_is_an_error);
 	tcase_add_test(tcase, a_link_is_not_followed_when_writing);
-	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite, tcase);
 }

@@ -8,9 +8,9 @@
 #include "engine/transport/transport-probe.h"
 #include "engine/transport/transport-socket.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 
 #include <arpa/inet.h>
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -157,8 +157,6 @@ int main(void)
 {
 	Suite *s = suite_create("probe");
 	TCase *t = tcase_create("probe");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_loop_test(t, nobody_there_is_refused, 0, 2);
 	tcase_add_test(t, somebody_there_is_not);
@@ -167,9 +165,5 @@ int main(void)
 	tcase_add_test(t, errors_of_libzmq_have_names_here);
 	tcase_add_test(t, other_limits);
 	tcase_add_test(t, more_addresses_than_a_fork_can_forget_are_refused);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

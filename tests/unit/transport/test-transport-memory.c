@@ -4,8 +4,8 @@
 #include "engine/catalog/control-page.h"
 #include "engine/transport/transport.h"
 #include "tests/ports/transport-loop.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -624,8 +624,6 @@ int main(void)
 	};
 	Suite *s = suite_create("transport-memory");
 	TCase *c = tcase_create("transport-memory");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	for (size_t i = 0; i < ARRAY_SIZE(both); i++)
 		tcase_add_loop_test(c, both[i], 0, ARRAY_SIZE(variants));
@@ -637,9 +635,5 @@ int main(void)
 	else
 		puts("skipped: a_process_of_another_user_is_not_permitted: only root can be "
 		     "one");
-	suite_add_tcase(s, c);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, c);
 }

@@ -3,6 +3,7 @@
 
 #include "engine/transport/ucx/transport-ucx-load.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 #include "tests/unit/transport/transport-suite.h"
 #include "tests/unit/transport/transports.h"
 #include "tests/unit/transport/ucx-there.h"
@@ -396,20 +397,13 @@ static TCase *own_tests(void)
 int main(void)
 {
 	Suite *s;
-	SRunner *r;
-	int failed;
 
 	if (!ucx_is_there()) {
 		printf("skip: no UCX, or it cannot use lo: the line above says why\n");
 		return 77;
 	}
 	s = suite_create("transport ucx");
-	r = srunner_create(s);
 	suite_add_tcase(s, transport_suite(UCX));
 	suite_add_tcase(s, transport_suite_listening(UCX));
-	suite_add_tcase(s, own_tests());
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, own_tests());
 }

@@ -4,6 +4,7 @@
 #include "engine/base/key.h"
 #include "engine/base/log.h"
 #include "engine/transport/transport-queue.h"
+#include "tests/run-suite.h"
 #include "tests/unit/transport/transports.h"
 
 #include <arpa/inet.h>
@@ -685,8 +686,6 @@ int main(void)
 {
 	Suite *s = suite_create("transport-zmq");
 	TCase *t = tcase_create("transport-zmq");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, what_cannot_be_bound_is_refused);
@@ -712,9 +711,5 @@ int main(void)
 	tcase_add_test(t, a_forked_child_keeps_nobody_who_has_just_connected);
 	tcase_add_test(t, a_forked_child_keeps_a_socket_that_is_not_ours);
 	tcase_add_test(t, a_forked_child_may_close_and_open_its_own);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

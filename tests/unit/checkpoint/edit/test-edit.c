@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "tests/find-param.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -418,8 +418,6 @@ int main(void)
 {
 	Suite *s = suite_create("edit");
 	TCase *t = tcase_create("edit");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
@@ -437,10 +435,5 @@ int main(void)
 	tcase_add_test(t, one_that_waits_for_another_is_cancelled);
 	tcase_add_test(t, one_that_waits_when_all_ends_is_cancelled);
 	tcase_add_test(t, what_is_not_written_to_is_refused);
-	suite_add_tcase(s, t);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(s, t);
 }

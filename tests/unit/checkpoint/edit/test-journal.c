@@ -6,9 +6,9 @@
 #include "engine/checkpoint/edit/file-lock.h"
 #include "engine/checkpoint/edit/journal.h"
 #include "engine/checkpoint/parse/little-endian.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -419,8 +419,6 @@ int main(void)
 {
 	Suite *s = suite_create("journal");
 	TCase *t = tcase_create("journal");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
@@ -441,10 +439,5 @@ int main(void)
 	tcase_add_test(t, what_cannot_be_undone_now_is_undone_later);
 	tcase_add_test(t, a_file_that_was_cut_is_not_edited);
 	tcase_add_test(t, a_journal_of_somebody_else_or_none_is_refused);
-	suite_add_tcase(s, t);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(s, t);
 }

@@ -10,9 +10,9 @@
 #include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/overlay.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 
-#include <check.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -261,8 +261,6 @@ int main(void)
 {
 	Suite *s = suite_create("overlay-faults");
 	TCase *t = tcase_create("overlay-faults");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
@@ -271,9 +269,5 @@ int main(void)
 	tcase_add_loop_test(t, a_commit_writes_all_or_nothing, 0, ARRAY_SIZE(failing));
 	tcase_add_test(t, files_in_a_folder_that_may_not_be_listed_are_not_written);
 	tcase_add_test(t, names_are_not_without_end);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

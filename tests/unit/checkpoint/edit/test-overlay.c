@@ -5,9 +5,9 @@
 #include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/checkpoint/parse/little-endian.h"
 #include "engine/overlay.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -797,8 +797,6 @@ int main(void)
 {
 	Suite *s = suite_create("overlay");
 	TCase *t = tcase_create("overlay");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
@@ -824,10 +822,5 @@ int main(void)
 	tcase_add_test(t, what_was_written_is_not_laid_over_it_again);
 	tcase_add_test(t, what_a_killed_mount_left_is_not_taken_for_written);
 	tcase_add_test(t, what_was_undone_is_still_an_edit);
-	suite_add_tcase(s, t);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s, t);
 }

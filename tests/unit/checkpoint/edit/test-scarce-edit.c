@@ -12,9 +12,9 @@
 #include "engine/checkpoint/edit/overlay-log.h"
 #include "engine/overlay.h"
 #include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -386,8 +386,6 @@ int main(void)
 {
 	Suite *s = suite_create("scarce-edit");
 	TCase *t = tcase_create("scarce-edit");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
@@ -399,9 +397,5 @@ int main(void)
 	tcase_add_test(t, an_edit_whose_end_is_not_on_disk_is_rolled_back);
 	tcase_add_loop_test(t, a_folder_that_another_keeps_locked_is_busy, 0, 2);
 	tcase_add_test(t, a_journal_whose_end_is_not_on_disk_is_still_there);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

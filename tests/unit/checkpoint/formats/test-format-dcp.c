@@ -6,10 +6,10 @@
  */
 
 #include "tests/find-param.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/formats/mounted.h"
 #include "tests/unit/checkpoint/parse/archive.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -504,8 +504,6 @@ int main(void)
 {
 	Suite *s = suite_create("format-dcp");
 	TCase *t = tcase_create("format-dcp");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, rows_of_fsdp2);
@@ -522,9 +520,5 @@ int main(void)
 	tcase_add_test(t, items_have_names_and_some_dimensions);
 	tcase_add_test(t, what_is_too_long_or_too_large_is_refused);
 	tcase_add_test(t, no_metadata_is_told_so);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -4,9 +4,9 @@
 /* Files of torch.save as mounts: what tests/oracle/make-torchfiles.py says is in them. */
 
 #include "tests/find-param.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/formats/mounted.h"
 
-#include <check.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -127,8 +127,6 @@ int main(void)
 {
 	Suite *s = suite_create("format-torch");
 	TCase *t = tcase_create("format-torch");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, every_tensor_has_the_name_that_leads_to_it);
 	tcase_add_test(t, what_is_not_shown_is_said);
@@ -139,9 +137,5 @@ int main(void)
 	tcase_add_test(t, keys_that_are_no_texts_and_ways_that_meet);
 	tcase_add_test(t, a_tied_tensor_is_another_name_of_the_same_bytes);
 	tcase_add_test(t, a_folder_has_one_file_of_torch);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

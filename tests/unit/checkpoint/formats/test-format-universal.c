@@ -6,10 +6,10 @@
  */
 
 #include "tests/find-param.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/formats/legacy-writer.h"
 #include "tests/unit/checkpoint/formats/mounted.h"
 
-#include <check.h>
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>
@@ -157,17 +157,11 @@ int main(void)
 {
 	Suite *s = suite_create("format-universal");
 	TCase *t = tcase_create("format-universal");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, a_step_that_is_a_plain_number_is_one_of_the_group);
 	tcase_add_test(t, a_number_of_no_group_is_skipped);
 	tcase_add_test(t, an_alias_is_in_the_group_of_its_parameter);
 	tcase_add_test(t, a_file_that_cannot_be_opened_is_named_with_its_folder);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

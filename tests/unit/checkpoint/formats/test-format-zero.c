@@ -5,10 +5,10 @@
  * what does not fit together, and what is left out.
  */
 
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/formats/legacy-writer.h"
 #include "tests/unit/checkpoint/formats/mounted.h"
 
-#include <check.h>
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>
@@ -737,8 +737,6 @@ int main(void)
 {
 	Suite *s = suite_create("format-zero");
 	TCase *t = tcase_create("format-zero");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, parameters_are_cut_out_of_the_ranks_vectors);
@@ -760,9 +758,5 @@ int main(void)
 	tcase_add_test(t, numbers_must_fit_each_other);
 	tcase_add_test(t, experts_of_some_ranks_are_skipped);
 	tcase_set_timeout(t, 60);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -7,9 +7,9 @@
  * those of CASE/oracle/FQN.npy.
  */
 
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/formats/mounted.h"
 
-#include <check.h>
 #include <glob.h>
 #include <jansson.h>
 #include <limits.h>
@@ -227,8 +227,6 @@ int main(void)
 {
 	Suite *s = suite_create("mounted-oracle");
 	TCase *t = tcase_create("mounted-oracle");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	oracle = getenv("TEST_ORACLE");
 	if (!oracle) {
@@ -240,9 +238,5 @@ int main(void)
 	tcase_add_test(t, universal_checkpoints_have_the_values_of_what_they_were_made_of);
 	tcase_add_test(t, cases_have_the_values_of_their_engines);
 	tcase_set_timeout(t, 60);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/checkpoint/parse/pickle.h"
+#include "tests/run-suite.h"
 #include "tests/unit/memfile.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -525,8 +525,6 @@ int main(void)
 {
 	Suite *s = suite_create("pickle");
 	TCase *t = tcase_create("pickle");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, reads_numbers);
 	tcase_add_test(t, reads_texts);
@@ -547,9 +545,5 @@ int main(void)
 	tcase_add_test(t, compares_no_key_again_and_again);
 	tcase_add_test(t, bounds_far_memo_slots);
 	tcase_add_test(t, stops_at_stop);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

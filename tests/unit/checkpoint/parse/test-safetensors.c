@@ -4,9 +4,9 @@
 #include "engine/checkpoint/formats/safetensors-index.h"
 #include "engine/checkpoint/parse/json.h"
 #include "engine/checkpoint/parse/safetensors.h"
+#include "tests/run-suite.h"
 #include "tests/unit/memfile.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <fcntl.h>
@@ -389,8 +389,6 @@ int main(void)
 {
 	Suite *suite = suite_create("safetensors");
 	TCase *t = tcase_create("safetensors");
-	SRunner *r = srunner_create(suite);
-	int failed;
 
 	tcase_add_test(t, reads_tensors);
 	tcase_add_test(t, takes_none_and_empty_ones);
@@ -406,9 +404,5 @@ int main(void)
 	tcase_add_test(t, reads_an_index);
 	tcase_add_test(t, refuses_an_index_that_leaves_its_folder);
 	tcase_add_test(t, files_are_files_of_a_size_that_they_keep);
-	suite_add_tcase(suite, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(suite, t);
 }

@@ -7,11 +7,11 @@
  */
 
 #include "engine/checkpoint/parse/torchfile.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/parse/archive.h"
 #include "tests/unit/checkpoint/parse/torch-expect.h"
 #include "tests/unit/memfile.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -426,8 +426,6 @@ int main(void)
 {
 	Suite *s = suite_create("torchfile");
 	TCase *t = tcase_create("torchfile");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, torch_files_have_what_torch_put_in);
 	tcase_add_test(t, legacy_files_have_what_torch_put_in);
@@ -441,9 +439,5 @@ int main(void)
 	tcase_add_test(t, reads_and_refuses_legacy_files);
 	tcase_add_test(t, who_share_a_storage_agree_on_it);
 	tcase_add_test(t, a_legacy_file_cut_anywhere_is_refused);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

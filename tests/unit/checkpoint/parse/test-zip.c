@@ -2,10 +2,10 @@
 #include <config.h>
 
 #include "engine/checkpoint/parse/zip.h"
+#include "tests/run-suite.h"
 #include "tests/unit/checkpoint/parse/archive.h"
 #include "tests/unit/memfile.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 
@@ -345,8 +345,6 @@ int main(void)
 {
 	Suite *s = suite_create("zip");
 	TCase *t = tcase_create("zip");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_test(t, finds_entries);
 	tcase_add_test(t, takes_an_archive_inside_a_file);
@@ -362,9 +360,5 @@ int main(void)
 	tcase_add_test(t, refuses_names_that_differ);
 	tcase_add_test(t, refuses_bad_names);
 	tcase_add_test(t, says_what_does_not_print_safely);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return run_suite(s, t);
 }

@@ -4,8 +4,8 @@
 #include "engine/checkpoint/table/box.h"
 #include "engine/checkpoint/table/folder.h"
 #include "engine/checkpoint/table/table.h"
+#include "tests/run-suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -613,8 +613,6 @@ int main(void)
 {
 	Suite *s = suite_create("table");
 	TCase *boxes = tcase_create("boxes"), *tables = tcase_create("tables");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(boxes, boxes_hold_what_they_say);
 	tcase_add_test(boxes, names_are_in_numeric_order);
@@ -652,10 +650,5 @@ int main(void)
 	tcase_add_test(tables, copies_are_not_shown);
 	tcase_add_test(tables, what_is_too_much_for_a_table_is_refused);
 	tcase_add_test(tables, a_copy_with_a_hole_is_refused);
-	suite_add_tcase(s, tables);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(s, tables);
 }
