@@ -142,6 +142,24 @@ class Job:
             raise ValueError(f"{key} has {tensor.numel()} elements where the layout has {numel}, "
                              "or is not contiguous")
 
+    def declare(self, group: int, sub: int, key: str, dtype: Any) -> None:
+        """frag_state_keep without memory."""
+        self._call("frag_state_keep", group, sub, key.encode(), number_of(dtype), None)
+
+    def declare_fragment(self, param: int, key: str, dtype: Any) -> None:
+        """frag_fragment_keep without memory."""
+        self._call("frag_fragment_keep", param, key.encode(), number_of(dtype), None)
+
+    def move(self, group: int, sub: int, key: str, tensor: Any) -> None:
+        """frag_state_move; None: the state has no memory now."""
+        if tensor is not None:
+            self._need(tensor, self.partition_numel(group, sub), key)
+        self._call("frag_state_move", group, sub, key.encode(), _address(tensor))
+
+    def move_fragments(self, params: Any, key: str, addresses: Sequence[int | None]) -> None:
+        """frag_fragments_move: params is an array of c_int."""
+        self._call("frag_fragments_move", params, len(params), key.encode(), (c_void_p * len(params))(*addresses))
+
     def drop(self, group: int, sub: int, key: str) -> None:
         self._call("frag_state_drop", group, sub, key.encode())
 

@@ -11,12 +11,12 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable
-from ctypes import c_double
+from collections.abc import Callable, Sequence
+from ctypes import c_double, c_int
 from typing import Any
 
 from ._job import Job, watch_storage
-from .adapters.base import Adapter, Boundaries, Kept, Place
+from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
 
 class _Registered:
@@ -33,6 +33,44 @@ class _Registered:
             if tensor is None or tensor.data_ptr() != address:
                 return True
         return False
+
+
+class _Gradients:
+    """A declared place: its gradients have memory from grads_valid to grads_gone."""
+
+    def __init__(self, job: Job, place: Place, declared: Declared) -> None:
+        self.place, self.declared = place, declared
+        self._numbers = (c_int * len(declared.numbers))(*declared.numbers)
+        self._numels = [fragment.numel for fragment in map(job.fragment, declared.numbers) if fragment]
+        self._watches: list[Any] = []
+        if not declared.numbers:
+            job.declare(*place, declared.dtype)
+        for number in declared.numbers:
+            job.declare_fragment(number, place.key, declared.dtype)
+
+    def is_of(self, tensors: Sequence[Any]) -> bool:
+        """Whether the declaration has their dtype."""
+        return all(tensor is None or tensor.dtype == self.declared.dtype for tensor in tensors)
+
+    def come(self, job: Job, tensors: Sequence[Any], forget: Callable[[Any], None]) -> None:
+        """forget is called when memory of theirs is freed, whoever holds it until then."""
+        storages = {id(storage): storage for tensor in tensors if tensor is not None
+                    for storage in (tensor.untyped_storage(),)}
+        self._watches = [weakref.ref(storage, forget) for storage in storages.values()]
+        if not self.declared.numbers:
+            job.move(*self.place, tensors[0])
+            return
+        for tensor, numel in zip(tensors, self._numels):
+            if tensor is not None and (tensor.numel() != numel or not tensor.is_contiguous()):
+                raise ValueError(f"a gradient has {tensor.numel()} elements where the layout has {numel}, "
+                                 "or is not contiguous")
+        job.move_fragments(self._numbers, self.place.key,
+                           [None if tensor is None else tensor.data_ptr() for tensor in tensors])
+
+    def go(self, job: Job) -> None:
+        if self._watches:
+            self._watches = []
+            job.move(*self.place, None)
 
 
 def _signature(kept: Kept) -> tuple[Any, ...]:
@@ -91,6 +129,7 @@ class Attachment:
     def __init__(self, make_adapter: Callable[[Job], Adapter], **config: Any) -> None:
         self._job: Job | None = Job(**config)
         self._registered: dict[Place, _Registered] = {}
+        self._gradients: list[_Gradients] = []
         self._hypers: list[_Hyper] = []
         self._dirty = True
         self._shape: object = None
@@ -103,6 +142,7 @@ class Attachment:
                     self._job.hyper(group, name, hyper.value)
                     self._hypers.append(hyper)
             self._sync()
+            self._gradients = [_Gradients(self._job, *declared) for declared in self._adapter.declared()]
             self._job.ready()
             self._unhook = self._adapter.hook(Boundaries(
                 *(functools.partial(self._guard, step) for step in
@@ -136,6 +176,7 @@ class Attachment:
             for watch in registered.watches:
                 watch.detach()
         self._registered.clear()
+        self._gradients.clear()
         if job.is_open:
             job.close()
         atexit.unregister(self.detach)
@@ -153,9 +194,20 @@ class Attachment:
 
     def _grads_gone(self, job: Job) -> None:
         job.grads_gone()
+        for gradients in self._gradients:
+            gradients.go(job)
 
     def _grads_valid(self, job: Job, loss_scale: float) -> None:
         self._sync()
+        forget = functools.partial(_forget_gradients, weakref.ref(self))
+        for i, gradients in enumerate(self._gradients):
+            tensors = self._adapter.gradients(gradients.place)
+            if not gradients.is_of(tensors):
+                job.drop(*gradients.place)
+                dtype = next(tensor.dtype for tensor in tensors if tensor is not None)
+                gradients = _Gradients(job, gradients.place, gradients.declared._replace(dtype=dtype))
+                self._gradients[i] = gradients
+            gradients.come(job, tensors, forget)
         job.grads_valid(loss_scale)
 
     def _step_begin(self, job: Job) -> None:
@@ -224,6 +276,13 @@ def _forget(attachment: Callable[[], Attachment | None], place: Place) -> None:
     owner = attachment()
     if owner is not None:
         owner._drop(place)
+
+
+def _forget_gradients(attachment: Callable[[], Attachment | None], _: object) -> None:
+    """Gradients are about to be freed although no hook has said that they go."""
+    owner = attachment()
+    if owner is not None:
+        owner._guard(owner._grads_gone)
 
 
 def say(text: str) -> None:

@@ -38,15 +38,15 @@ class Job:
         raise NotImplementedError
 
     def step(self, look=lambda: None) -> None:
-        """look() is called between the backward pass and the optimizer's step."""
+        """look() is called where gradients are valid."""
         raise NotImplementedError
 
     def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
         raise NotImplementedError
 
-    def truth(self) -> dict[tuple[str, str], torch.Tensor]:
+    def truth(self, keys: tuple[str, ...] = KEYS) -> dict[tuple[str, str], torch.Tensor]:
         return {(name.removeprefix("module."), key): self.full(name, p, key).detach().cpu().clone()
-                for name, p in self.model.named_parameters() if p.requires_grad for key in KEYS}
+                for name, p in self.model.named_parameters() if p.requires_grad for key in keys}
 
 
 class TorchJob(Job):
@@ -74,11 +74,13 @@ class TorchJob(Job):
     def step(self, look=lambda: None) -> None:
         self.optimizer.zero_grad()
         self.model(torch.randn(4, 37)).float().square().mean().backward()
-        look()
         self.optimizer.step()
+        look()
 
     def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
-        tensor = param if key == "fp32" else self.optimizer.state[param][key]
+        tensor = {"fp32": param, "grad": param.grad}.get(key)
+        if tensor is None:
+            tensor = self.optimizer.state[param][key]
         return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
@@ -112,19 +114,42 @@ class DeepSpeedJob(Job):
         self.engine.step()
 
     def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
-        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state
 
+        if key == "grad":
+            return safe_get_full_grad(param)
         return safe_get_full_fp32_param(param) if key == "fp32" else safe_get_full_optimizer_state(param, key)
 
 
-def compare(job: Job, mount: fragfs.Mount | None, when: str) -> None:
+def compare(job: Job, mount: fragfs.Mount | None, when: str, keys: tuple[str, ...] = KEYS) -> None:
     """All ranks: the truth takes collectives.  Rank 0 reads the mount."""
-    truth = job.truth()
+    truth = job.truth(keys)
+    dist.barrier()
     if mount:
         for (name, key), want in truth.items():
             got = mount[name][key].torch()
             assert torch.equal(got, want.to(got.dtype)), f"{when}: {name}/{key} differs"
     dist.barrier()
+
+
+def gradients(job: Job, mount: fragfs.Mount | None) -> None:
+    """In their window all of them are right; one who waits while all train gets those of one step."""
+    import threading
+
+    for step in range(3):
+        job.step(lambda: compare(job, mount, f"in window {step}", ("grad",)))
+    truths, got = [], []
+    thread = threading.Thread(target=lambda: got.append(mount["first.weight"].grad.torch()))
+    if mount:
+        assert "grad" in mount["first.weight"].states
+        thread.start()
+    done = torch.zeros(1)
+    while not done.item():
+        job.step(lambda: truths.append(job.truth(("grad",))["first.weight", "grad"]))
+        done.fill_(not thread.is_alive() if mount else 0)
+        dist.broadcast(done, 0)
+    if mount:
+        assert any(torch.equal(got[0], truth.to(got[0].dtype)) for truth in truths), "gradients of no step"
 
 
 def edit(job: Job, mount: fragfs.Mount | None) -> None:
@@ -172,6 +197,7 @@ def main(kind: str) -> None:
             job.step()
         dist.barrier()
         compare(job, mount, "after two more")
+        gradients(job, mount)
         edit(job, mount)
         compare(job, mount, "after an edit")
         if isinstance(job, TorchJob):

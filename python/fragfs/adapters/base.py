@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .._job import Job
@@ -24,6 +24,14 @@ class Kept(NamedTuple):
     tensors: tuple[tuple[int, Any], ...]  # (number of the parameter, or -1; tensor)
 
 
+class Declared(NamedTuple):
+    """Gradients that are other tensors in each step: all that is known of them before there is one."""
+
+    kind: str  # as in Kept
+    numbers: tuple[int, ...]  # the parameters' of kind "fragments"
+    dtype: Any
+
+
 class Boundaries(NamedTuple):
     """What the hooks of an adapter call; each never raises."""
 
@@ -39,7 +47,15 @@ class Adapter:
     job: Job
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
-        """All states that there are now, gradients among them."""
+        """All states that there are now, and gradients whose memory stays over the steps."""
+        raise NotImplementedError
+
+    def declared(self) -> Iterator[tuple[Place, Declared]]:
+        """The gradients that are other tensors in each step."""
+        yield from ()
+
+    def gradients(self, place: Place) -> Sequence[Any]:
+        """Of a declared place: the tensor of each of its numbers, or of the partition; None where there is none."""
         raise NotImplementedError
 
     def shape_of_states(self) -> object:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import _libfrag
 from .._job import Job
-from .base import Adapter, Boundaries, Kept, Place, partition_states, wrap_method
+from .base import Adapter, Boundaries, Declared, Kept, Place, partition_states, wrap_method
 
 
 def _ranks_of(group: Any) -> list[int] | None:
@@ -110,22 +110,31 @@ class Zero12(_DeepSpeed):
         for number, group in enumerate(self.groups):
             flat = o.single_partition_of_fp32_groups[number]
             yield from self._flat_states(group, 0, flat)
-            grads = self._grads(number, flat)
-            if grads:
-                yield Place(group, 0, "grad"), grads
+            if o.cpu_offload and flat.grad is not None:
+                yield Place(group, 0, "grad"), Kept("partition", ((-1, flat.grad),))
 
-    def _grads(self, number: int, flat: Any) -> Kept | None:
+    def _has_compact_grads(self, number: int) -> bool:
+        """Whether a group's gradients are views of one buffer as large as the partition."""
+        compact = getattr(self.optimizer, "_use_compact_grad_partition_buffer", None)
+        return bool(compact and compact(number))
+
+    def declared(self) -> Iterator[tuple[Place, Declared]]:
         o = self.optimizer
-        if o.cpu_offload:
-            return Kept("partition", ((-1, flat.grad),)) if flat.grad is not None else None
-        grads = o.averaged_gradients.get(number)
-        if not grads:
-            return None
-        compact = getattr(o, "_use_compact_grad_partition_buffer", None)
-        if compact and compact(number):  # views of one buffer as large as the partition
-            return Kept("partition", ((-1, grads[0]._base if grads[0]._base is not None else grads[0]),))
-        numbers = (self.numbers[p] for p in o.params_in_partition[number])
-        return Kept("fragments", tuple(zip(numbers, grads)))
+        for number, group in enumerate(self.groups if not o.cpu_offload else ()):
+            params = o.params_in_partition[number]
+            dtype = getattr(o, "gradient_accumulation_dtype", params[0].dtype if params else None)
+            if params and self._has_compact_grads(number):
+                yield Place(group, 0, "grad"), Declared("partition", (), dtype)
+            elif params:
+                yield Place(group, 0, "grad"), Declared("fragments", tuple(self.numbers[p] for p in params), dtype)
+
+    def gradients(self, place: Place) -> Sequence[Any]:
+        number = self.groups.index(place.group)
+        grads = self.optimizer.averaged_gradients.get(number)
+        if not self._has_compact_grads(number):
+            wanted = len(self.optimizer.params_in_partition[number])
+            return grads[:wanted] if grads else [None] * wanted  # padding may follow
+        return [(grads[0] if grads[0]._base is None else grads[0]._base) if grads else None]
 
 
 class Bf16(_DeepSpeed):

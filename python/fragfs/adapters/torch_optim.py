@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import _libfrag
 from .._job import Job
-from .base import Adapter, Boundaries, Kept, Place, wrap_method
+from .base import Adapter, Boundaries, Declared, Kept, Place, wrap_method
 
 
 def _local(tensor: Any) -> Any:
@@ -27,6 +27,7 @@ class TorchAdapter(Adapter):
             numbers = [job.param(self._name(p), tuple(p.shape), p.dtype) for p in params]
             self.members.append((job.group(numbers, **self._layout(params)), list(zip(numbers, params))))
             described.update(params)
+        self._here = {group: [(n, p) for n, p in members if _local(p).numel()] for group, members in self.members}
         for p, name in self.names.items():
             if p not in described:
                 job.param(name, tuple(p.shape), p.dtype, lp=_local(p), frozen=True)
@@ -52,13 +53,10 @@ class TorchAdapter(Adapter):
                 "replicas": mesh.mesh.numel() // shards}
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
-        for group, members in self.members:
-            here = [(n, p) for n, p in members if _local(p).numel()]
+        for group, here in self._here.items():
             yield Place(group, 0, "fp32"), Kept("fragments", tuple((n, _local(p)) for n, p in here))
             by_key: dict[str, list[tuple[int, Any]]] = {}
             for n, p in here:
-                if p.grad is not None:
-                    by_key.setdefault("grad", []).append((n, _local(p.grad)))
                 for key, value in self.optimizer.state.get(p, {}).items():
                     if hasattr(value, "data_ptr") and value.dim() and value.shape == p.shape:
                         by_key.setdefault(key, []).append((n, _local(value)))
@@ -67,8 +65,16 @@ class TorchAdapter(Adapter):
 
     def shape_of_states(self) -> object:
         state = self.optimizer.state
-        return len(state), sum(map(len, state.values())), sum(
-            p.grad is not None for _, members in self.members for _, p in members)
+        return len(state), sum(map(len, state.values()))
+
+    def declared(self) -> Iterator[tuple[Place, Declared]]:
+        for group, members in self._here.items():
+            if members:
+                yield (Place(group, 0, "grad"),
+                       Declared("fragments", tuple(n for n, _ in members), members[0][1].dtype))
+
+    def gradients(self, place: Place) -> Sequence[Any]:
+        return [None if p.grad is None else _local(p.grad) for _, p in self._here[place.group]]
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from zip((group for group, _ in self.members), self.optimizer.param_groups)
