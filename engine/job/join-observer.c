@@ -15,9 +15,7 @@ enum { LOOK_MS = 500 };
 
 void join_take_key(struct engine *e, struct source_key *key)
 {
-	memcpy(e->job.key.bytes, key->bytes, sizeof(e->job.key.bytes));
-	e->job.key.is_there = key->is_there;
-	e->job.key.reads_only = key->reads_only;
+	e->job.key = *key;
 	explicit_bzero(key, sizeof(*key));
 }
 
@@ -52,15 +50,13 @@ static int open_anew(struct engine *e)
 static bool take_new_key(struct engine *e)
 {
 	const struct engine_options *o = &e->job.join->options;
-	struct source_key key, before = { .is_there = e->job.key.is_there,
-					  .reads_only = e->job.key.reads_only };
+	struct source_key key, before = e->job.key;
 	char why[256];
 	bool taken = false;
 
-	memcpy(before.bytes, e->job.key.bytes, sizeof(e->job.key.bytes));
 	if (o->source && !source_key(o, &key, why, sizeof(why)) &&
-	    (key.is_there != e->job.key.is_there ||
-	     memcmp(key.bytes, e->job.key.bytes, sizeof(e->job.key.bytes)) != 0)) {
+	    (key.is_there != before.is_there ||
+	     memcmp(key.bytes, before.bytes, sizeof(key.bytes)) != 0)) {
 		join_take_key(e, &key);
 		taken = !open_anew(e);
 		if (!taken)

@@ -91,7 +91,7 @@ static bool has_ended(const struct engine *e, uint32_t rank)
 	       peers_lost_status(e, rank) != -ETIMEDOUT;
 }
 
-void live_tell(struct engine *e, struct engine_job *out)
+void live_job(struct engine *e, struct engine_job *out)
 {
 	memset(out, 0, sizeof(*out));
 	pthread_mutex_lock(&e->lock);
@@ -138,7 +138,7 @@ static char *config_text(struct engine *e)
 	char *text;
 	struct engine_job job;
 
-	live_tell(e, &job);
+	live_job(e, &job);
 	if (asprintf(&text,
 		     "job %s\naddress %s\nworld %u\ntimeout_ms %u\nwritable %s\nauthenticated "
 		     "%s\n"
@@ -364,7 +364,7 @@ static char *freeze_text(struct engine *e)
 
 	if (!out)
 		return NULL;
-	live_tell(e, &job);
+	live_job(e, &job);
 	pthread_mutex_lock(&e->lock);
 	freezes_tell(e, out);
 	pthread_mutex_unlock(&e->lock);

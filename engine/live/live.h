@@ -2,14 +2,15 @@
 #ifndef ENGINE_LIVE_LIVE_H
 #define ENGINE_LIVE_LIVE_H
 
-/* A job behind the door (engine/engine-ops.h): what an observer sees of it.  Ranks open files
- * by it, too.
+/* The operations of a live job (engine/engine-ops.h), for observers; ranks open files by them
+ * too.  live_states does engine_states of engine/engine.h, and so on.
  */
 
 #include "engine/node/node.h"
 
 extern const struct engine_ops live_ops;
 
+/* Joins options->source as an observer.  With an error, why has one line. */
 int live_open(struct engine **e, const struct engine_options *options, char *why,
 	      size_t whysize);
 
@@ -26,7 +27,7 @@ int live_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint3
 int live_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max);
 
 bool live_rank(struct engine *e, uint32_t rank, struct engine_rank *out);
-void live_tell(struct engine *e, struct engine_job *out);
+void live_job(struct engine *e, struct engine_job *out);
 uint64_t live_changed_ns(struct engine *e, const struct engine_address *a);
 char *live_text(struct engine *e, const char *what);
 

@@ -2,19 +2,19 @@
 #ifndef ENGINE_NODE_NODE_H
 #define ENGINE_NODE_NODE_H
 
-/* struct engine: what the modules of one engine, a rank's or an observer's, share; and how they
- * send messages.
+/* struct engine, which the modules of a rank's or an observer's engine share, and the sending of
+ * messages.
  *
- * Threads.  One engine thread calls loop_turn in a loop (tests call it themselves: turned by
- * hand); only it touches the message transport.  Everything below is under `lock` unless said;
- * callbacks of users are called without it.
+ * Threads.  The engine thread calls loop_turn in a loop, and it alone touches the message
+ * transport; an engine of a test may have no thread: the test calls loop_turn.  engine.lock
+ * guards all fields of struct engine for which no comment says otherwise.  Callbacks of users
+ * are called without it.
  */
 
 /* The locks of engine/, in the order in which they are taken: a thread that holds one takes
- * only those of later rows.  Locks of one row are never held together, but for those with an
- * arrow.
+ * only those of later rows.  Two locks of one row are held together only where an arrow stands.
  *
- *   1  engine.lock (here)              the engine: peers, requests, what waits
+ *   1  engine.lock                     struct engine: peers, requests, all that waits
  *   2  rounds.lock                     rounds: this rank's list and what it has launched
  *   3  communicator.lock               rounds: the communicator in use
  *      participant.lock                rank: edits staged, promised, decided; its lease
@@ -34,15 +34,16 @@
  *      device_queue.lock               device: finished copies and the end of its thread
  *  10  the journal of the log          base: lines that were said last; any thread, any time
  *
- * On their own, taken with no other held, or with engine.lock alone, and with nothing in them:
+ * A thread that takes one of these holds no other lock, or engine.lock alone, and takes none
+ * inside:
  *   transport_memory.lock              the table of processes that are attached
  *   process.lock (reading, writing)    one of these, while bytes are copied
  *   transport-loop's lock              tests' transport: all its ends
  *   readahead_pool.lock                read: streams of readers; let go while bytes are copied
  *   the waits of reads.c, devices.c and the swapper: one call's result, on its stack
  *
- * Of an open checkpoint, which has no struct engine: checkpoint.lock -> fetch.lock; the lock of
- * editor and that of rwgate on their own.
+ * An open checkpoint has no struct engine; its locks are checkpoint.lock -> fetch.lock, and,
+ * each held alone, those of editor and rwgate.
  */
 
 #include "engine/base/queue.h"
@@ -62,47 +63,24 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define NODE_LOCAL UINT32_MAX /* the peer number of ourselves */
+#define NODE_LOCAL UINT32_MAX /* the message peer that is this engine itself */
 
 enum {
-	NODE_PIECES_MAX = 256,  /* of one plan */
-	NODE_STAGE_WINDOW = 8,  /* STAGE messages of a write under way */
-	NODE_TICK_MS = 5,       /* while something waits for a condition */
-	NODE_READ_TICK_MS = 2,  /* while a read does */
-	NODE_WAIT_TICK_MS = 10, /* while all reads wait for trainers, since longer than that */
+	NODE_PIECES_MAX = 256, /* in one plan */
+	NODE_STAGE_WINDOW = 8, /* STAGE messages of one write that wait for an ACK */
+	/* between two turns of the engine thread, which a message or node_wake ends: */
+	NODE_TICK_MS = 5,       /* something is polled */
+	NODE_READ_TICK_MS = 2,  /* a read is under way */
+	NODE_WAIT_TICK_MS = 10, /* all reads have waited for trainers for longer than that */
 	NODE_IDLE_MS = 500,
-	NODE_PING_MS = 1000,
+	NODE_PING_MS = 1000, /* between two PINGs of a rank */
 };
 
-struct coordinator;
-struct event_log;
-struct prefetch;
-struct rpc_table;
-struct serve;
-struct watch;
-struct closed_view;
-struct transaction;
-struct freeze;
-struct orphan;
-struct join;
-struct pending_wait;
-struct arena_memory;
-struct rank_query;
-struct edit_history;
-struct fabric;
-struct pending_reads;
-struct communicator;
-struct rounds;
 LIST_HEAD(transaction_list, transaction);
 LIST_HEAD(remote_read_list, remote_read);
 LIST_HEAD(round_list, round);
-struct landing;
-struct trainer_state;
-struct rendezvous;
-struct barrier;
-struct leave;
 
-struct message { /* of an engine to itself */
+struct message { /* from an engine to itself */
 	STAILQ_ENTRY(message) entry;
 	size_t size;
 	uint8_t data[];
@@ -113,11 +91,11 @@ struct node_port {                       /* a transport that an engine has opene
 	struct transport *transport;     /* NULL: not open yet */
 };
 
-struct engine_counters { /* any thread, atomic, relaxed */
+struct engine_counters { /* any thread; memory order relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages, owner_bytes_rounds;
 	_Atomic uint64_t owner_reads_memory, owner_reads_messages, owner_reads_rounds;
-	_Atomic uint64_t rounds_unfit[WIRE_FALLBACKS]; /* why bytes did not come by a round */
+	_Atomic uint64_t rounds_unfit[WIRE_FALLBACKS]; /* no round brought the bytes, why */
 	_Atomic uint64_t writes, write_bytes, write_errors;
 	_Atomic uint64_t messages_in, messages_out, messages_bad;
 	_Atomic uint64_t readahead_hits, readahead_misses;
@@ -126,14 +104,15 @@ struct engine_counters { /* any thread, atomic, relaxed */
 struct engine {
 	struct engine_base door; /* first */
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* catalog ready, a states table came, a rank's state changed */
+	pthread_cond_t changed; /* signalled when what node_wait waits for may have come */
 
-	/* set before the thread starts */
-	bool is_rank;
+	/* set before the engine thread starts */
+	bool is_rank;  /* false: an observer */
 	uint32_t rank; /* WIRE_OBSERVER: an observer */
 	unsigned timeout_ms;
 	struct launch launch; /* a rank's */
-	struct {              /* the engine thread */
+
+	struct { /* the engine thread */
 		pthread_t id;
 		bool started; /* false: tests turn the engine by hand */
 		_Atomic bool stop;
@@ -145,7 +124,7 @@ struct engine {
 
 	struct node_port messages; /* engine thread */
 	struct node_port memory;   /* reads memory of this host's processes */
-	struct fabric *fabric;     /* a rank's; NULL: none.  engine/node/fabric.h */
+	struct fabric *fabric;     /* NULL: none */
 
 	struct { /* the job, and what the modules of engine/job/ keep of it */
 		char name[128];
@@ -174,13 +153,12 @@ struct engine {
 	} job;
 	uint32_t world; /* ranks of the job; 0: not known yet */
 
-	/* a rank's: what it holds.  Each has a lock of its own. */
+	/* a rank's, each with a lock of its own */
 	struct registry registry;
 	struct participant participant;
 	struct view_owner view_owner;
-	struct arena_memory
-		*arena; /* NULL: none.  Set by the trainer's thread, with the lock */
-	struct trainer_state *trainer;
+	struct arena_memory *arena;    /* NULL: none.  The trainer's thread sets it */
+	struct trainer_state *trainer; /* engine/api/ */
 
 	struct catalog *own;     /* what this rank described; frozen by frag_ready */
 	struct catalog *catalog; /* the job's; once set it stays */
@@ -225,58 +203,60 @@ struct engine {
 	struct engine_counters counters;
 };
 
-/* Returns the number in every message that tells a rank's process from a later one. */
+/* Returns the life of a rank's process, a number in its messages; its next process has another.
+ */
 static inline uint32_t node_life(const uint64_t cookie[2])
 {
 	return (uint32_t)(cookie[0] ^ cookie[1]);
 }
 
-/* Whether the calling thread may do what only the engine thread does: it is the engine thread,
- * or the engine has none (tests turn it by hand; the thread is not started yet, or has ended).
+/* Returns true if the calling thread may do what the engine thread alone does: it is that
+ * thread, or the engine has no thread now.
  */
 bool node_is_engine_thread(const struct engine *e);
-/* The calling thread is the engine thread of e from now on. */
+/* Makes the calling thread the engine thread of e. */
 void node_be_engine_thread(const struct engine *e);
 
 /* Makes the engine thread take its next turn now.  Any thread, without the lock. */
 void node_wake(struct engine *e);
-/* Lets a test turn its engines while a call waits in one that has no thread.  Without the lock.
+/* Lets a test turn its engines while a call waits in an engine without a thread.  Without the
+ * lock.
  */
 void node_yield(struct engine *e);
 
-/* Waits until e->changed is signalled, or the monotonic deadline.  With the lock, which is let
- * go meanwhile.  The caller looks whether its condition holds.
+/* Waits until e->changed is signalled, or the monotonic deadline; the caller then tests its
+ * condition again.  With the lock, which is released meanwhile.
  * -ETIMEDOUT: the deadline has passed.
  */
 int node_wait(struct engine *e, uint64_t deadline_ms);
 
-/* Whether a caller whose attempt ended with rc is to try once more; if so, waits some time, in
- * which an answer may come.
+/* Returns true if a caller whose attempt ended with rc is to try again; it has then waited for
+ * an answer, for some time.
  */
 bool node_ask_again(struct engine *e, int rc, uint64_t deadline_ms);
 
-/* Wakes the engine thread, which is to ask, and does node_wait for the answer.
- * -EAGAIN: the calling thread is in a hurry (engine_hurry) and does not wait.
+/* Wakes the engine thread, which sends the caller's question, and does node_wait.
+ * -EAGAIN: the calling thread may not wait (engine_hurry).
  */
 int node_wait_answer(struct engine *e, uint64_t deadline_ms);
 
-/* Counts a read that ended with result: bytes, or -errno.  Any thread, without the lock. */
+/* Counts a read whose result is a number of bytes, or -errno.  Any thread, without the lock. */
 void node_count_read(struct engine *e, int64_t result);
 
 void node_header(const struct engine *e, struct wire_header *header, enum wire_type type,
 		 uint64_t request);
-/* Sends header, body and tail to a message peer (NODE_LOCAL: to ourselves).  Engine thread,
- * with the lock.  Errors of transport's send.
+/* Sends header, body and tail to a message peer, or NODE_LOCAL.  Engine thread, with the lock.
+ * Errors of the transport's send.
  */
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 	      const void *body, const void *tail, size_t tail_size);
-/* Send an ACK, or a REFUSE with a line of text; an answer that cannot be sent is dropped. */
+/* Send an ACK, or a REFUSE with a line of text.  An answer that cannot be sent is dropped. */
 void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status);
 void node_refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt,
 		 ...) PRINTF(5, 6);
 int node_open_messages(struct engine *e, const char *bind);
 
-/* Fills origin with this process, as the one that writes or freezes. */
+/* Fills origin with this process, which writes or freezes. */
 void node_origin(const struct engine *e, struct wire_origin *origin);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef ENGINE_NODE_PEER_H
 #define ENGINE_NODE_PEER_H
 
-/* What an engine knows of one rank of its job: where it is, whether it lives, what it holds. */
+/* One rank of the job, as an engine knows it: its address, its state, its table of states. */
 
 #include "engine/catalog/states.h"
 #include "engine/catalog/wire.h"
@@ -11,52 +11,62 @@
 enum peer_way { PEER_WAY_UNKNOWN, PEER_WAY_MEMORY, PEER_WAY_MESSAGES };
 
 struct peer {
-	struct wire_entry entry; /* entry.present 0: not known yet */
+	struct wire_entry entry; /* of the table of ranks; present 0: the rank has not come */
 	enum engine_rank_state state;
-	uint64_t since_ms;
-	time_t since; /* the same by the clock on the wall */
-	char why[128];
-	int lost; /* when it is: -EIO, its end is known; -ETIMEDOUT, it is silent */
+	uint64_t since_ms; /* when state changed last */
+	time_t since;      /* the same, in wall clock time */
+	char why[128];     /* the reason of the loss */
+	int lost; /* while state is LOST: -EIO: it has ended; -ETIMEDOUT: it is silent */
+
+	/* how the rank is reached */
 	bool linked;
-	uint32_t link; /* message peer */
+	uint32_t link; /* its message peer, if linked */
 	enum peer_way way;
-	uint32_t attached; /* memory peer, when way is MEMORY */
+	uint32_t attached; /* its memory peer, if way is MEMORY */
+	bool fabric;       /* its answers may come by the fabric */
+	bool wants_bulk;   /* this engine has asked it for bytes */
+
+	/* when it was last heard */
 	uint64_t heard_ms;
 	uint64_t pinged_ms;
-	uint64_t pong;               /* newest PING that it has answered */
-	uint64_t fabric_pong;        /* the same by the fabric */
-	bool fabric;                 /* answers may come so: engine/node/fabric.h */
-	bool wants_bulk;             /* bytes were asked of it */
-	uint64_t events;             /* number of the last that was fetched */
-	uint64_t watched_ms;         /* when its memory was last looked at */
-	struct wire_control control; /* newest seen */
-	uint64_t moves;        /* grows when it is seen elsewhere than before, or is lost */
-	uint64_t moved_ms;     /* when that last was */
-	uint64_t saw_ms;       /* when its control page was last seen */
-	uint64_t followed_ms;  /* when its page was last asked for, for those who wait for it */
-	bool pong_awaited;     /* it was asked for by message */
-	uint64_t told_moves;   /* the log tells who waits for it since then */
-	uint64_t told_ms;      /* when it last did; 0: never */
-	uint64_t ended_moves;  /* and that such a read has ended */
-	struct states *states; /* NULL: not fetched */
-	uint64_t states_ns;    /* when they were asked for */
-	uint64_t asked_ns;     /* the same of those being fetched */
-	uint32_t nshared;      /* of states' shares, given to the memory transport */
-	bool states_stale;
+	uint64_t pong;        /* number of the newest PING that it answered by message */
+	uint64_t fabric_pong; /* number of the newest PING that it answered by the fabric */
+	bool silent;          /* a request got no answer: the engine thread loses the rank */
+	bool silence_told;    /* the silence is logged, until the rank is heard */
+
+	/* its control page */
+	struct wire_control control; /* the newest that was seen */
+	uint64_t saw_ms;             /* when that was */
+	uint64_t moves;    /* grows when boundary, generation, grads, phase or state changes */
+	uint64_t moved_ms; /* when moves grew last, or earlier where the page says so */
+	uint64_t watched_ms;  /* when its memory was last read to see whether it lives */
+	uint64_t followed_ms; /* when peers_follow last asked for the page */
+	bool pong_awaited;    /* peers_follow waits for a PONG, which carries the page */
+	uint64_t told_moves;  /* moves when the log last said that reads wait for the rank */
+	uint64_t told_ms;     /* when that was; 0: never */
+	uint64_t ended_moves; /* moves when such a read last ended in vain */
+	uint64_t events;      /* number of the newest event that was fetched */
+
+	/* its table of states */
+	struct states *states;       /* NULL: not fetched yet */
+	uint64_t states_ns;          /* when states was asked for */
+	uint64_t asked_ns;           /* when the table that is being fetched was asked for */
+	struct wire_writer incoming; /* bytes of that table that have come */
+	uint32_t nshared;            /* shares of states that the memory transport knows */
+	bool states_stale;           /* the rank has a newer table */
 	bool fetching;
-	bool wanted;  /* somebody asked how it is: keep in touch */
-	bool leaving; /* its process said that it ends */
-	int vanished; /* -errno of a look at its memory: its process is gone; 0: it is not */
-	uint64_t vanished_ms;
-	/* the rank then asked for a PONG, before which its messages about this rank arrive */
-	uint32_t witness;
-	uint64_t asked_of; /* number of that PING; 0: none yet */
-	bool replaced;     /* another process answers at its address: for peers_turn */
-	bool silent;       /* a request was not answered: it is to be lost */
-	bool silence_told; /* the log tells that it does not answer, since it was last heard */
-	bool failing;      /* lost: its requests are to be ended */
-	uint64_t retry_ms; /* no fetch before this */
-	struct wire_writer incoming; /* of the table being fetched */
+	uint64_t retry_ms; /* no fetch begins before */
+
+	/* its loss */
+	bool wanted; /* somebody asked for the rank's state: the engine keeps in touch with it */
+	bool leaving;         /* it leaves in order: LEAVE, or the table of ranks, says so */
+	int vanished;         /* -errno with which its memory could not be read; 0: it could */
+	uint64_t vanished_ms; /* when that was */
+	uint32_t witness;  /* the rank that is sent a PING: this rank's LEAVE comes before the
+			       * PONG, if at all */
+	uint64_t asked_of; /* number of that PING; 0: not sent yet */
+	bool replaced;     /* another process answers at the rank's address */
+	bool failing;      /* the engine thread is to end the lost rank's requests */
 };
 
 static inline bool peer_is_live(const struct peer *p)
@@ -64,7 +74,7 @@ static inline bool peer_is_live(const struct peer *p)
 	return p->entry.present && p->state != ENGINE_RANK_LOST;
 }
 
-/* Its process said that it ends, and has. */
+/* Returns true if the rank has left in order, and its process has ended. */
 static inline bool peer_has_left(const struct peer *p)
 {
 	return p->state == ENGINE_RANK_LOST && p->leaving;
