@@ -378,7 +378,7 @@ static void say_what_it_can(struct scatter *s)
 	strcpy(s->said.key, s->file->address.key);
 	pthread_mutex_lock(&e->lock);
 	s->said.transaction[0] = e->job.engine_id;
-	s->said.transaction[1] = ++e->commit.transaction_number;
+	s->said.transaction[1] = ++e->commit.newest;
 	if (communicator_number(e) && reaches_value(s) && !find_held(s) &&
 	    (s->window = landing_slot_get(e)))
 		s->said.communicator = communicator_number(e);

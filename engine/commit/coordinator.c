@@ -270,6 +270,7 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 
 static void ask_all(struct engine *e, struct coordinator_transaction *a)
 {
+	struct coordinator *c = e->commit.coordinator;
 	struct wire_prepare prepare = { .transaction = { a->transaction[0], a->transaction[1] },
 					.boundary = a->boundary,
 					.window = a->window,
@@ -281,11 +282,9 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 
 	a->late = false;
 	a->membership = e->job.membership;
-	a->order =
-		++e->commit.coordinator
-			  ->order; /* at one boundary all ranks hear of edits in this order */
+	a->order = ++c->order; /* at one boundary all ranks hear of edits in this order */
 	prepare.order = a->order;
-	e->commit.coordinator->boundary = u64_max(e->commit.coordinator->boundary, a->boundary);
+	c->boundary = u64_max(c->boundary, a->boundary);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
 			continue;

@@ -268,7 +268,7 @@ static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked)
 	f->incarnation = e->job.incarnation;
 	if (asked->ms) {
 		f->proposal.commit.transaction[0] = e->job.engine_id;
-		f->proposal.commit.transaction[1] = ++e->commit.transaction_number;
+		f->proposal.commit.transaction[1] = ++e->commit.newest;
 		f->deadline_ms = monotonic_ms() + asked->ms;
 	} else if (asked->id) {
 		f->proposal.commit.transaction[0] = e->job.engine_id;

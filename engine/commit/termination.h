@@ -22,8 +22,7 @@ enum termination_phase { TERMINATION_NEW, TERMINATION_ASKING, TERMINATION_TELLIN
 
 struct termination {
 	uint64_t transaction[2];
-	uint32_t
-		*holders; /* a writer's, [world] not 0: that rank has not applied it; or NULL */
+	uint32_t *holders; /* a writer's: [world] not 0: that rank has not applied it */
 	enum termination_phase phase;
 	unsigned outstanding; /* answers */
 	uint64_t asked_ms;    /* when the ranks were asked, or told, last */

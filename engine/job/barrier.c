@@ -57,21 +57,23 @@ static void raise_counts(struct wire_barrier *to, const struct wire_barrier *b)
  */
 static void release(struct engine *e, int status)
 {
-	e->job.barrier->count++;
-	e->job.barrier->released = status;
-	e->job.barrier->at = (struct wire_barrier){ .count = e->job.barrier->count };
+	struct barrier *b = e->job.barrier;
+
+	b->count++;
+	b->released = status;
+	b->at = (struct wire_barrier){ .count = b->count };
 	for (uint32_t i = 0; i < e->world; i++)
-		if (e->job.barrier->arrivals[i].at.count)
-			raise_counts(&e->job.barrier->at, &e->job.barrier->arrivals[i].at);
+		if (b->arrivals[i].at.count)
+			raise_counts(&b->at, &b->arrivals[i].at);
 	for (uint32_t i = 0; i < e->world; i++) {
-		struct barrier_arrival *a = &e->job.barrier->arrivals[i];
+		struct barrier_arrival *a = &b->arrivals[i];
 
 		if (a->at.count)
 			answer_arrival(e, a->peer, a->request);
 		a->at.count = 0;
 	}
-	e->job.barrier->arrived = 0;
-	e->job.barrier->tell_ms = 0;
+	b->arrived = 0;
+	b->tell_ms = 0;
 }
 
 static bool any_rank_lost(const struct engine *e)
@@ -107,19 +109,20 @@ static void name_late(const struct engine *e, char *out, size_t size)
  */
 static void tell_late(struct engine *e, uint64_t now)
 {
-	char why[sizeof(e->job.barrier->why)];
+	struct barrier *b = e->job.barrier;
+	char why[sizeof(b->why)];
 
 	name_late(e, why, sizeof(why));
-	e->job.barrier->tell_ms = 0;
+	b->tell_ms = 0;
 	for (uint32_t i = 0; i < e->world; i++) {
-		struct barrier_arrival *a = &e->job.barrier->arrivals[i];
+		struct barrier_arrival *a = &b->arrivals[i];
 
 		if (a->at.count && a->until_ms && now >= a->until_ms) {
 			node_refuse(e, a->peer, a->request, -ETIMEDOUT, "%s", why);
 			a->until_ms = 0;
 		}
 		if (a->at.count)
-			e->job.barrier->tell_ms = sooner(e->job.barrier->tell_ms, a->until_ms);
+			b->tell_ms = sooner(b->tell_ms, a->until_ms);
 	}
 }
 
@@ -131,35 +134,35 @@ bool barrier_tick(const struct engine *e)
 void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body)
 {
+	struct barrier *b = e->job.barrier;
 	struct barrier_arrival *a;
 	struct wire_barrier barrier;
 
 	memcpy(&barrier, body, sizeof(barrier));
-	e->job.barrier->count = u64_max(e->job.barrier->count, e->job.barrier->before);
-	if (e->rank || header->rank >= e->world || barrier.count > e->job.barrier->count + 1) {
+	b->count = u64_max(b->count, b->before);
+	if (e->rank || header->rank >= e->world || barrier.count > b->count + 1) {
 		node_ack(e, peer, header->request, -EINVAL);
 		return;
 	}
-	if (barrier.count <=
-	    e->job.barrier->count) { /* it is over, perhaps because of a loss */
-		if (barrier.count == e->job.barrier->count)
+	if (barrier.count <= b->count) { /* it is over, perhaps because of a loss */
+		if (barrier.count == b->count)
 			answer_arrival(e, peer, header->request);
 		else
 			node_ack(e, peer, header->request, -EIO);
 		return;
 	}
-	if (!e->job.barrier->arrivals)
-		e->job.barrier->arrivals = calloc(e->world, sizeof(*e->job.barrier->arrivals));
-	if (!e->job.barrier->arrivals) {
+	if (!b->arrivals)
+		b->arrivals = calloc(e->world, sizeof(*b->arrivals));
+	if (!b->arrivals) {
 		node_ack(e, peer, header->request, -EAGAIN); /* the rank asks again */
 		return;
 	}
-	a = &e->job.barrier->arrivals[header->rank];
-	e->job.barrier->arrived += !a->at.count;
+	a = &b->arrivals[header->rank];
+	b->arrived += !a->at.count;
 	*a = (struct barrier_arrival){ barrier, peer, header->request,
 				       barrier.wait_ms ? monotonic_ms() + barrier.wait_ms : 0 };
-	e->job.barrier->tell_ms = sooner(e->job.barrier->tell_ms, a->until_ms);
-	if (e->job.barrier->arrived == e->world)
+	b->tell_ms = sooner(b->tell_ms, a->until_ms);
+	if (b->arrived == e->world)
 		release(e, 0);
 }
 
@@ -179,23 +182,25 @@ static bool on_late(struct engine *e, const void *body)
 static bool on_barrier(struct engine *e, void *owner, uint64_t count,
 		       const struct answer *answer)
 {
+	struct barrier *b = e->job.barrier;
+
 	if (answer->status == -EAGAIN) {
-		e->job.barrier->asked = count - e->job.barrier->before - 1;
+		b->asked = count - b->before - 1;
 		return false;
 	}
 	if (!answer->type) { /* rank 0 is lost or silent: the next call asks again */
-		e->job.barrier->failed = true;
+		b->failed = true;
 		pthread_cond_broadcast(&e->changed);
 		return false;
 	}
 	if (answer->type == WIRE_REFUSE && answer->status == -ETIMEDOUT)
 		return on_late(e, answer->body);
-	e->job.barrier->passed = count - e->job.barrier->before;
-	e->job.barrier->status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
+	b->passed = count - b->before;
+	b->status = answer->status == -ETIMEDOUT ? -EIO : answer->status;
 	if (answer->type == WIRE_PASSED && !answer->status)
-		memcpy(&e->job.barrier->at, answer->body, sizeof(e->job.barrier->at));
-	else if (!e->job.barrier->status)
-		e->job.barrier->status = -EIO;
+		memcpy(&b->at, answer->body, sizeof(b->at));
+	else if (!b->status)
+		b->status = -EIO;
 	pthread_cond_broadcast(&e->changed);
 	return false;
 }
@@ -210,30 +215,29 @@ static void reach_missing(struct engine *e)
 
 void barrier_turn(struct engine *e)
 {
+	struct barrier *b = e->job.barrier;
 	const struct control_page *c = e->registry.control;
-	struct wire_barrier barrier = { .count =
-						e->job.barrier->before + e->job.barrier->wanted,
+	struct wire_barrier barrier = { .count = b->before + b->wanted,
 					.step = atomic_load(&c->step),
 					.boundary = atomic_load(&c->boundary),
 					.generation = atomic_load(&c->generation),
 					.grads = atomic_load(&c->grads) };
-	uint64_t now = monotonic_ms(), until = e->job.barrier->until_ms;
+	uint64_t now = monotonic_ms(), until = b->until_ms;
 	int rc;
 
 	if (until)
 		barrier.wait_ms = (uint32_t)(until > now ? until - now : 1);
-	if (e->job.barrier->arrived)
+	if (b->arrived)
 		reach_missing(e);
-	if (e->job.barrier->arrived && any_rank_lost(e))
+	if (b->arrived && any_rank_lost(e))
 		release(e, -EIO);
-	if (e->job.barrier->tell_ms && now >= e->job.barrier->tell_ms)
+	if (b->tell_ms && now >= b->tell_ms)
 		tell_late(e, now);
-	if (!e->job.ready || e->job.barrier->asked == e->job.barrier->wanted)
+	if (!e->job.ready || b->asked == b->wanted)
 		return;
-	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, e->job.barrier,
-			barrier.count);
+	rc = peers_call(e, 0, WIRE_BARRIER, &barrier, NULL, 0, on_barrier, b, barrier.count);
 	if (!rc || rc == -EIO || rc == -ETIMEDOUT)
-		e->job.barrier->asked = e->job.barrier->wanted;
+		b->asked = b->wanted;
 	if (rc == -EIO || rc == -ETIMEDOUT)
 		on_barrier(e, NULL, barrier.count, &(struct answer){ .status = rc });
 }
@@ -247,32 +251,36 @@ static bool has_ended(const struct engine *e, uint64_t mine)
 /* Asks, again where the last call ended with -ETIMEDOUT. */
 static void begin(struct engine *e, uint64_t mine, unsigned timeout_ms)
 {
-	e->job.barrier->until_ms = monotonic_ms() + timeout_ms;
-	e->job.barrier->failed = e->job.barrier->late = false;
-	snprintf(e->job.barrier->why, sizeof(e->job.barrier->why), "rank 0 does not answer");
-	if (e->job.barrier->passed >= mine)
+	struct barrier *b = e->job.barrier;
+
+	b->until_ms = monotonic_ms() + timeout_ms;
+	b->failed = b->late = false;
+	snprintf(b->why, sizeof(b->why), "rank 0 does not answer");
+	if (b->passed >= mine)
 		return;
-	rpc_forget(e, e->job.barrier);
-	e->job.barrier->asked = e->job.barrier->passed;
-	e->job.barrier->wanted = mine;
+	rpc_forget(e, b);
+	b->asked = b->passed;
+	b->wanted = mine;
 	node_wake(e);
 }
 
 static int end(struct engine *e, uint64_t mine)
 {
-	e->job.barrier->until_ms = 0;
+	struct barrier *b = e->job.barrier;
+
+	b->until_ms = 0;
 	if (e->job.failure)
 		return e->job.failure;
-	if (e->job.barrier->passed >= mine) {
-		e->job.barrier->returned = mine;
-		return e->job.barrier->status;
+	if (b->passed >= mine) {
+		b->returned = mine;
+		return b->status;
 	}
-	if (e->job.barrier->failed) {
-		e->job.barrier->wanted = e->job.barrier->asked = e->job.barrier->passed;
+	if (b->failed) {
+		b->wanted = b->asked = b->passed;
 		return -EIO;
 	}
 	if (e->job.ready)
-		log_warn("frag_barrier: %s", e->job.barrier->why);
+		log_warn("frag_barrier: %s", b->why);
 	else
 		join_say_missing(e, "frag_barrier");
 	return -ETIMEDOUT;

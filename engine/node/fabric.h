@@ -2,13 +2,13 @@
 #ifndef ENGINE_NODE_FABRIC_H
 #define ENGINE_NODE_FABRIC_H
 
-/* The fabric: UCX on a closed network, a second transport between ranks, for the answers in bulk,
- * DATA and STATES.  Questions go by the message transport; a question whose answer does not come
- * by the fabric is asked again, and answered by message.
+/* The fabric: UCX on a closed network, a second transport between ranks, for the answers in
+ * bulk, DATA and STATES.  Questions go by the message transport; a question whose answer does
+ * not come by the fabric is asked again, and answered by message.
  *
- *   r -> o  FABRIC{CALL, address, token}    -> ACK       o connects, and sends PONG by it
- *   r -> o  FABRIC{USE}                     -> ACK       o sends answers by the fabric from now on
- *   r -> o  FABRIC{STOP}                    -> ACK       the fabric is broken, or silent for 3 s
+ *   r -> o  FABRIC{CALL, address, token}    -> ACK  o connects, and sends PONG by the fabric
+ *   r -> o  FABRIC{USE}                     -> ACK  o sends answers by the fabric from now on
+ *   r -> o  FABRIC{STOP}                    -> ACK  it is broken, or silent for 3 s
  *
  * The fabric authenticates nobody: r takes from it only answers to its open questions, and only
  * with the token that it gave to o by message.  o sends each PONG by both transports, so that r

@@ -2,8 +2,8 @@
 #ifndef ENGINE_NODE_NODE_H
 #define ENGINE_NODE_NODE_H
 
-/* struct engine, which the modules of a rank's or an observer's engine share, and the sending of
- * messages.
+/* struct engine, which the modules of a rank's or an observer's engine share, and the sending
+ * of messages.
  *
  * Threads.  The engine thread calls loop_turn in a loop, and it alone touches the message
  * transport; an engine of a test may have no thread: the test calls loop_turn.  engine.lock
@@ -172,7 +172,7 @@ struct engine {
 		struct coordinator *coordinator;
 		LIST_HEAD(, orphan) orphans; /* promised, and the coordinator is lost */
 		LIST_HEAD(, freeze) freezes; /* that this engine asked for */
-		uint64_t transaction_number; /* second half of the newest transaction's id */
+		uint64_t newest;             /* second half of the newest transaction's id */
 	} commit;
 	struct {
 		struct communicator *communicator; /* NULL: this rank takes part in no rounds */
@@ -184,9 +184,8 @@ struct engine {
 		struct remote_read_list remote;
 		struct readahead_pool *ahead; /* NULL: no read-ahead */
 		struct prefetch *prefetch;
-		struct closed_view
-			*closed_views; /* of closed files; their owners are not told yet */
-		uint64_t view_number;  /* second half of the newest view's id */
+		struct closed_view *closed; /* views of closed files; owners are not told yet */
+		uint64_t view_number;       /* second half of the newest view's id */
 	} read;
 	struct {
 		bool allowed;           /* a rank, or an observer that may write */

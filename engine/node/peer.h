@@ -58,15 +58,14 @@ struct peer {
 	uint64_t retry_ms; /* no fetch begins before */
 
 	/* its loss */
-	bool wanted; /* somebody asked for the rank's state: the engine keeps in touch with it */
-	bool leaving;         /* it leaves in order: LEAVE, or the table of ranks, says so */
-	int vanished;         /* -errno with which its memory could not be read; 0: it could */
+	bool wanted;  /* somebody asked for its state: the engine keeps in touch with it */
+	bool leaving; /* it leaves in order: LEAVE, or the table of ranks, says so */
+	int vanished; /* -errno with which its memory could not be read; 0: it could */
 	uint64_t vanished_ms; /* when that was */
-	uint32_t witness;  /* the rank that is sent a PING: this rank's LEAVE comes before the
-			       * PONG, if at all */
-	uint64_t asked_of; /* number of that PING; 0: not sent yet */
-	bool replaced;     /* another process answers at the rank's address */
-	bool failing;      /* the engine thread is to end the lost rank's requests */
+	uint32_t witness;     /* rank sent a PING, before whose PONG comes LEAVE, if at all */
+	uint64_t asked_of;    /* number of that PING; 0: not sent yet */
+	bool replaced;        /* another process answers at the rank's address */
+	bool failing;         /* the engine thread is to end the lost rank's requests */
 };
 
 static inline bool peer_is_live(const struct peer *p)

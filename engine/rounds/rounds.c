@@ -123,10 +123,9 @@ static void turn_plan(struct engine *e, struct round *round, uint64_t now)
 		rc = -EREMOTE;
 	if (rc == -EAGAIN && now < round->start_ms + e->timeout_ms)
 		return;
-	pthread_mutex_lock(
-		&e->rounds.table->lock); /* the trainer's thread compares transactions */
+	pthread_mutex_lock(&e->rounds.table->lock); /* the trainer's thread compares ids */
 	round->proposal.commit.transaction[0] = e->job.engine_id;
-	round->proposal.commit.transaction[1] = ++e->commit.transaction_number;
+	round->proposal.commit.transaction[1] = ++e->commit.newest;
 	pthread_mutex_unlock(&e->rounds.table->lock);
 	round->result = rc == -EAGAIN ? -ETIMEDOUT : rc;
 	round->phase = ROUND_STAGE;

@@ -317,6 +317,6 @@ int stage_plan(struct engine *e, struct transaction *c)
 		rc = plan_source(e, c, &c->sources[i]);
 	if (!rc && c->items.count)
 		qsort(c->items.items, c->items.count, sizeof(struct stage_item), by_turn);
-	p->commit.transaction[1] = ++e->commit.transaction_number;
+	p->commit.transaction[1] = ++e->commit.newest;
 	return rc;
 }

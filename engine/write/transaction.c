@@ -323,11 +323,10 @@ void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 	}
 	edges = c->edges;
 	pthread_mutex_lock(&e->lock);
-	c->proposal.commit.transaction[1] =
-		++e->commit
-			  .transaction_number; /* a write that fails before it is planned has a number too */
-	LIST_INSERT_HEAD(&e->write.transactions, c,
-			 link); /* from here on it is the engine thread's */
+	/* a write that fails before it is planned has a number too */
+	c->proposal.commit.transaction[1] = ++e->commit.newest;
+	/* from here on it is the engine thread's */
+	LIST_INSERT_HEAD(&e->write.transactions, c, link);
 	pthread_mutex_unlock(&e->lock);
 	stage_read_edges(e, edges);
 	node_wake(e);
