@@ -369,3 +369,374 @@ void catalog_drop_group(struct catalog *c)
 	free(g->ranks);
 	free(g->params);
 }
+
+enum { DIFFERENCE = 200, NAME = 64 };
+
+/* "stage 2, not 1"; false: it is the same. */
+static bool differ(char *what, const char *name, uint64_t its, uint64_t others)
+{
+	if (its == others)
+		return false;
+	snprintf(what, DIFFERENCE, "%s %llu, not %llu", name, (unsigned long long)its,
+		 (unsigned long long)others);
+	return true;
+}
+
+static bool shapes_differ(const uint64_t *its, const uint64_t *others, uint32_t ndim,
+			  char *what)
+{
+	char name[32];
+
+	for (uint32_t i = 0; i < ndim; i++) {
+		snprintf(name, sizeof(name), "dimension %u of", i);
+		if (differ(what, name, its[i], others[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool params_differ(const struct catalog *a, uint32_t i, const struct catalog *b,
+			  uint32_t j, char *what)
+{
+	const struct catalog_param *its = &a->params[i], *others = &b->params[j];
+
+	if (its->dtype != others->dtype) {
+		snprintf(what, DIFFERENCE, "dtype %s, not %s", frag_dtype_name(its->dtype),
+			 frag_dtype_name(others->dtype));
+		return true;
+	}
+	return differ(what, "flags", its->flags, others->flags) ||
+	       differ(what, "dimensions", its->ndim, others->ndim) ||
+	       shapes_differ(catalog_shape(a, i), catalog_shape(b, j), its->ndim, what);
+}
+
+static int merge_param(struct catalog *into, const struct catalog *from, uint32_t i,
+		       uint32_t rank, uint32_t *number, char *why, size_t size)
+{
+	const struct catalog_param *p = &from->params[i];
+	uint32_t known = catalog_find(into, catalog_name(from, i), catalog_coordinate(from, i));
+	char what[DIFFERENCE];
+	int rc;
+
+	if (known != CATALOG_NONE) {
+		if (params_differ(from, i, into, known, what)) {
+			snprintf(why, size, "rank %u has %s as rank %u, for parameter %s", rank,
+				 what, into->params[known].owner, catalog_name(from, i));
+			return -EINVAL;
+		}
+		if (rank < into->params[known].owner)
+			into->params[known].owner = rank;
+		*number = known;
+		return 0;
+	}
+	rc = catalog_add_param(into, catalog_name(from, i), catalog_coordinate(from, i),
+			       p->dtype, p->ndim, catalog_shape(from, i), p->flags, rank);
+	if (rc < 0)
+		return rc;
+	*number = (uint32_t)rc;
+	return 0;
+}
+
+static bool same_ranks(const struct catalog_group *a, const struct catalog_group *b)
+{
+	return a->nranks == b->nranks &&
+	       !memcmp(a->ranks, b->ranks, a->nranks * sizeof(*a->ranks));
+}
+
+/* How many groups before g in c have its rank list. */
+static uint32_t ordinal(const struct catalog *c, uint32_t g)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < g; i++)
+		n += same_ranks(&c->groups[i], &c->groups[g]);
+	return n;
+}
+
+static uint32_t find_group(const struct catalog *into, const struct catalog_group *g,
+			   uint32_t nth)
+{
+	for (uint32_t i = 0; i < into->ngroups; i++)
+		if (same_ranks(&into->groups[i], g) && !nth--)
+			return i;
+	return CATALOG_NONE;
+}
+
+static void name_param(const struct catalog *c, uint32_t param, char name[NAME])
+{
+	const char *coordinate = catalog_coordinate(c, param);
+
+	snprintf(name, NAME, "%.40s%s%s", catalog_name(c, param), *coordinate ? " " : "",
+		 coordinate);
+}
+
+/* Both have c's numbers of parameters. */
+static bool lists_differ(const struct catalog *c, const struct catalog_group *g,
+			 const struct catalog_group *known, char *what)
+{
+	char its[NAME], others[NAME];
+	uint32_t i = 0;
+
+	while (i < g->nparams && g->params[i] == known->params[i])
+		i++;
+	if (i == g->nparams)
+		return false;
+	name_param(c, g->params[i], its);
+	name_param(c, known->params[i], others);
+	snprintf(what, DIFFERENCE, "parameter %u is %s, not %s", i, its, others);
+	return true;
+}
+
+static bool groups_differ(const struct catalog *c, const struct catalog_group *g,
+			  const struct catalog_group *known, char *what)
+{
+	static const char *const shardings[] = { [FRAG_ZERO] = "ZeRO", [FRAG_FSDP2] = "FSDP2" };
+
+	if (g->sharding != known->sharding) {
+		snprintf(what, DIFFERENCE, "sharding %s, not %s", shardings[g->sharding],
+			 shardings[known->sharding]);
+		return true;
+	}
+	return differ(what, "stage", g->stage, known->stage) ||
+	       differ(what, "flags", g->flags, known->flags) ||
+	       differ(what, "replicas", g->replicas, known->replicas) ||
+	       differ(what, "sub_group_size", g->sub_group_size, known->sub_group_size) ||
+	       differ(what, "parameters", g->nparams, known->nparams) ||
+	       lists_differ(c, g, known, what);
+}
+
+static int merge_group(struct catalog *into, const struct catalog *from, uint32_t i,
+		       uint32_t rank, const uint32_t *map_params, uint32_t *number, char *why,
+		       size_t size)
+{
+	struct catalog_group g = from->groups[i];
+	CLEANUP(free) uint32_t *params = malloc((g.nparams ? g.nparams : 1) * sizeof(*params));
+	uint32_t known = find_group(into, &g, ordinal(from, i));
+	char what[DIFFERENCE];
+	int rc;
+
+	if (!params)
+		return -ENOMEM;
+	for (uint32_t k = 0; k < g.nparams; k++)
+		params[k] = map_params[g.params[k]];
+	g.params = params;
+	if (known == CATALOG_NONE) {
+		rc = catalog_add_group(into, &g, why, size);
+		if (rc < 0)
+			return rc;
+		known = (uint32_t)rc;
+	} else if (groups_differ(into, &g, &into->groups[known], what)) {
+		snprintf(why, size, "rank %u describes group %u differently: %s", rank, i,
+			 what);
+		return -EINVAL;
+	}
+	*number = known;
+	return 0;
+}
+
+int catalog_merge(struct catalog *into, const struct catalog *from, uint32_t rank,
+		  uint32_t *map_params, uint32_t *map_groups, char *why, size_t whysize)
+{
+	int rc;
+
+	for (uint32_t i = 0; i < from->nparams; i++)
+		if ((rc = merge_param(into, from, i, rank, &map_params[i], why, whysize)))
+			return rc;
+	for (uint32_t i = 0; i < from->ngroups; i++)
+		if ((rc = merge_group(into, from, i, rank, map_params, &map_groups[i], why,
+				      whysize)))
+			return rc;
+	return 0;
+}
+
+/* u32 nparams, u32 ngroups,
+ * params: text name, text coordinate (u32 length, bytes), u8 dtype, u8 ndim, u8 flags,
+ *         u32 owner, u64 shape[ndim]
+ * groups: u8 stage, u8 sharding, u8 flags, u32 replicas, u64 sub_group_size,
+ *         u32 nranks, u32 ranks[], u32 nparams, u32 params[]
+ */
+
+static void put_text(struct wire_writer *w, const char *text)
+{
+	wire_put_u32(w, (uint32_t)strlen(text));
+	wire_put_bytes(w, text, strlen(text));
+}
+
+static void put_param(struct wire_writer *w, const struct catalog *c, uint32_t i)
+{
+	const struct catalog_param *p = &c->params[i];
+
+	put_text(w, catalog_name(c, i));
+	put_text(w, catalog_coordinate(c, i));
+	wire_put_u8(w, p->dtype);
+	wire_put_u8(w, p->ndim);
+	wire_put_u8(w, p->flags);
+	wire_put_u32(w, p->owner);
+	wire_put_bytes(w, c->shapes + p->shape, p->ndim * sizeof(uint64_t));
+}
+
+static void put_group(struct wire_writer *w, const struct catalog_group *g)
+{
+	wire_put_u8(w, g->stage);
+	wire_put_u8(w, g->sharding);
+	wire_put_u8(w, g->flags);
+	wire_put_u32(w, g->replicas);
+	wire_put_u64(w, g->sub_group_size);
+	wire_put_u32(w, g->nranks);
+	wire_put_bytes(w, g->ranks, g->nranks * sizeof(*g->ranks));
+	wire_put_u32(w, g->nparams);
+	wire_put_bytes(w, g->params, g->nparams * sizeof(*g->params));
+}
+
+int catalog_encode(const struct catalog *c, struct wire_writer *w)
+{
+	int rc = 0;
+
+	wire_put_u32(w, c->nparams);
+	wire_put_u32(w, c->ngroups);
+	for (uint32_t i = 0; i < c->nparams; i++)
+		put_param(w, c, i);
+	for (uint32_t i = 0; i < c->ngroups; i++)
+		put_group(w, &c->groups[i]);
+	if (w->bad)
+		rc = -ENOMEM;
+	else if (w->size > WIRE_CATALOG_MAX)
+		rc = -EOVERFLOW;
+	if (rc) {
+		free(w->data);
+		*w = (struct wire_writer){ 0 };
+	}
+	return rc;
+}
+
+int catalog_finish(struct catalog *c)
+{
+	struct wire_writer w = { 0 };
+	int rc;
+
+	for (uint32_t i = 0; i < c->ngroups; i++)
+		if ((rc = catalog_finish_group(c, i)))
+			return rc;
+	rc = catalog_encode(c, &w);
+	if (!rc)
+		c->hash = wire_hash(w.data, w.size);
+	free(w.data);
+	return rc;
+}
+
+/* text has room for max + 1.  False: too long, cut off, or with a NUL inside. */
+static bool get_text(struct wire_reader *r, char *text, uint32_t max)
+{
+	uint32_t length = wire_get_u32(r);
+	const char *bytes = length <= max ? wire_get_bytes(r, length) : NULL;
+
+	if (!bytes || memchr(bytes, '\0', length))
+		return false;
+	memcpy(text, bytes, length);
+	text[length] = '\0';
+	return true;
+}
+
+static int get_param(struct wire_reader *r, struct catalog *c, uint32_t world)
+{
+	char name[FRAG_NAME_MAX + 1], coordinate[FRAG_KEY_MAX + 1];
+	uint64_t shape[FRAG_DIMS_MAX];
+	const void *bytes;
+	uint8_t dtype, ndim, flags;
+	uint32_t owner;
+
+	if (!get_text(r, name, FRAG_NAME_MAX) || !get_text(r, coordinate, FRAG_KEY_MAX))
+		return -EBADMSG;
+	dtype = wire_get_u8(r);
+	ndim = wire_get_u8(r);
+	flags = wire_get_u8(r);
+	owner = wire_get_u32(r);
+	if (ndim > FRAG_DIMS_MAX || owner >= world)
+		return -EBADMSG;
+	bytes = wire_get_bytes(r, ndim * sizeof(*shape));
+	if (!bytes)
+		return -EBADMSG;
+	memcpy(shape, bytes, ndim * sizeof(*shape));
+	return catalog_add_param(c, name, coordinate, dtype, ndim, shape, flags, owner);
+}
+
+static int get_list(struct wire_reader *r, uint32_t **list, uint32_t *n)
+{
+	uint32_t count = wire_get_u32(r);
+	const void *bytes = wire_get_bytes(r, (uint64_t)count * sizeof(**list));
+
+	if (!bytes)
+		return -EBADMSG;
+	*list = malloc(count ? count * sizeof(**list) : 1);
+	if (!*list)
+		return -ENOMEM;
+	memcpy(*list, bytes, count * sizeof(**list));
+	*n = count;
+	return 0;
+}
+
+static bool all_below(const uint32_t *list, uint32_t n, uint32_t limit)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (list[i] >= limit)
+			return false;
+	return true;
+}
+
+static int get_group(struct wire_reader *r, struct catalog *c, uint32_t world, char *why,
+		     size_t size)
+{
+	struct catalog_group g = {
+		.stage = wire_get_u8(r),
+		.sharding = wire_get_u8(r),
+		.flags = wire_get_u8(r),
+		.replicas = wire_get_u32(r),
+		.sub_group_size = wire_get_u64(r),
+	};
+	CLEANUP(free) uint32_t *ranks = NULL;
+	CLEANUP(free) uint32_t *params = NULL;
+	int rc = get_list(r, &ranks, &g.nranks);
+
+	if (!rc)
+		rc = get_list(r, &params, &g.nparams);
+	if (rc)
+		return rc;
+	g.ranks = ranks;
+	g.params = params;
+	return all_below(ranks, g.nranks, world) ? catalog_add_group(c, &g, why, size)
+						 : -EBADMSG;
+}
+
+static int decode_into(struct catalog *c, struct wire_reader *r, uint32_t world, char *why,
+		       size_t size)
+{
+	uint32_t nparams = wire_get_u32(r), ngroups = wire_get_u32(r);
+	int rc;
+
+	for (uint32_t i = 0; i < nparams; i++)
+		if ((rc = get_param(r, c, world)) < 0)
+			return rc;
+	for (uint32_t i = 0; i < ngroups; i++)
+		if ((rc = get_group(r, c, world, why, size)) < 0)
+			return rc;
+	return r->bad || r->at != r->end ? -EBADMSG : catalog_finish(c);
+}
+
+int catalog_decode(struct catalog **out, const void *bytes, size_t size, uint32_t world,
+		   char *why, size_t whysize)
+{
+	struct wire_reader r = { .at = bytes, .end = (const uint8_t *)bytes + size };
+	struct catalog *c = catalog_new();
+	int rc;
+
+	snprintf(why, whysize, "the catalog is damaged");
+	rc = c ? decode_into(c, &r, world, why, whysize) : -ENOMEM;
+	if (rc == -ENOMEM)
+		snprintf(why, whysize, "%s", strerror(ENOMEM));
+	if (rc) {
+		catalog_free(c);
+		return rc == -ENOMEM ? rc : -EBADMSG;
+	}
+	*out = c;
+	return 0;
+}

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/dtype.h"
 #include "engine/checkpoint/formats/model-states.h"
+
+#include "engine/base/dtype.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { NUMEL_MAX_SHIFT = 59 };
@@ -205,4 +207,274 @@ int model_states_add_copy(struct model_states *m, const struct model_shape *s)
 		torch_source_skip(&m->source, s->name, node,
 				  "module's copy has another shape, or is scattered");
 	return 0;
+}
+
+/* Adds the tensors that a model_states.pt has beside the parameters of param_shapes. */
+
+struct place {
+	uint64_t at; /* in the file */
+	uint32_t tensor;
+};
+
+struct rest {
+	struct model_states *m;
+	const struct pickle *p;
+	struct table *t;
+	uint32_t shared;   /* node of shared_params */
+	uint32_t *by_name; /* tensors */
+	uint32_t nnames;
+	struct place *places; /* of tensors whose values are in this file, in one piece */
+	uint32_t nplaces;
+	int (*see_buffer)(const void *arg, uint32_t i);
+	const void *arg;
+};
+
+/* ---- what is there already ---- */
+
+static const char *name_of(const struct table *t, uint32_t tensor)
+{
+	return table_string(t, t->tensors[tensor].name);
+}
+
+static int compare_names(const void *a, const void *b, void *arg)
+{
+	return strcmp(name_of(arg, *(const uint32_t *)a), name_of(arg, *(const uint32_t *)b));
+}
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct place *p = a, *q = b;
+
+	return (p->at > q->at) - (p->at < q->at);
+}
+
+static int index_names(struct rest *r)
+{
+	uint32_t n = r->t->ntensors - r->m->first;
+	uint32_t *bigger = reallocarray(r->by_name, (size_t)n + 1, sizeof(*bigger));
+
+	if (!bigger)
+		return -ENOMEM;
+	r->by_name = bigger;
+	r->nnames = n;
+	for (uint32_t i = 0; i < n; i++)
+		bigger[i] = r->m->first + i;
+	qsort_r(bigger, n, sizeof(*bigger), compare_names, r->t);
+	return 0;
+}
+
+/* Finds the tensor of that name; TABLE_NONE: none. */
+static uint32_t find_name(const struct rest *r, const char *name)
+{
+	uint64_t at = LOWER_BOUND(r->nnames, i, strcmp(name_of(r->t, r->by_name[i]), name) < 0);
+	bool found = at < r->nnames && !strcmp(name_of(r->t, r->by_name[at]), name);
+
+	return found ? r->by_name[at] : TABLE_NONE;
+}
+
+static int index_places(struct rest *r)
+{
+	r->places = calloc((size_t)r->t->nstates + 1, sizeof(*r->places));
+	if (!r->places)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < r->t->nstates; i++) {
+		const struct table_state *s = &r->t->states[i];
+
+		if (s->tensor >= r->m->first && s->kind == TABLE_INTERVALS && s->n == 1 &&
+		    r->t->pieces[s->first].file == r->m->source.file)
+			r->places[r->nplaces++] =
+				(struct place){ r->t->pieces[s->first].base, s->tensor };
+	}
+	qsort(r->places, r->nplaces, sizeof(*r->places), compare_places);
+	return 0;
+}
+
+static bool is_like(const struct table *t, uint32_t tensor, const struct tensor *x)
+{
+	const struct table_tensor *y = &t->tensors[tensor];
+
+	return y->dtype == x->dtype && y->ndim == x->ndim &&
+	       !memcmp(table_shape(t, y), x->shape, x->ndim * sizeof(*x->shape));
+}
+
+/* Finds the tensor whose values are those of x, at the same place; TABLE_NONE: none. */
+static uint32_t find_place(const struct rest *r, const struct torchfile_tensor *x)
+{
+	struct place key = { .at = x->at };
+	const struct place *p = NULL;
+
+	if (x->tensor.numel && x->tensor.contiguous)
+		p = bsearch(&key, r->places, r->nplaces, sizeof(key), compare_places);
+	return p && is_like(r->t, p->tensor, &x->tensor) ? p->tensor : TABLE_NONE;
+}
+
+/* ---- adding ---- */
+
+bool model_states_is_extra(const char *name)
+{
+	static const char suffix[] = "_extra_state";
+	size_t length = strlen(name), end = sizeof(suffix) - 1;
+
+	return length >= end && !strcmp(name + length - end, suffix);
+}
+
+static int add(struct rest *r, const char *name, const struct torchfile_tensor *x, bool buffer)
+{
+	struct table_spec spec = { .name = name,
+				   .dtype = x->tensor.dtype,
+				   .ndim = x->tensor.ndim,
+				   .shape = x->tensor.shape,
+				   .buffer = buffer,
+				   .frozen = !buffer };
+	int rc;
+
+	if (!torch_source_fits(x)) {
+		table_skip(r->t, name, "its elements are not in order in the file");
+		return 0;
+	}
+	rc = table_add_tensor(r->t, &spec);
+	return rc < 0 ? rc : torch_source_add_state(&r->m->source, NULL, x);
+}
+
+static int add_buffer(struct rest *r, uint32_t i)
+{
+	uint32_t node = pickle_item(r->p, model_states_get(r->m, "buffer_names"), i);
+	char name[FRAG_NAME_MAX + 1];
+	struct torchfile_tensor x;
+	uint32_t value = pickle_get_as(r->p, r->m->module, r->p, node);
+	uint32_t before = r->t->ntensors;
+	int rc;
+
+	if (!torch_source_text(r->p, node, name, sizeof(name))) {
+		table_skip(r->t, "a buffer", "its name is too long, or no text");
+		return 0;
+	}
+	if (!torch_source_tensor(&r->m->source, value, &x)) {
+		torch_source_skip(&r->m->source, name, value,
+				  "a buffer that is no tensor in module");
+		return 0;
+	}
+	rc = add(r, name, &x, true);
+	if (rc || !r->see_buffer || r->t->ntensors == before)
+		return rc;
+	return r->see_buffer(r->arg, i);
+}
+
+static int add_alias(struct rest *r, const char *name, uint32_t of)
+{
+	int rc = table_add_alias(r->t, name, of);
+
+	return rc < 0 ? rc : 0;
+}
+
+static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
+{
+	char name[FRAG_NAME_MAX + 1];
+	struct torchfile_tensor x;
+	uint32_t of;
+
+	if (!torch_source_text(r->p, key, name, sizeof(name))) {
+		table_skip(r->t, "a tensor of module", "its name is too long, or no text");
+		return 0;
+	}
+	if (find_name(r, name) != TABLE_NONE || pickle_get_as(r->p, r->shared, r->p, key))
+		return 0;
+	if (!torch_source_tensor(&r->m->source, value, &x) ||
+	    model_states_is_placeholder(&x.tensor)) {
+		torch_source_skip(&r->m->source, name, value, "module has no values of it");
+		return 0;
+	}
+	of = find_place(r, &x);
+	return of != TABLE_NONE ? add_alias(r, name, of)
+				: add(r, name, &x, model_states_is_extra(name));
+}
+
+/* Returns true if a name that DeepSpeed calls shared is: all tensors without elements have the
+ * same address, so that it takes them for one.
+ */
+static bool is_true_alias(const struct rest *r, uint32_t of, const struct torchfile_tensor *own)
+{
+	return of != TABLE_NONE &&
+	       (model_states_is_placeholder(&own->tensor) || is_like(r->t, of, &own->tensor));
+}
+
+static int add_shared(struct rest *r, uint32_t i)
+{
+	char name[FRAG_NAME_MAX + 1], target[FRAG_NAME_MAX + 1];
+	uint32_t key = pickle_key(r->p, r->shared, i), of;
+	struct torchfile_tensor own;
+	bool has_own;
+
+	if (!torch_source_text(r->p, key, name, sizeof(name)) ||
+	    !torch_source_text(r->p, pickle_value(r->p, r->shared, i), target,
+			       sizeof(target))) {
+		table_skip(r->t, "a shared parameter", "its name is too long, or no text");
+		return 0;
+	}
+	if (find_name(r, name) != TABLE_NONE)
+		return 0;
+	of = find_name(r, target);
+	has_own = torch_source_tensor(&r->m->source,
+				      pickle_get_as(r->p, r->m->module, r->p, key), &own);
+	if (of != TABLE_NONE && (!has_own || is_true_alias(r, of, &own)))
+		return add_alias(r, name, of);
+	if (has_own && !model_states_is_placeholder(&own.tensor))
+		return add(r, name, &own, false);
+	table_skip(r->t, name, "it is shared with %.150s, which is not there", target);
+	return 0;
+}
+
+/* Adds the alias of another model-parallel rank's tensor here too: the run's first rank alone
+ * wrote shared_params, and the other ranks' slices are tied as its own are.
+ */
+static int add_shared_elsewhere(struct rest *r, uint32_t tensor)
+{
+	const struct table_tensor *x = &r->t->tensors[tensor];
+	char name[FRAG_NAME_MAX + 1];
+	struct torchfile_tensor own;
+	uint32_t of;
+
+	if (x->alias == TABLE_NONE || find_name(r, name_of(r->t, tensor)) != TABLE_NONE)
+		return 0;
+	snprintf(name, sizeof(name), "%s", name_of(r->t, tensor));
+	of = find_name(r, name_of(r->t, x->alias));
+	if (of == TABLE_NONE ||
+	    !torch_source_tensor(&r->m->source, pickle_get(r->p, r->m->module, name), &own) ||
+	    !model_states_is_placeholder(&own.tensor))
+		return 0;
+	return add_alias(r, name, of);
+}
+
+int model_states_add_rest(struct model_states *m,
+			  int (*see_buffer)(const void *arg, uint32_t i), const void *arg)
+{
+	struct rest r = { .m = m,
+			  .p = m->source.torch.pickle,
+			  .t = m->source.table,
+			  .see_buffer = see_buffer,
+			  .arg = arg };
+	uint32_t buffers = model_states_get(m, "buffer_names");
+	int rc = 0;
+
+	r.shared = model_states_get(m, "shared_params");
+	for (uint32_t i = 0; i < pickle_count(r.p, buffers) && !rc; i++)
+		rc = add_buffer(&r, i);
+	if (!rc)
+		rc = index_names(&r);
+	if (!rc)
+		rc = index_places(&r);
+	for (uint32_t i = 0; i < m->first && !rc; i++)
+		rc = add_shared_elsewhere(&r, i);
+	if (!rc)
+		rc = index_names(&r);
+	for (uint32_t i = 0; i < pickle_count(r.p, m->module) && !rc; i++)
+		rc = add_leftover(&r, pickle_key(r.p, m->module, i),
+				  pickle_value(r.p, m->module, i));
+	if (!rc)
+		rc = index_names(&r);
+	for (uint32_t i = 0; i < pickle_count(r.p, r.shared) && !rc; i++)
+		rc = add_shared(&r, i);
+	free(r.by_name);
+	free(r.places);
+	return rc;
 }
