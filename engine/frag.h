@@ -100,6 +100,11 @@ FRAG_API size_t frag_dtype_size(enum frag_dtype dtype);
 /* "float32", "bfloat16" ...; "?": no such dtype.  Any thread. */
 FRAG_API const char *frag_dtype_name(enum frag_dtype dtype);
 FRAG_API const char *frag_version(void);
+/* Returns the newest line that a frag_ call of this thread has left on stderr since the thread's
+ * last frag_error, without its prefix; "": none.  Many an error has its reason there, and
+ * frag_open's too.  The text is valid until the thread's next frag_error.  Any thread.
+ */
+FRAG_API const char *frag_error(void);
 
 /* ---- a rank ---- */
 

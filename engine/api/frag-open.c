@@ -29,6 +29,11 @@ static const uint64_t GATHER_MEM = (uint64_t)64 << 20;
 
 static atomic_flag opened = ATOMIC_FLAG_INIT;
 
+const char *frag_error(void)
+{
+	return log_take_reason();
+}
+
 const char *frag_version(void)
 {
 	return PACKAGE_VERSION;

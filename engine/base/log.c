@@ -23,6 +23,8 @@ static struct {
 	char lines[LOG_KEPT][LOG_LINE];
 } journal = { .lock = PTHREAD_MUTEX_INITIALIZER, .level = -1 };
 
+static _Thread_local char reason[LOG_LINE - 80];
+
 /* A forked child has none of our threads to let go of it. */
 static void before_fork(void)
 {
@@ -86,6 +88,8 @@ void log_line(enum log_level level, const char *fmt, ...)
 	vsnprintf(said, sizeof(said), fmt, ap);
 	va_end(ap);
 	one_line(said, text, sizeof(text));
+	if (level <= LOG_WARN)
+		snprintf(reason, sizeof(reason), "%s", text);
 
 	pthread_mutex_lock(&journal.lock);
 	if (journal.level < 0)
@@ -98,6 +102,15 @@ void log_line(enum log_level level, const char *fmt, ...)
 			fputs(line, stderr);
 	}
 	pthread_mutex_unlock(&journal.lock);
+}
+
+const char *log_take_reason(void)
+{
+	static _Thread_local char taken[sizeof(reason)];
+
+	memcpy(taken, reason, sizeof(taken));
+	reason[0] = '\0';
+	return taken;
 }
 
 size_t log_tail(char *text, size_t size)

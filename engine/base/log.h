@@ -21,6 +21,11 @@ int log_level_from_name(const char *name, enum log_level *level);
 
 void log_line(enum log_level level, const char *fmt, ...) PRINTF(2, 3);
 
+/* Returns the calling thread's newest line of level error or warn since it last called this,
+ * without level and prefix; "": none.  The text stays until the next call.
+ */
+const char *log_take_reason(void);
+
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...) log_line(LOG_INFO, __VA_ARGS__)

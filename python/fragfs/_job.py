@@ -39,9 +39,10 @@ class Job:
                   for name, value in config.items() if value is not None}
         self._config = _libfrag.frag_config(**fields)
         self._pid = os.getpid()
+        self._library.frag_error()
         code = self._library.frag_open(ctypes.byref(self._frag), ctypes.byref(self._config))
         if code:
-            raise OSError(-code, f"frag_open: {os.strerror(-code)}")
+            raise self._error(code, "frag_open")
 
     def close(self) -> None:
         with self._lock:
@@ -50,11 +51,16 @@ class Job:
 
     def _call(self, function: str, *arguments: Any) -> int:
         with self._lock:
+            self._library.frag_error()  # what came before is not the reason
             code = getattr(self._library, function)(self._frag, *arguments)
-        if code < 0:
+            if code >= 0:
+                return code
             what = next((a.decode(errors="replace") for a in arguments if isinstance(a, bytes)), "")
-            raise OSError(-code, f"{function}{f' of {what}' if what else ''}: {os.strerror(-code)}")
-        return code
+            raise self._error(code, f"{function}{f' of {what}' if what else ''}")
+
+    def _error(self, code: int, what: str) -> OSError:
+        reason = self._library.frag_error().decode(errors="replace")
+        return OSError(-code, f"{what}: {reason or os.strerror(-code)}")
 
     @property
     def is_open(self) -> bool:

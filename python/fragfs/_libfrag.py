@@ -110,6 +110,7 @@ FUNCTIONS = {
     "frag_dtype_size": (c_size_t, [_DTYPE]),
     "frag_dtype_name": (c_char_p, [_DTYPE]),
     "frag_version": (c_char_p, []),
+    "frag_error": (c_char_p, []),
     "frag_open": (c_int, [_ADDRESS, POINTER(frag_config)]),
     "frag_close": (None, [_F]),
     "frag_rank": (c_int, [_F]),

@@ -10,7 +10,7 @@ import unittest
 from ctypes import POINTER
 from pathlib import Path
 
-from fragfs import _dtypes, _libfrag
+from fragfs import _dtypes, _job, _libfrag
 
 HEADER = Path(__file__).resolve().parents[2] / "engine" / "frag.h"
 SCALARS = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "float": ctypes.c_float, "double": ctypes.c_double,
@@ -105,6 +105,12 @@ class Library(unittest.TestCase):
             self.assertEqual(self.library.frag_dtype_name(dtype.number), name.encode())
             self.assertEqual(self.library.frag_dtype_size(dtype.number), dtype.itemsize)
         self.assertEqual(self.library.frag_dtype_size(len(_dtypes.DTYPES) + 1), 0)
+
+    def test_an_exception_has_the_reason(self) -> None:
+        for config, reason in (({"rank": "x", "world": 1}, "x"), ({"rank": 3, "world": 2}, "3")):
+            with self.subTest(config), self.assertRaises(OSError) as raised:
+                _job.Job(**config)
+            self.assertRegex(raised.exception.strerror, f"frag_open: .*{reason}")
 
     def test_a_null_job_is_einval(self) -> None:
         self.assertEqual(self.library.frag_step_begin(None), -22)

@@ -98,7 +98,10 @@ START_TEST(a_call_without_sense_is_refused)
 	REFUSED(EINVAL, frag_state_move(NULL, 0, 0, "fp32", value));
 	REFUSED(EINVAL, frag_fragments_move(NULL, NULL, 0, "fp32", NULL));
 	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "a/b", FRAG_F32, value));
+	frag_error();
 	REFUSED(EINVAL, frag_state_keep(f, 0, 0, "bf16", FRAG_F32, value));
+	ck_assert_ptr_nonnull(strstr(frag_error(), "cannot have the key bf16"));
+	ck_assert_str_eq(frag_error(), "");
 	REFUSED(EINVAL, frag_state_alloc(f, 0, 0, "lp", FRAG_F32, &memory));
 	REFUSED(EINVAL, frag_state_keep_whole(f, 0, "shape", FRAG_F32, value));
 	REFUSED(ENOENT, frag_state_keep(f, 0, 9, "new", FRAG_F32, value));

@@ -39,6 +39,27 @@ START_TEST(tail_keeps_lines_above_the_level_in_order)
 }
 END_TEST
 
+static void *take_reason(void *arg)
+{
+	ck_assert_str_eq(log_take_reason(), "");
+	return NULL;
+}
+
+START_TEST(a_thread_takes_the_reason_that_it_logged_last)
+{
+	pthread_t other;
+
+	ck_assert_str_eq(log_take_reason(), "");
+	log_warn("first");
+	log_error("of %d\n", 2);
+	log_info("no reason");
+	ck_assert_int_eq(pthread_create(&other, NULL, take_reason, NULL), 0);
+	pthread_join(other, NULL);
+	ck_assert_str_eq(log_take_reason(), "of 2%0A");
+	ck_assert_str_eq(log_take_reason(), "");
+}
+END_TEST
+
 static _Atomic bool stop;
 
 static void *log_on(void *arg)
@@ -109,6 +130,7 @@ int main(void)
 	TCase *t = tcase_create("log");
 
 	tcase_add_test(t, level_names_are_known);
+	tcase_add_test(t, a_thread_takes_the_reason_that_it_logged_last);
 	tcase_add_test(t, tail_keeps_lines_above_the_level_in_order);
 	tcase_add_test(t, a_child_forked_while_another_thread_logs_can_log);
 	tcase_add_test(t, a_name_makes_no_line_of_its_own);
