@@ -23,7 +23,6 @@
 	X(GetDeviceCount)                                                                      \
 	X(GetErrorString)                                                                      \
 	X(GetLastError)                                                                        \
-	X(HostGetDevicePointer)                                                                \
 	X(HostRegister)                                                                        \
 	X(HostUnregister)                                                                      \
 	X(LaunchKernel)                                                                        \
