@@ -228,7 +228,7 @@ static int wait_time(struct engine *e, int wait_ms)
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
 	if (!LIST_EMPTY(&e->write.transactions) ||
 	    !LIST_EMPTY(&e->commit.coordinator->transactions) ||
-	    !LIST_EMPTY(&e->commit.orphans) || !e->job.ready || e->serve.waits ||
+	    !LIST_EMPTY(&e->commit.orphans) || !e->job.ready || !LIST_EMPTY(&e->serve.waits) ||
 	    edit_history_ticks(e) || watch_ticks(e) || communicator_ticks(e) ||
 	    barrier_tick(e) || rendezvous_tick(e) || rounds_tick(e) ||
 	    (e->is_rank && view_owner_any(&e->view_owner)))

@@ -184,8 +184,8 @@ struct engine {
 		struct remote_read_list remote;
 		struct readahead_pool *ahead; /* NULL: no read-ahead */
 		struct prefetch *prefetch;
-		struct closed_view *closed; /* views of closed files; owners are not told yet */
-		uint64_t view_number;       /* second half of the newest view's id */
+		SLIST_HEAD(, closed_view) closed; /* which owners do not know yet */
+		uint64_t view_number;             /* second half of the newest view's id */
 	} read;
 	struct {
 		bool allowed;           /* a rank, or an observer that may write */
@@ -196,7 +196,7 @@ struct engine {
 	struct watch *watch;
 	struct {
 		struct serve *state;
-		struct pending_wait *waits;          /* of observers, to be answered */
+		LIST_HEAD(, pending_wait) waits;     /* of observers, to be answered */
 		struct pending_reads *pending_reads; /* NULL: all states are in memory */
 	} serve;
 	struct engine_counters counters;

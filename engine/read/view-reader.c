@@ -13,7 +13,7 @@
 enum { RESTARTS_MAX = 1000, FAILED_MS = 1000 };
 
 struct closed_view {
-	struct closed_view *next;
+	SLIST_ENTRY(closed_view) next;
 	uint64_t id[2];
 	uint32_t n;
 	uint32_t ranks[];
@@ -36,11 +36,11 @@ static void close_at_owners(struct engine *e, struct view_reader *v)
 {
 	struct closed_view *c = v->closed;
 
-	*c = (struct closed_view){ .next = e->read.closed, .id = { v->id[0], v->id[1] } };
+	*c = (struct closed_view){ .id = { v->id[0], v->id[1] } };
 	for (uint32_t i = 0; i < v->n; i++)
 		if (v->pieces[i].opened)
 			c->ranks[c->n++] = v->pieces[i].rank;
-	e->read.closed = c;
+	SLIST_INSERT_HEAD(&e->read.closed, c, next);
 	v->closed = NULL;
 }
 
@@ -50,9 +50,9 @@ void view_reader_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
 
 	if (!c)
 		return;
-	*c = (struct closed_view){ .next = e->read.closed, .id = { id[0], id[1] }, .n = 1 };
+	*c = (struct closed_view){ .id = { id[0], id[1] }, .n = 1 };
 	c->ranks[0] = rank;
-	e->read.closed = c;
+	SLIST_INSERT_HEAD(&e->read.closed, c, next);
 }
 
 static void forget(struct engine *e, struct engine_file *f)
@@ -96,21 +96,21 @@ static bool tell_closed(struct engine *e, struct closed_view *c)
 
 void view_reader_tell_closed(struct engine *e)
 {
-	assert(node_is_engine_thread(e));
-	while (e->read.closed && tell_closed(e, e->read.closed)) {
-		struct closed_view *c = e->read.closed;
+	struct closed_view *c;
 
-		e->read.closed = c->next;
+	assert(node_is_engine_thread(e));
+	while ((c = SLIST_FIRST(&e->read.closed)) && tell_closed(e, c)) {
+		SLIST_REMOVE_HEAD(&e->read.closed, next);
 		free(c);
 	}
 }
 
 void view_reader_free(struct engine *e)
 {
-	while (e->read.closed) {
-		struct closed_view *c = e->read.closed;
+	struct closed_view *c;
 
-		e->read.closed = c->next;
+	while ((c = SLIST_FIRST(&e->read.closed))) {
+		SLIST_REMOVE_HEAD(&e->read.closed, next);
 		free(c);
 	}
 }

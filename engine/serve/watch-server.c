@@ -8,7 +8,7 @@
 #include <errno.h>
 
 struct pending_wait {
-	struct pending_wait *next;
+	LIST_ENTRY(pending_wait) link;
 	uint32_t peer;
 	uint64_t request;
 	struct wire_wait seen;
@@ -17,15 +17,17 @@ struct pending_wait {
 
 static struct pending_wait *find_or_add(struct engine *e, uint32_t peer)
 {
-	struct pending_wait *w = e->serve.waits;
+	struct pending_wait *w;
 	unsigned n = 0;
 
-	for (; w && w->peer != peer; w = w->next)
+	LIST_FOREACH (w, &e->serve.waits, link) {
+		if (w->peer == peer)
+			return w;
 		n++;
-	if (!w && n < WIRE_WAITS_MAX && (w = calloc(1, sizeof(*w)))) {
-		w->next = e->serve.waits;
-		e->serve.waits = w;
 	}
+	w = n < WIRE_WAITS_MAX ? calloc(1, sizeof(*w)) : NULL;
+	if (w)
+		LIST_INSERT_HEAD(&e->serve.waits, w, link);
 	return w;
 }
 
@@ -85,29 +87,24 @@ void watch_server_add(struct engine *e, uint32_t peer, uint64_t request,
 
 void watch_server_turn(struct engine *e, uint64_t now)
 {
+	struct pending_wait *w, *next;
 	struct wire_control control;
 
-	if (e->serve.waits)
+	if (!LIST_EMPTY(&e->serve.waits))
 		wire_control_from_page(&control, e->registry.control);
-	for (struct pending_wait **at = &e->serve.waits; *at;) {
-		struct pending_wait *w = *at;
-
-		if (!is_new(e, &control, &w->seen) && now < w->until_ms) {
-			at = &w->next;
+	LIST_FOREACH_SAFE (w, &e->serve.waits, link, next) {
+		if (!is_new(e, &control, &w->seen) && now < w->until_ms)
 			continue;
-		}
 		answer(e, w, &control);
-		*at = w->next;
+		LIST_REMOVE(w, link);
 		free(w);
 	}
 }
 
 void watch_server_free(struct engine *e)
 {
-	while (e->serve.waits) {
-		struct pending_wait *w = e->serve.waits;
+	struct pending_wait *w, *next;
 
-		e->serve.waits = w->next;
+	LIST_FOREACH_SAFE (w, &e->serve.waits, link, next)
 		free(w);
-	}
 }

@@ -824,7 +824,7 @@ START_TEST(waits_are_kept_one_of_each_peer_and_not_too_many)
 	ck_assert_int_eq(ack_status(503), -ENOSPC);
 	ck_assert_int_eq(frag_step_begin(f), 0);
 	loop_turn(e, 0);
-	ck_assert_ptr_null(e->serve.waits);
+	ck_assert(LIST_EMPTY(&e->serve.waits));
 	ck_assert_uint_eq(scripted_last(WIRE_CHANGED)->header.request, 501);
 	ck_assert_uint_eq(scripted_last(WIRE_CHANGED)->peer, 10);
 }
