@@ -3,14 +3,956 @@
 
 #include "engine/base/fork.h"
 #include "engine/base/log.h"
-#include "engine/transport/ucx/transport-ucx-internal.h"
+#include "engine/base/slot-map.h"
+#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-peers.h"
+#include "engine/transport/ucx/transport-ucx-load.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/timerfd.h>
+
+/* Transport ucx.  A *link* is one endpoint of UCX: *outbound* where we
+ * made it, else accepted.  A peer that we connected to has one link after the other.  Callbacks
+ * of UCX only set flags and counts; ucx_links_turn acts on them when ucp_worker_progress has
+ * returned.
+ */
+
+/* The pause before a link is tried again: doubled each time, up to the second. */
+enum { UCX_LINK_MS = 50, UCX_LINK_MAX_MS = 1000 };
+
+/* The header of every message.  UCX does not keep large and small messages in order: the
+ * receiver does, by the sequence.
+ */
+struct ucx_stamp {
+	uint64_t nonce; /* the receiving link's */
+	uint64_t sequence;
+	uint32_t link; /* its number there */
+	uint32_t reserved;
+};
+
+TAILQ_HEAD(ucx_blocks, ucx_block);
+TAILQ_HEAD(ucx_arrivals, ucx_arrival);
+
+struct ucx_block { /* a message to be sent */
+	TAILQ_ENTRY(ucx_block) next;
+	struct ucx_link *link;
+	struct ucx_stamp stamp;
+	uint64_t size;
+	_Alignas(16) uint8_t data[];
+};
+
+struct ucx_arrival {                   /* a message that is received */
+	TAILQ_ENTRY(ucx_arrival) next; /* of the link's arrivals, then of the inbox */
+	struct ucx_link *link;
+	uint64_t sequence;
+	size_t size;
+	bool whole;
+	_Alignas(16) uint8_t data[];
+};
+
+struct ucx_hello { /* the first message each way */
+	uint64_t magic;
+	uint64_t nonce, to_nonce; /* the sender's, and, in the answer, the receiver's */
+	uint32_t link, to;
+};
+
+enum ucx_link_state {
+	UCX_WAITING,
+	UCX_OPENING,
+	UCX_READY,
+	UCX_BROKEN,
+	UCX_CLOSING,
+	UCX_CLOSED
+};
+
+struct ucx_link {
+	struct transport *t;
+	uint32_t number;
+	bool outbound;
+	uint32_t peer; /* outbound */
+	enum ucx_link_state state;
+	ucp_ep_h ep;
+	uint64_t nonce;
+	struct ucx_hello hello;      /* being sent */
+	struct ucx_stamp stamp;      /* of the next message to it */
+	uint64_t expected;           /* sequence of the next one from it */
+	struct ucx_blocks waiting;   /* not given to UCX yet */
+	struct ucx_blocks under_way; /* given to UCX */
+	uint32_t blocks;             /* in both lists */
+	uint64_t bytes;              /* in both lists */
+	unsigned nunder_way;
+	struct ucx_arrivals arrivals; /* by sequence; not whole, or not the next */
+	unsigned narrivals;
+	unsigned uses;     /* references by UCX and the inbox */
+	uint64_t until_ms; /* waiting: when it is tried; opening: when it is given up */
+	unsigned pause_ms;
+	bool was_ready; /* outbound: a link of this peer was ready */
+	bool gone;      /* outbound: for transport's gone */
+};
+
+struct transport {
+	const struct transport_ops *ops;
+	const struct ucx *ucx;
+	pid_t pid; /* that opened it: a forked child must not touch UCX */
+	ucp_context_h context;
+	ucp_worker_h worker;
+	ucp_listener_h listener;
+	struct transport_peers peers;
+	struct slot_map links;
+	uint32_t queue_max;
+	uint64_t bytes;                 /* of all blocks */
+	struct ucx_arrivals inbox;      /* to be delivered */
+	uint64_t inbox_bytes;           /* in the inbox and being received */
+	SLIST_HEAD(, ucx_spare) spares; /* memory of large messages that are over */
+	unsigned nspares;
+	bool news;          /* a link broke, was made, or has room */
+	unsigned unsettled; /* links that are waiting or opening */
+	unsigned flushing;
+	struct transport_bell bell;
+	int timer;
+	char address[64];
+};
+
+static_assert(sizeof(struct ucx_stamp) == 24, "stamp");
+static_assert(sizeof(struct ucx_hello) == 32, "hello");
+
+static int ucx_address_parse(const char *address, struct sockaddr_in *name);
+static void ucx_messages_pump(struct ucx_link *link);
+static void ucx_messages_give_up(struct ucx_link *link);
+static void ucx_messages_move(struct ucx_link *from, struct ucx_link *to);
+static void ucx_messages_free(struct ucx_link *link);
+static void ucx_messages_close(struct transport *t);
+static struct ucx_arrival *ucx_messages_next(struct transport *t);
+static void ucx_arrival_done(struct ucx_arrival *a);
+
+enum { AM_HELLO = 1, AM_WELCOME = 2, OPENING_MS = 3000, ACCEPTING_MS = 10000 };
+
+static const uint64_t MAGIC = 0x3178756367617266; /* "fragucx1" */
+
+/* ---- links: their life ---- */
+
+static bool is_unsettled(enum ucx_link_state state)
+{
+	return state == UCX_WAITING || state == UCX_OPENING;
+}
+
+static void set_state(struct ucx_link *link, enum ucx_link_state state)
+{
+	link->t->unsettled -= is_unsettled(link->state);
+	link->state = state;
+	link->t->unsettled += is_unsettled(state);
+}
+
+/* NULL: there is none of that number, or it is about to end. */
+static struct ucx_link *ucx_link_get(struct transport *t, uint32_t number)
+{
+	struct ucx_link *link = slot_map_get(&t->links, number);
+
+	return link && link->state <= UCX_BROKEN ? link : NULL;
+}
+
+static void link_free(struct ucx_link *link)
+{
+	ucx_messages_free(link);
+	slot_map_remove(&link->t->links, link->number);
+	free(link);
+}
+
+/* Drops a reference; frees the link with the last one. */
+static void ucx_link_unuse(struct ucx_link *link)
+{
+	if (!--link->uses)
+		link_free(link);
+}
+
+static void ucx_link_break(struct ucx_link *link)
+{
+	if (link->state >= UCX_BROKEN)
+		return;
+	set_state(link, UCX_BROKEN);
+	link->t->news = true;
+}
+
+/* Adds a link to that peer, to be opened.
+ * -ENOMEM.
+ * -ENFILE.
+ */
+static int ucx_link_new(struct transport *t, const struct transport_peer *peer,
+			struct ucx_link **out)
+{
+	struct ucx_link *link = calloc(1, sizeof(*link));
+	int rc = -ENOMEM;
+
+	if (!link)
+		return rc;
+	link->t = t;
+	link->outbound = peer != NULL;
+	link->peer = peer ? peer->number : 0;
+	TAILQ_INIT(&link->waiting);
+	TAILQ_INIT(&link->under_way);
+	TAILQ_INIT(&link->arrivals);
+	link->pause_ms = UCX_LINK_MS;
+	link->uses = 1; /* until it is closed */
+	if (getrandom(&link->nonce, sizeof(link->nonce), 0) == sizeof(link->nonce))
+		rc = slot_map_add(&t->links, link, &link->number);
+	if (rc) {
+		free(link);
+		return rc;
+	}
+	t->unsettled++;
+	*out = link;
+	return 0;
+}
+
+static void closed(struct ucx_link *link)
+{
+	set_state(link, UCX_CLOSED);
+	ucx_link_unuse(link);
+}
+
+static void on_closed(void *request, ucs_status_t status, void *link)
+{
+	const struct ucx *ucx = ((struct ucx_link *)link)->t->ucx;
+
+	closed(link);
+	ucx->ucp_request_free(request);
+}
+
+/* Starts to close the link.  Not inside a callback of UCX. */
+static void ucx_link_close(struct ucx_link *link)
+{
+	const ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
+							    UCP_OP_ATTR_FIELD_CALLBACK |
+							    UCP_OP_ATTR_FIELD_USER_DATA,
+					    .flags = UCP_EP_CLOSE_FLAG_FORCE,
+					    .cb.send = on_closed,
+					    .user_data = link };
+	ucs_status_ptr_t request = NULL;
+
+	if (link->state >= UCX_CLOSING)
+		return;
+	set_state(link, UCX_CLOSING);
+	ucx_messages_give_up(link);
+	if (link->ep)
+		request = link->t->ucx->ucp_ep_close_nbx(link->ep, &param);
+	if (!UCS_PTR_IS_PTR(request))
+		closed(link);
+}
+
+/* ---- links: how they are made ---- */
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+	struct ucx_link *link = arg;
+
+	if (link->state == UCX_READY)
+		log_debug("UCX: a connection broke: %s",
+			  link->t->ucx->ucs_status_string(status));
+	ucx_link_break(link);
+}
+
+static void said(struct ucx_link *link, ucs_status_t status)
+{
+	if (status != UCS_OK)
+		ucx_link_break(link);
+	ucx_link_unuse(link);
+}
+
+static void on_said(void *request, ucs_status_t status, void *link)
+{
+	const struct ucx *ucx = ((struct ucx_link *)link)->t->ucx;
+
+	said(link, status);
+	ucx->ucp_request_free(request);
+}
+
+static void say(struct ucx_link *link, unsigned what)
+{
+	const ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
+							    UCP_OP_ATTR_FIELD_CALLBACK |
+							    UCP_OP_ATTR_FIELD_USER_DATA,
+					    .flags = UCP_AM_SEND_FLAG_REPLY |
+						     UCP_AM_SEND_FLAG_EAGER,
+					    .cb.send = on_said,
+					    .user_data = link };
+	ucs_status_ptr_t request;
+
+	link->hello.magic = MAGIC;
+	link->hello.nonce = link->nonce;
+	link->hello.link = link->number;
+	link->uses++;
+	request = link->t->ucx->ucp_am_send_nbx(link->ep, what, &link->hello,
+						sizeof(link->hello), NULL, 0, &param);
+	if (!UCS_PTR_IS_PTR(request))
+		said(link, UCS_PTR_STATUS(request));
+}
+
+static ucs_status_t make(struct ucx_link *link, ucp_ep_params_t *param)
+{
+	param->field_mask |=
+		UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+	param->err_mode = UCP_ERR_HANDLING_MODE_PEER;
+	param->err_handler.cb = on_error;
+	param->err_handler.arg = link;
+	return link->t->ucx->ucp_ep_create(link->t->worker, param, &link->ep);
+}
+
+static void connect_link(struct ucx_link *link, const char *address)
+{
+	struct sockaddr_in name;
+	ucp_ep_params_t param = {
+		.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
+		.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+		.sockaddr = { .addr = (struct sockaddr *)&name, .addrlen = sizeof(name) }
+	};
+
+	set_state(link, UCX_OPENING);
+	link->until_ms = monotonic_ms() + OPENING_MS;
+	if (ucx_address_parse(address, &name) || make(link, &param) != UCS_OK)
+		ucx_link_break(link);
+	else
+		say(link, AM_HELLO);
+}
+
+/* ucp_listener's callback: accepts a link. */
+static void ucx_link_accept(ucp_conn_request_h request, void *transport)
+{
+	struct transport *t = transport;
+	ucp_ep_params_t param = { .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
+				  .conn_request = request };
+	struct ucx_link *link;
+
+	if (ucx_link_new(t, NULL, &link)) {
+		t->ucx->ucp_listener_reject(t->listener, request);
+		return;
+	}
+	set_state(link, UCX_OPENING);
+	link->until_ms = monotonic_ms() + ACCEPTING_MS;
+	if (make(link, &param) != UCS_OK)
+		ucx_link_break(link);
+}
+
+static void meet(struct ucx_link *link, const struct ucx_hello *hello)
+{
+	link->stamp = (struct ucx_stamp){ .nonce = hello->nonce, .link = hello->link };
+	link->was_ready = true;
+	link->pause_ms = UCX_LINK_MS;
+	link->t->news = true;
+	set_state(link, UCX_READY);
+}
+
+static bool take_hello(const void *header, size_t size, struct ucx_hello *hello)
+{
+	if (size != sizeof(*hello))
+		return false;
+	memcpy(hello, header, sizeof(*hello));
+	return hello->magic == MAGIC;
+}
+
+static struct ucx_link *find_accepted(struct transport *t, ucp_ep_h ep)
+{
+	struct ucx_link *link;
+	uint32_t slot = 0;
+
+	while ((link = slot_map_next(&t->links, &slot)))
+		if (!link->outbound && link->state == UCX_OPENING && link->ep == ep)
+			return link;
+	return NULL;
+}
+
+static ucs_status_t on_hello(void *transport, const void *header, size_t header_size,
+			     void *data, size_t size, const ucp_am_recv_param_t *param)
+{
+	struct ucx_hello hello;
+	struct ucx_link *link;
+
+	if (!take_hello(header, header_size, &hello) ||
+	    !(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
+		return UCS_OK;
+	link = find_accepted(transport, param->reply_ep);
+	if (link) {
+		meet(link, &hello);
+		link->hello.to_nonce = hello.nonce;
+		link->hello.to = hello.link;
+		say(link, AM_WELCOME);
+	}
+	return UCS_OK;
+}
+
+static ucs_status_t on_welcome(void *transport, const void *header, size_t header_size,
+			       void *data, size_t size, const ucp_am_recv_param_t *param)
+{
+	struct ucx_hello hello;
+	struct ucx_link *link;
+
+	if (!take_hello(header, header_size, &hello))
+		return UCS_OK;
+	link = ucx_link_get(transport, hello.to);
+	if (link && link->outbound && link->state == UCX_OPENING &&
+	    link->nonce == hello.to_nonce)
+		meet(link, &hello);
+	return UCS_OK;
+}
+
+/* Sets the handlers of UCX for the messages of links. */
+static ucs_status_t ucx_links_open(struct transport *t)
+{
+	ucp_am_handler_param_t param = { .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+						       UCP_AM_HANDLER_PARAM_FIELD_CB |
+						       UCP_AM_HANDLER_PARAM_FIELD_ARG |
+						       UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+					 .id = AM_HELLO,
+					 .flags = UCP_AM_FLAG_WHOLE_MSG,
+					 .cb = on_hello,
+					 .arg = t };
+	ucs_status_t status = t->ucx->ucp_worker_set_am_recv_handler(t->worker, &param);
+
+	if (status != UCS_OK)
+		return status;
+	param.id = AM_WELCOME;
+	param.cb = on_welcome;
+	return t->ucx->ucp_worker_set_am_recv_handler(t->worker, &param);
+}
+
+/* ---- links: how they end ---- */
+
+/* Another link to the same peer, to be tried at once when there was one, and after a pause when
+ * it could not be made.
+ */
+static void replace(struct ucx_link *link, struct transport_peer *peer)
+{
+	struct ucx_link *next;
+
+	if (ucx_link_new(link->t, peer, &next)) {
+		transport_peers_remove(&link->t->peers, peer);
+		return;
+	}
+	peer->router = next->number;
+	ucx_messages_move(link, next);
+	if (link->stamp.nonce) { /* it had been ready */
+		next->was_ready = true;
+		next->until_ms = monotonic_ms();
+		return;
+	}
+	next->gone = link->was_ready || link->gone;
+	next->until_ms = monotonic_ms() + link->pause_ms;
+	next->pause_ms = (unsigned)u64_min(link->pause_ms * 2, UCX_LINK_MAX_MS);
+}
+
+static void reap(struct ucx_link *link)
+{
+	struct transport *t = link->t;
+	struct transport_peer *peer;
+
+	if (link->outbound) {
+		peer = transport_peers_get(&t->peers, link->peer);
+		if (peer && peer->router == link->number)
+			replace(link, peer);
+	} else {
+		transport_peers_left(&t->peers, (int)link->number, false);
+	}
+	ucx_link_close(link);
+}
+
+static void look_at_time(struct transport *t)
+{
+	uint64_t now = monotonic_ms();
+	struct ucx_link *link;
+	uint32_t slot = 0;
+
+	while (t->unsettled && (link = slot_map_next(&t->links, &slot))) {
+		if (!is_unsettled(link->state) || now < link->until_ms)
+			continue;
+		if (link->state == UCX_OPENING)
+			ucx_link_break(link);
+		else
+			connect_link(link, transport_peers_get(&t->peers, link->peer)->address);
+	}
+}
+
+/* Acts on what callbacks set, and on the clock. */
+static void ucx_links_turn(struct transport *t)
+{
+	struct ucx_link *link;
+	uint32_t slot = 0;
+
+	if (t->unsettled)
+		look_at_time(t);
+	if (!t->news)
+		return;
+	t->news = false;
+	while ((link = slot_map_next(&t->links, &slot))) {
+		if (link->state == UCX_READY)
+			ucx_messages_pump(link);
+		else if (link->state == UCX_BROKEN)
+			reap(link);
+	}
+}
+
+/* ---- all end ---- */
+
+static void on_flushed(void *request, ucs_status_t status, void *transport)
+{
+	struct transport *t = transport;
+
+	t->flushing--;
+	t->ucx->ucp_request_free(request);
+}
+
+static void flush(struct ucx_link *link)
+{
+	const ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+							    UCP_OP_ATTR_FIELD_USER_DATA,
+					    .cb.send = on_flushed,
+					    .user_data = link->t };
+
+	if (link->state == UCX_READY &&
+	    UCS_PTR_IS_PTR(link->t->ucx->ucp_ep_flush_nbx(link->ep, &param)))
+		link->t->flushing++;
+}
+
+static void for_all(struct transport *t, void (*act)(struct ucx_link *link))
+{
+	struct ucx_link *link;
+	uint32_t slot = 0;
+
+	while ((link = slot_map_next(&t->links, &slot)))
+		act(link);
+}
+
+static bool any_to_send(const struct transport *t)
+{
+	const struct ucx_link *link;
+	uint32_t slot = 0;
+
+	while ((link = slot_map_next(&t->links, &slot)))
+		if (link->state == UCX_READY && link->blocks)
+			return true;
+	return false;
+}
+
+static bool any_left(const struct transport *t)
+{
+	return t->links.count != 0;
+}
+
+static bool any_flushing(const struct transport *t)
+{
+	return t->flushing != 0;
+}
+
+static void progress_while(struct transport *t, bool (*any)(const struct transport *t),
+			   uint64_t end_ms)
+{
+	struct ucx_arrival *a;
+
+	while (any(t) && monotonic_ms() < end_ms) {
+		while (t->ucx->ucp_worker_progress(t->worker))
+			;
+		ucx_links_turn(t);
+		while ((a = ucx_messages_next(t)))
+			ucx_arrival_done(a);
+		if (any(t))
+			usleep(100); /* UCX does not say what it waits for */
+	}
+}
+
+/* Closes all links, within ms. */
+static void ucx_links_finish(struct transport *t, unsigned ms)
+{
+	uint64_t end = monotonic_ms() + ms;
+
+	progress_while(t, any_to_send, end);
+	for_all(t, flush);
+	progress_while(t, any_flushing, end);
+	for_all(t, ucx_link_close);
+	progress_while(t, any_left, end);
+}
+
+/* Frees all links, without a call of UCX. */
+static void ucx_links_free(struct transport *t)
+{
+	struct ucx_arrival *a;
+	struct ucx_link *link;
+	uint32_t slot = 0;
+
+	while ((a = ucx_messages_next(t)))
+		free(a);
+	while ((link = slot_map_next(&t->links, &slot)))
+		link_free(link);
+	slot_map_fini(&t->links);
+	ucx_messages_close(t);
+}
+
+enum {
+	AM_MESSAGE = 3,
+	UNDER_WAY = 16,   /* blocks of a link that UCX has */
+	EARLY_MAX = 1024, /* arrivals of a link that wait for one before them */
+	SPARE_LEAST = 64 << 10,
+	SPARE_BYTES = (1 << 20) + 4096, /* bulk comes in messages of 1 MiB */
+	SPARES = 8,
+};
+
+/* ---- memory of messages, kept: the first touch of a page costs more than a copy of it ---- */
+
+struct ucx_spare {
+	SLIST_ENTRY(ucx_spare) next;
+};
+
+static bool is_spare(size_t size)
+{
+	return size >= SPARE_LEAST && size <= SPARE_BYTES;
+}
+
+static void *memory_new(struct transport *t, size_t size)
+{
+	struct ucx_spare *spare = is_spare(size) ? SLIST_FIRST(&t->spares) : NULL;
+
+	if (!spare)
+		return malloc(is_spare(size) ? SPARE_BYTES : size);
+	SLIST_REMOVE_HEAD(&t->spares, next);
+	t->nspares--;
+	return spare;
+}
+
+static void memory_free(struct transport *t, void *memory, size_t size)
+{
+	struct ucx_spare *spare = memory;
+
+	if (!is_spare(size) || t->nspares == SPARES) {
+		free(memory);
+		return;
+	}
+	SLIST_INSERT_HEAD(&t->spares, spare, next);
+	t->nspares++;
+}
+
+static void ucx_messages_close(struct transport *t)
+{
+	struct ucx_spare *spare;
+
+	while ((spare = SLIST_FIRST(&t->spares))) {
+		SLIST_REMOVE_HEAD(&t->spares, next);
+		free(spare);
+	}
+}
+
+/* ---- messages: sending ---- */
+
+static void block_free(struct ucx_block *block)
+{
+	struct ucx_link *link = block->link;
+
+	link->t->bytes -= block->size;
+	link->bytes -= block->size;
+	link->blocks--;
+	memory_free(link->t, block, sizeof(*block) + block->size);
+}
+
+static void sent(struct ucx_block *block, ucs_status_t status)
+{
+	struct ucx_link *link = block->link;
+
+	TAILQ_REMOVE(&link->under_way, block, next);
+	link->nunder_way--;
+	link->t->news = true;
+	if (status != UCS_OK)
+		ucx_link_break(link);
+	block_free(block);
+	ucx_link_unuse(link);
+}
+
+static void on_sent(void *request, ucs_status_t status, void *block)
+{
+	struct ucx_link *link = ((struct ucx_block *)block)->link;
+	const struct ucx *ucx = link->t->ucx;
+
+	sent(block, status);
+	ucx->ucp_request_free(request);
+}
+
+static void post(struct ucx_link *link, struct ucx_block *block)
+{
+	const ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+							    UCP_OP_ATTR_FIELD_USER_DATA,
+					    .cb.send = on_sent,
+					    .user_data = block };
+	ucs_status_ptr_t request;
+
+	TAILQ_INSERT_HEAD(&link->under_way, block, next);
+	link->nunder_way++;
+	link->uses++;
+	block->stamp = link->stamp;
+	link->stamp.sequence++;
+	request = link->t->ucx->ucp_am_send_nbx(link->ep, AM_MESSAGE, &block->stamp,
+						sizeof(block->stamp), block->data, block->size,
+						&param);
+	if (!UCS_PTR_IS_PTR(request))
+		sent(block, UCS_PTR_STATUS(request));
+}
+
+/* Gives UCX the blocks that wait, as far as it may have them. */
+static void ucx_messages_pump(struct ucx_link *link)
+{
+	struct ucx_block *block;
+
+	while ((block = TAILQ_FIRST(&link->waiting)) && link->state == UCX_READY &&
+	       link->nunder_way < UNDER_WAY) {
+		TAILQ_REMOVE(&link->waiting, block, next);
+		post(link, block);
+	}
+}
+
+/* Moves blocks that UCX does not have to another link of the same peer. */
+static void ucx_messages_move(struct ucx_link *from, struct ucx_link *to)
+{
+	struct ucx_block *block;
+
+	TAILQ_FOREACH (block, &from->waiting, next) {
+		block->link = to;
+		from->blocks--;
+		from->bytes -= block->size;
+		to->blocks++;
+		to->bytes += block->size;
+	}
+	TAILQ_CONCAT(&to->waiting, &from->waiting, next);
+}
+
+static struct ucx_block *block_new(struct ucx_link *link, const struct iovec *parts,
+				   unsigned nparts, uint64_t size)
+{
+	struct ucx_block *block = memory_new(link->t, sizeof(*block) + size);
+
+	if (!block)
+		return NULL;
+	*block = (struct ucx_block){ .link = link, .size = size };
+	transport_message_fill(block->data, parts, nparts);
+	return block;
+}
+
+static int ucx_message_send(struct ucx_link *link, const struct iovec *parts, unsigned nparts,
+			    uint64_t size)
+{
+	struct transport *t = link->t;
+	struct ucx_block *block;
+
+	if (link->blocks >= t->queue_max || link->bytes + size > TRANSPORT_QUEUE_PEER ||
+	    t->bytes + size > TRANSPORT_QUEUE_ALL)
+		return -EAGAIN;
+	block = block_new(link, parts, nparts, size);
+	if (!block)
+		return -ENOMEM;
+	TAILQ_INSERT_TAIL(&link->waiting, block, next);
+	link->blocks++;
+	link->bytes += size;
+	t->bytes += size;
+	ucx_messages_pump(link);
+	return 0;
+}
+
+/* ---- messages: receiving ---- */
+
+static void arrival_free(struct ucx_arrival *a)
+{
+	memory_free(a->link->t, a, sizeof(*a) + a->size);
+}
+
+static void ucx_arrival_done(struct ucx_arrival *a)
+{
+	struct ucx_link *link = a->link;
+
+	link->t->inbox_bytes -= a->size;
+	arrival_free(a);
+	ucx_link_unuse(link);
+}
+
+/* Removes the next message from the inbox, which ucx_arrival_done frees; NULL: none. */
+static struct ucx_arrival *ucx_messages_next(struct transport *t)
+{
+	struct ucx_arrival *a = TAILQ_FIRST(&t->inbox);
+
+	if (a)
+		TAILQ_REMOVE(&t->inbox, a, next);
+	return a;
+}
+
+/* Moves arrivals that are whole, and the next by their sequence, to the inbox. */
+static void to_inbox(struct ucx_link *link)
+{
+	struct transport *t = link->t;
+	struct ucx_arrival *a;
+
+	while ((a = TAILQ_FIRST(&link->arrivals)) && a->whole &&
+	       a->sequence == link->expected) {
+		TAILQ_REMOVE(&link->arrivals, a, next);
+		link->narrivals--;
+		link->expected++;
+		TAILQ_INSERT_TAIL(&t->inbox, a, next);
+	}
+}
+
+/* Inserts the arrival by its sequence.  False: it came before, or too many wait. */
+static bool insert(struct ucx_link *link, struct ucx_arrival *a)
+{
+	struct ucx_arrival *at;
+
+	TAILQ_FOREACH (at, &link->arrivals, next)
+		if (at->sequence >= a->sequence)
+			break;
+	if (a->sequence < link->expected || (at && at->sequence == a->sequence) ||
+	    link->narrivals >= EARLY_MAX)
+		return false;
+	if (at)
+		TAILQ_INSERT_BEFORE(at, a, next);
+	else
+		TAILQ_INSERT_TAIL(&link->arrivals, a, next);
+	link->narrivals++;
+	link->uses++;
+	link->t->inbox_bytes += a->size;
+	return true;
+}
+
+static struct ucx_arrival *arrival_new(struct ucx_link *link, const struct ucx_stamp *stamp,
+				       size_t size)
+{
+	struct ucx_arrival *a;
+
+	if (size > TRANSPORT_MESSAGE_MAX || !(a = memory_new(link->t, sizeof(*a) + size)))
+		return NULL;
+	*a = (struct ucx_arrival){ .link = link, .sequence = stamp->sequence, .size = size };
+	if (insert(link, a))
+		return a;
+	arrival_free(a);
+	return NULL;
+}
+
+static void drop(struct ucx_arrival *a)
+{
+	TAILQ_REMOVE(&a->link->arrivals, a, next);
+	a->link->narrivals--;
+	ucx_arrival_done(a);
+}
+
+static void came(struct ucx_arrival *a, ucs_status_t status)
+{
+	struct ucx_link *link = a->link;
+
+	a->whole = status == UCS_OK;
+	if (!a->whole)
+		ucx_link_break(link);
+	if (!a->whole || link->state >= UCX_CLOSING)
+		drop(a);
+	else
+		to_inbox(link);
+}
+
+/* Drops whole arrivals: the one that they wait for will not come. */
+static void ucx_messages_give_up(struct ucx_link *link)
+{
+	struct ucx_arrival *a, *next;
+
+	TAILQ_FOREACH_SAFE (a, &link->arrivals, next, next)
+		if (a->whole)
+			drop(a);
+}
+
+static void on_received(void *request, ucs_status_t status, size_t size, void *arrival)
+{
+	struct ucx_arrival *a = arrival;
+	struct ucx_link *link = a->link;
+
+	link->uses++; /* until here */
+	came(a, size == a->size ? status : UCS_ERR_MESSAGE_TRUNCATED);
+	link->t->ucx->ucp_request_free(request);
+	ucx_link_unuse(link);
+}
+
+/* A large one: its sender waits until we say where to. */
+static void fetch(struct ucx_arrival *a, void *descriptor)
+{
+	struct transport *t = a->link->t;
+	const ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+							    UCP_OP_ATTR_FIELD_USER_DATA |
+							    UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+					    .cb.recv_am = on_received,
+					    .user_data = a };
+	ucs_status_ptr_t request =
+		t->ucx->ucp_am_recv_data_nbx(t->worker, descriptor, a->data, a->size, &param);
+
+	if (!UCS_PTR_IS_PTR(request))
+		came(a, UCS_PTR_STATUS(request));
+}
+
+static ucs_status_t on_message(void *transport, const void *header, size_t header_size,
+			       void *data, size_t size, const ucp_am_recv_param_t *param)
+{
+	struct ucx_stamp stamp;
+	struct ucx_link *link;
+	struct ucx_arrival *a;
+
+	if (header_size != sizeof(stamp))
+		return UCS_OK;
+	memcpy(&stamp, header, sizeof(stamp));
+	link = ucx_link_get(transport, stamp.link);
+	if (!link || link->nonce != stamp.nonce || link->state != UCX_READY)
+		return UCS_OK;
+	a = arrival_new(link, &stamp, size);
+	if (!a) {
+		ucx_link_break(link);
+	} else if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
+		fetch(a, data);
+	} else {
+		if (size)
+			memcpy(a->data, data, size);
+		came(a, UCS_OK);
+	}
+	return UCS_OK;
+}
+
+static ucs_status_t ucx_messages_open(struct transport *t)
+{
+	const ucp_am_handler_param_t param = { .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+							     UCP_AM_HANDLER_PARAM_FIELD_CB |
+							     UCP_AM_HANDLER_PARAM_FIELD_ARG |
+							     UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+					       .id = AM_MESSAGE,
+					       .flags = UCP_AM_FLAG_WHOLE_MSG,
+					       .cb = on_message,
+					       .arg = t };
+
+	return t->ucx->ucp_worker_set_am_recv_handler(t->worker, &param);
+}
+
+/* ---- the end ---- */
+
+static void free_blocks(struct ucx_blocks *blocks)
+{
+	struct ucx_block *block;
+
+	while ((block = TAILQ_FIRST(blocks))) {
+		TAILQ_REMOVE(blocks, block, next);
+		block_free(block);
+	}
+}
+
+static void ucx_messages_free(struct ucx_link *link)
+{
+	struct ucx_arrival *a;
+
+	free_blocks(&link->waiting);
+	free_blocks(&link->under_way);
+	while ((a = TAILQ_FIRST(&link->arrivals))) {
+		TAILQ_REMOVE(&link->arrivals, a, next);
+		link->t->inbox_bytes -= a->size;
+		arrival_free(a);
+	}
+}
 
 /* Active Messages between endpoints that a listener and a client made: only of these does UCX
  * see on all its transports that the other side has died.  Driven by the owner's thread: turn
@@ -23,7 +965,8 @@ enum {
 	LINGER_MS = 100,
 };
 
-int ucx_address_parse(const char *address, struct sockaddr_in *name)
+/* Parses "ucx://10.0.0.1:20001", or without a port, which then is 0.  -EINVAL. */
+static int ucx_address_parse(const char *address, struct sockaddr_in *name)
 {
 	static const char scheme[] = "ucx://";
 	char host[INET_ADDRSTRLEN];
