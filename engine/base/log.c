@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOG_KEPT = 1024, LOG_LINE = 320 };
+enum { LOG_KEPT = 1024, LOG_TEXT = 240, LOG_LINE = LOG_TEXT + 96 };
 
 static const char *const level_names[] = { "error", "warn", "info", "debug", "trace" };
 
@@ -79,9 +79,17 @@ void log_set_level(enum log_level level)
 	pthread_mutex_unlock(&journal.lock);
 }
 
+void log_time(char out[LOG_TIME_MAX])
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	snprintf(out, LOG_TIME_MAX, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
-	char said[LOG_LINE - 80], text[LOG_LINE - 80], *line;
+	char said[LOG_TEXT], text[LOG_TEXT], now[LOG_TIME_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -95,11 +103,15 @@ void log_line(enum log_level level, const char *fmt, ...)
 	if (journal.level < 0)
 		journal.level = level_from_environment();
 	if ((int)level <= journal.level || level <= LOG_INFO) {
-		line = journal.lines[journal.count++ % LOG_KEPT];
-		snprintf(line, LOG_LINE, "fragfs: %s: %s%s%s\n", level_names[level],
-			 journal.prefix, journal.prefix[0] ? ": " : "", text);
+		const char *between = journal.prefix[0] ? ": " : "";
+
+		log_time(now);
+		snprintf(journal.lines[journal.count++ % LOG_KEPT], LOG_LINE,
+			 "fragfs: %s: %s: %s%s%s\n", level_names[level], now, journal.prefix,
+			 between, text);
 		if ((int)level <= journal.level)
-			fputs(line, stderr);
+			fprintf(stderr, "fragfs: %s: %s%s%s\n", level_names[level],
+				journal.prefix, between, text);
 	}
 	pthread_mutex_unlock(&journal.lock);
 }

@@ -5,7 +5,8 @@
 /* The log: one line an event, "fragfs: warn: rank 3: ...", with control characters escaped
  * (engine/base/one-line.h).  stderr gets the lines up to the level of FRAG_LOG (error, warn,
  * info, debug, trace; default warn).  The newest lines are kept for .frag/log, up to level info
- * at the least.  Any thread.
+ * at the least, each with its time in seconds since 1970, as events have it:
+ * "fragfs: warn: 1795239412.400: rank 3: ...".  Any thread.
  */
 
 #include "engine/base/base.h"
@@ -25,6 +26,10 @@ void log_line(enum log_level level, const char *fmt, ...) PRINTF(2, 3);
  * without level and prefix; "": none.  The text stays until the next call.
  */
 const char *log_take_reason(void);
+
+/* Writes the time now as the kept lines have it. */
+enum { LOG_TIME_MAX = 32 };
+void log_time(char out[LOG_TIME_MAX]);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
