@@ -386,6 +386,7 @@ struct engine_write {
 	size_t nextents;
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
+	bool logged; /* out: the text "log" has a line of what became of it */
 	STAILQ_ENTRY(engine_write) entry; /* private to the engine */
 };
 

@@ -28,6 +28,7 @@ struct write_buffer {
 	bool interrupted; /* the last commit was, and nothing was written since */
 	int refused;      /* errno of a write that was refused; 0: none was */
 	int failed;       /* errno of the last commit */
+	bool logged;      /* the engine has logged that one */
 	double value;
 	struct engine_extent *extents; /* while committing */
 	struct pending_flush *waiters; /* flushes that came meanwhile */
@@ -89,7 +90,7 @@ void write_buffer_free(struct handle *h)
 
 	if (!d)
 		return;
-	if (dirty(h)) {
+	if (dirty(h) && !(d->failed && d->logged)) {
 		tree_path(&h->fs->tree, h->node, path, sizeof(path));
 		log_warn("%s: closed without a commit, %" PRIu64 " staged bytes dropped%s%s",
 			 path, staged(h), d->failed ? ": " : "",
@@ -272,9 +273,12 @@ static void committed(struct engine_write *write, int result)
 	free(d->extents);
 	d->extents = NULL;
 	d->failed = error;
-	if (!result) {
+	d->logged = write->logged;
+	if (!result && !d->logged) {
 		tree_path(&h->fs->tree, h->node, path, sizeof(path));
 		log_info("%s: committed, %" PRIu64 " bytes", path, staged(h));
+	}
+	if (!result) {
 		forget(h);
 		d->truncated = false;
 		atomic_store(&h->behind, true);

@@ -23,7 +23,7 @@ static struct {
 	char lines[LOG_KEPT][LOG_LINE];
 } journal = { .lock = PTHREAD_MUTEX_INITIALIZER, .level = -1 };
 
-static _Thread_local char reason[LOG_LINE - 80];
+static _Thread_local char reason[LOG_TEXT];
 
 /* A forked child has none of our threads to let go of it. */
 static void before_fork(void)

@@ -33,9 +33,10 @@ struct proposal {
 	uint32_t *holders; /* [world] not 0: that rank has a part; NULL: none has */
 	enum proposal_state state;
 	uint32_t coordinator; /* the rank that was asked, from ASKED on */
-	int status;       /* SETTLED: 0, or why it failed; LOST: why the coordinator is lost */
-	bool repeat;      /* COMMIT is to be sent again */
-	bool cancel_sent; /* CANCEL followed the last COMMIT */
+	int status;        /* SETTLED: 0, or why it failed; LOST: why the coordinator is lost */
+	uint64_t boundary; /* where it was made, if the coordinator said so; 0 */
+	bool repeat;       /* COMMIT is to be sent again */
+	bool cancel_sent;  /* CANCEL followed the last COMMIT */
 };
 
 /* Asks the lowest live rank.  On error the proposal stays NEW:

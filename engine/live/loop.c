@@ -327,6 +327,7 @@ void loop_free(struct engine *e)
 	watch_abandon(e);
 	watch_server_free(e);
 	event_ring_fini(&e->event_log->ring);
+	event_ring_fini(&e->event_log->own);
 	edit_history_free(e);
 	rank_query_free(e);
 	rpc_free(e);

@@ -162,13 +162,10 @@ static const char *outcome_of(const struct event_settled *told)
 	return told->boundary ? "failed" : "aborted";
 }
 
-void event_log_edit(struct engine *e, const struct event_settled *told)
+static json_t *edit_event(const struct engine *e, const struct event_settled *told)
 {
-	json_t *event;
+	json_t *event = event_new("edit");
 
-	if (!is_new(e, told->id))
-		return;
-	event = event_new("edit");
 	if (told->origin.files)
 		put_origin(e, event, &told->origin);
 	if (told->boundary)
@@ -177,7 +174,19 @@ void event_log_edit(struct engine *e, const struct event_settled *told)
 	if (told->status || told->why)
 		put_text(event, "why", told->why ? told->why : strerror(-told->status));
 	put_id(event, told->id);
-	add(e, event);
+	return event;
+}
+
+void event_log_edit(struct engine *e, const struct event_settled *told)
+{
+	if (is_new(e, told->id))
+		add(e, edit_event(e, told));
+}
+
+void event_log_keep(struct engine *e, const struct event_settled *told)
+{
+	if (!e->is_rank)
+		event_ring_add(&e->event_log->own, edit_event(e, told));
 }
 
 void event_log_freeze(struct engine *e, const struct event_settled *told)

@@ -14,6 +14,7 @@ struct event_log {
 	struct event_ring ring;
 	uint64_t told[EVENT_RING_KEPT][2]; /* ring of the newest transactions in it */
 	uint64_t ntold;
+	struct event_ring own; /* edits that an observer made itself */
 	_Atomic uint64_t epoch; /* as engine_epoch; any thread */
 	uint64_t changes;       /* how often the events or an observer's job below changed */
 	/* an observer's job, as watch_look saw it last */
@@ -36,6 +37,8 @@ struct event_settled {             /* an edit, or a freeze, that is over */
 };
 
 void event_log_edit(struct engine *e, const struct event_settled *told);
+/* An observer's: keeps the edit, which it made, for its history of edits. */
+void event_log_keep(struct engine *e, const struct event_settled *told);
 void event_log_freeze(struct engine *e, const struct event_settled *told);
 /* Adds to an observer's log that an owner has dropped the view of an open file. */
 void event_log_evicted(struct engine *e, const struct engine_file *f);

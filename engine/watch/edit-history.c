@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/catalog/event-ring.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
@@ -35,6 +36,7 @@ struct edit_history {
 	uint64_t told_ns;  /* when the fetch began whose lines the sources have; 0: none has */
 	struct edit_history_source sources[RANKS_MAX];
 	unsigned n;
+	struct edit_history_source own; /* of a copy: this observer's lines */
 };
 
 /* ---- fetching: engine thread, with the lock ---- */
@@ -43,6 +45,7 @@ static void forget(struct edit_history *p)
 {
 	for (unsigned i = 0; i < p->n; i++)
 		free(p->sources[i].text);
+	free(p->own.text);
 	p->n = 0;
 }
 
@@ -270,38 +273,61 @@ static int status_of(const struct edit_history *p)
 	return rc;
 }
 
-/* Returns true if all ranks have ended in order, and none had logged an event. */
+/* Returns true if the ranks, as far as they were heard, have all ended without an event, and
+ * this observer has made no edit.
+ */
 static bool has_none(const struct engine *e)
 {
-	uint64_t events = 0;
-
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		events |= e->peers[rank].control.events;
-	return peers_all_left(e) && !events;
+		if (e->peers[rank].control.events || e->peers[rank].state != ENGINE_RANK_LOST ||
+		    peers_lost_status(e, rank) == -ETIMEDOUT)
+			return false;
+	return !atomic_load(&e->counters.writes);
+}
+
+static void put_source(const struct edit_history_source *s, struct lines *lines)
+{
+	if (s->text)
+		event_ring_parse(s->text, s->size, add_line, lines);
 }
 
 static void put(const struct edit_history *p, bool none, FILE *out)
 {
 	struct lines lines = { json_array(), json_object() };
 	int rc = none ? 0 : status_of(p);
+	char now[LOG_TIME_MAX];
 
+	log_time(now);
 	if (rc)
-		fprintf(out, "fragfs: warn: what became of the job's edits is not known: %s\n",
-			strerror(-rc));
+		fprintf(out,
+			"fragfs: warn: %s: what became of the job's edits is not known: %s\n",
+			now, strerror(-rc));
 	for (unsigned i = 0; i < p->n && !rc; i++)
 		if (p->sources[i].status == -ETIMEDOUT)
 			fprintf(out,
-				"fragfs: warn: rank %u has not answered: edits of which it "
-				"alone "
-				"knows are not here\n",
-				p->sources[i].rank);
+				"fragfs: warn: %s: rank %u has not answered: edits of which it "
+				"alone knows are not here\n",
+				now, p->sources[i].rank);
 	for (unsigned i = 0; i < p->n; i++)
-		if (p->sources[i].text)
-			event_ring_parse(p->sources[i].text, p->sources[i].size, add_line,
-					 &lines);
+		put_source(&p->sources[i], &lines);
+	put_source(&p->own, &lines); /* last: the ranks' words say more of why */
 	put_sorted(out, lines.list);
 	json_decref(lines.list);
 	json_decref(lines.ids);
+}
+
+/* Fills mine->own with the lines of e's own edits; those for which there is no memory are left
+ * out.
+ */
+static void copy_own(const struct engine *e, struct edit_history *mine)
+{
+	CLEANUP(free) char *lines = malloc(EVENT_RING_LINE_MAX);
+	size_t n;
+
+	while (lines && (n = event_ring_read(&e->event_log->own, &mine->own.after, lines,
+					     EVENT_RING_LINE_MAX)))
+		if (append(&mine->own, lines, n))
+			break;
 }
 
 /* A text for which there is no memory is left out. */
@@ -328,6 +354,8 @@ int edit_history_tell(struct engine *e, FILE *out)
 	rc = await(e);
 	if (rc != -EAGAIN && e->watch->edit_history)
 		copy(e->watch->edit_history, &mine);
+	if (rc != -EAGAIN)
+		copy_own(e, &mine);
 	none = has_none(e);
 	pthread_mutex_unlock(&e->lock);
 	if (rc == -EAGAIN)

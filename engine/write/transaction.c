@@ -151,15 +151,23 @@ static void turn_stage(struct engine *e, struct transaction *c)
 		ask_commit(e, c);
 }
 
-/* The event comes from here: no rank has heard of the transaction. */
-static void tell_failed(struct engine *e, const struct transaction *c)
+/* Logs what became of the transaction.  The events of what ranks were asked for come from them.
+ */
+static void tell(struct engine *e, const struct transaction *c)
 {
-	const struct wire_commit *commit = &c->proposal.commit;
-	struct event_settled told = { .id = { commit->transaction[0], commit->transaction[1] },
-				      .origin = commit->origin,
+	const struct proposal *p = &c->proposal;
+	struct event_settled told = { .id = { p->commit.transaction[0],
+					      p->commit.transaction[1] },
+				      .origin = p->commit.origin,
+				      .boundary = p->boundary,
 				      .status = c->result };
 
-	event_log_edit(e, &told);
+	if (p->state == PROPOSAL_NEW)
+		event_log_edit(e, &told);
+	if (p->state == PROPOSAL_LOST && c->result) /* some may have applied it */
+		return;
+	event_log_keep(e, &told);
+	c->write->logged = true;
 }
 
 /* True: the transaction is over.  From ASKED on only the coordinator ends it: it alone knows
@@ -178,7 +186,6 @@ static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
 	if (c->phase <= TRANSACTION_STAGE && (c->cancelled || c->result)) {
 		forget_everywhere(e, c);
 		c->result = c->result ? c->result : -ECANCELED;
-		tell_failed(e, c);
 		return true;
 	}
 	if (c->phase == TRANSACTION_ASKED)
@@ -197,6 +204,7 @@ void transaction_turn(struct engine *e, uint64_t now, struct transaction_list *f
 			continue;
 		LIST_REMOVE(c, link);
 		LIST_INSERT_HEAD(finished, c, link);
+		tell(e, c);
 		rpc_forget(e, &c->proposal); /* APPLIED may come, and nothing waits for it */
 		atomic_fetch_add(&e->write.edits, 1);
 		atomic_fetch_add_explicit(c->result ? &e->counters.write_errors

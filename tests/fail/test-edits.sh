@@ -151,7 +151,8 @@ compare_ranks() {
 # line: as many as close(2) returned 0, and one for each that the ranks have.  An edit that another one replaced at
 # once has not been seen, and may have been committed.
 log_says_which() {
-	grep -h ': committed,' "$M/.frag/log" | sed 's|.*params/p\([0-9]\)/.*|L \1|' >logged || :
+	grep "\"pid\":$first,.*\"outcome\":\"committed\"" "$M/.frag/log" |
+		sed 's|.*"param":"p\([0-9]\)".*|L \1|' >logged || :
 	grep -h '^S' rank.* | cat - client.0 client.1 logged | awk '
 	$1 == "S" { for (p = 0; p < 4; p++) seen[p, int($(p + 4) / 4096)] = 1 }
 	$1 == "W" { begun[$3] = $2; time[$3] = $4 }
@@ -203,6 +204,7 @@ until enough; do
 	choose_victim
 	case $(chance 3) in 0) begin_job 0 ;; 1) begin_job 1 ;; *) begin_job 3 ;; esac
 	mount_at "$M"
+	first=$server
 	mount_at "$T/mnt2"
 	second=$server
 	begin_clients

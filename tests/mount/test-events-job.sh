@@ -85,6 +85,8 @@ for transport in auto zmq; do
 	done
 	[ "$(sed -n 's/.*"by":{"uid":'"$(id -u)"',"pid":\([0-9]*\),"host":"[^"]*"}.*/\1/p' "$events" | sort -u |
 		wc -l)" = 2 ] || fail "$transport: not two writers: $(grep edit "$events")"
+	[ "$(grep -c '"event":"edit"' "$M/.frag/log")" = 4 ] && ! grep ': committed' "$M/.frag/log" ||
+		fail "$transport: not one line for each edit: $(cat "$M/.frag/log")"
 	kill -9 ${ranks##* }
 	wait_until 60 told "$events" '"event":"rank-lost".*"rank":1,"why":"..*"' ||
 		fail "$transport: no lost rank: $(tail -n 3 "$events")"
@@ -92,6 +94,8 @@ for transport in auto zmq; do
 	wait_until 60 told "$events" '"event":"rank-lost".*"rank":0,"why":"..*"' || fail "$transport: no lost rank 0"
 	wait_until 60 ended $reader || fail "$transport: the job has ended, its events have not"
 	wait $reader || fail "$transport: the reader ended with $?"
+	grep -q '"group":0,"state":"lr",.*"outcome":"committed"' "$M/.frag/log" ||
+		fail "$transport: the mount has forgotten its edits: $(cat "$M/.frag/log")"
 	tail -n 1 "$events" | grep -q '"phase":"lost"' || fail "$transport: the job's end: $(tail -n 3 "$events")"
 	wait $poller || fail "$transport: poll: $?: $(tail -n 3 "$T/polled")"
 	tail -n 1 "$T/polled" >"$T/polled.last"

@@ -72,5 +72,7 @@ for way in rw,transport=auto rw,transport=zmq transport=auto; do
 	expect states 3 '^lost since '
 	expect events 3 '"event":"rank-lost"'
 	expect events 0 '"event":"rank-left"'
-	expect said 3 'warn: rank [012] is lost'
+	expect said 3 '^fragfs: warn: [0-9]*\.[0-9]*: rank [012] is lost'
+	expect said 0 'edits is not known' # nobody has made any
+	! grep -vE '^fragfs: [a-z]*: ([0-9]{10}\.[0-9]{3}: |\{.*"time":[0-9.]*)' "$T/said" || fail "lines without a time"
 done
