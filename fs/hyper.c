@@ -27,18 +27,21 @@ int hyper_parse(const char *text, size_t length, double *value)
 {
 	char copy[HYPER_TEXT_MAX + 1], *end;
 	double number;
+	bool is_lost;
 
 	if (length > HYPER_TEXT_MAX || memchr(text, '\0', length))
 		return -EINVAL;
 	memcpy(copy, text, length);
 	copy[length] = '\0';
+	errno = 0;
 	number = strtod(copy, &end);
-	if (end == copy || (isinf(number) && isdigit((unsigned char)end[-1]))) /* 1e999 */
+	is_lost = errno == ERANGE && (!number || isinf(number)); /* 1e-400, 1e999 */
+	if (end == copy)
 		return -EINVAL;
 	while (isspace((unsigned char)*end))
 		end++;
-	if (*end)
-		return -EINVAL;
+	if (*end || is_lost)
+		return *end ? -EINVAL : -ERANGE;
 	*value = number;
 	return 0;
 }

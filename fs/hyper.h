@@ -11,7 +11,10 @@ enum { HYPER_TEXT_MAX = 64 };
 /* Writes the shortest text that reads as the same number, and a newline; returns its length. */
 int hyper_format(double value, char out[HYPER_TEXT_MAX]);
 
-/* Reads the number.  -EINVAL: it is none, or is followed by something else. */
+/* Reads the number.
+ * -EINVAL: the text is none, is longer than HYPER_TEXT_MAX, or goes on behind it.
+ * -ERANGE: a float64 cannot be so large, or would be 0 although the number is not.
+ */
 int hyper_parse(const char *text, size_t length, double *value);
 
 #endif

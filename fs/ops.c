@@ -139,10 +139,22 @@ static int set_size(fuse_req_t req, struct node n, const struct deferred_call *c
 	return rc;
 }
 
-/* Returns true if an attribute would change: `cp -p` sets those that are there already. */
-static bool changes_owner_or_mode(const struct stat *to, int to_set, const struct stat *now)
+static bool is_same_time(struct timespec a, struct timespec b)
 {
-	return ((to_set & FUSE_SET_ATTR_MODE) &&
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* Returns true if an attribute would change: `cp -p` sets those that are there already.  That a file
+ * was touched just now (UTIME_NOW) is of no consequence.
+ */
+static bool changes_attributes(const struct stat *to, int to_set, const struct stat *now)
+{
+	bool atime = (to_set & FUSE_SET_ATTR_ATIME) && !(to_set & FUSE_SET_ATTR_ATIME_NOW);
+	bool mtime = (to_set & FUSE_SET_ATTR_MTIME) && !(to_set & FUSE_SET_ATTR_MTIME_NOW);
+
+	return (atime && !is_same_time(to->st_atim, now->st_atim)) ||
+	       (mtime && !is_same_time(to->st_mtim, now->st_mtim)) ||
+	       ((to_set & FUSE_SET_ATTR_MODE) &&
 		(to->st_mode & 07777) != (now->st_mode & 07777)) ||
 	       ((to_set & FUSE_SET_ATTR_UID) && to->st_uid != now->st_uid) ||
 	       ((to_set & FUSE_SET_ATTR_GID) && to->st_gid != now->st_gid);
@@ -158,7 +170,7 @@ static int setattr(fuse_req_t req, const struct deferred_call *c)
 
 	if (!rc)
 		rc = attr(fs, n, NULL, &now);
-	if (!rc && changes_owner_or_mode(c->attr, c->to_set, &now))
+	if (!rc && changes_attributes(c->attr, c->to_set, &now))
 		rc = -EPERM;
 	if (!rc && (c->to_set & FUSE_SET_ATTR_SIZE))
 		rc = set_size(req, n, c);
@@ -380,17 +392,13 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 		     struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	int64_t n;
 
-	if (node_is_freeze(h->node)) {
+	if (node_is_freeze(h->node))
 		freeze_write(h, req, buf, size);
-		return;
-	}
-	n = h->write_buffer ? write_buffer_write(h, buf, size, (uint64_t)offset) : -EBADF;
-	if (n < 0)
-		fuse_reply_err(req, (int)-n);
+	else if (h->write_buffer)
+		write_buffer_write(h, req, buf, size, (uint64_t)offset);
 	else
-		fuse_reply_write(req, (size_t)n);
+		fuse_reply_err(req, EBADF);
 }
 
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

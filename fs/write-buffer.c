@@ -101,88 +101,89 @@ void write_buffer_free(struct handle *h)
 	free(d);
 }
 
-static void log_refused(struct handle *h, const char *why)
+/* Logs why a write is refused. */
+static int refuse(struct handle *h, const char *why)
 {
 	char path[TREE_PATH_MAX];
 
 	tree_path(&h->fs->tree, h->node, path, sizeof(path));
 	log_warn("%s: %s", path, why);
-}
-
-/* Parses the text written.  NaN and infinities are refused: one step with such a learning rate
- * destroys the model.
- */
-static int parse(struct handle *h, double *value)
-{
-	char why[64] = "what was written is refused: no number";
-	int rc = hyper_parse(h->write_buffer->text, h->write_buffer->length, value);
-
-	if (!rc && isfinite(*value))
-		return 0;
-	if (!rc)
-		snprintf(why, sizeof(why), "%g is refused: no finite number", *value);
-	log_refused(h, why);
 	return -EINVAL;
 }
 
-/* Stages text of a hyper-parameter.  A line that is no number is refused at once, not by
- * close(2), whose result shells ignore.
+/* Parses text that was written.  NaN and infinities are refused: one step with such a learning
+ * rate destroys the model.
+ */
+static int parse(struct handle *h, const char *text, size_t length, double *value)
+{
+	char why[HYPER_TEXT_MAX + 64];
+	int rc = hyper_parse(text, length, value);
+
+	if (!rc && isfinite(*value))
+		return 0;
+	if (rc == -ERANGE)
+		snprintf(why, sizeof(why), "%.*s is refused: not representable as a float64",
+			 (int)length - (text[length - 1] == '\n'), text);
+	else if (rc)
+		return refuse(h, "what was written is refused: no number");
+	else
+		snprintf(why, sizeof(why), "%g is refused: no finite number", *value);
+	return refuse(h, why);
+}
+
+/* Stages text of a hyper-parameter.  A line that is no number is refused at once, and not
+ * staged: close(2) would be too late, whose result shells ignore.
  */
 static int take_text(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
 	struct write_buffer *d = h->write_buffer;
+	char text[HYPER_TEXT_MAX + 1] = "";
+	size_t length = u64_max(d->length, offset + size);
 	double value;
+	int rc;
 
-	/* "9" over "0.0031" would make 9.0031. */
-	if (!d->touched && d->length && (offset || size < d->length)) {
-		log_refused(h, "a write of a part is refused: truncate it first");
-		return -EINVAL;
+	if (offset > HYPER_TEXT_MAX || size > HYPER_TEXT_MAX - offset) {
+		snprintf(text, sizeof(text), "more than %d bytes are refused", HYPER_TEXT_MAX);
+		return refuse(h, text);
 	}
-	if (offset > d->length)
-		memset(d->text + d->length, 0, offset - d->length);
-	memcpy(d->text + offset, data, size);
-	d->length = u64_max(d->length, offset + size);
+	/* "9" over "0.0031" would make 9.0031. */
+	if (!d->touched && d->length && (offset || size < d->length))
+		return refuse(h, "a write of a part is refused: truncate it first");
+	memcpy(text, d->text, d->length);
+	memcpy(text + offset, data, size);
+	rc = text[length - 1] == '\n' ? parse(h, text, length, &value) : 0;
+	if (rc)
+		return rc;
+	memcpy(d->text, text, length);
+	d->length = length;
 	d->touched = true;
-	return d->text[d->length - 1] == '\n' ? parse(h, &value) : 0;
+	return 0;
 }
 
 static int64_t take(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
 	struct write_buffer *d = h->write_buffer;
-	uint64_t end = is_hyper(h) ? HYPER_TEXT_MAX : h->bytes;
 	size_t n;
 	int rc;
 
 	if (d->committing)
 		return -EBUSY;
-	if (size && offset >= end)
-		return -EFBIG;
-	n = size ? u64_min(size, end - offset) : 0;
-	if (!n)
+	if (!size)
 		return 0;
-	rc = is_hyper(h) ? take_text(h, data, n, offset)
-			 : staging_write(&d->staging, offset, data, n);
+	if (is_hyper(h)) {
+		rc = take_text(h, data, size, offset);
+		return rc ? rc : (int64_t)size;
+	}
+	if (offset >= h->bytes)
+		return -EFBIG;
+	n = u64_min(size, h->bytes - offset);
+	rc = staging_write(&d->staging, offset, data, n);
 	/* The rest lies behind the end.  Callers may ignore a short write, so close(2) fails
 	 * too.
 	 */
 	if (!rc && n < size)
 		d->refused = EFBIG;
 	return rc ? rc : (int64_t)n;
-}
-
-int64_t write_buffer_write(struct handle *h, const void *data, size_t size, uint64_t offset)
-{
-	struct write_buffer *d = h->write_buffer;
-	int64_t rc;
-
-	enter(h);
-	rc = take(h, data, size, offset);
-	if (rc < 0)
-		d->refused = (int)-rc;
-	d->failed = 0;
-	d->interrupted = false;
-	leave(h);
-	return rc;
 }
 
 static void forget(struct handle *h)
@@ -263,6 +264,7 @@ static void committed(struct engine_write *write, int result)
 	struct handle *h = r->handle;
 	struct write_buffer *d = h->write_buffer;
 	int error = request_error(result);
+	size_t written = r->size;
 	struct pending_flush *waiters;
 	char path[TREE_PATH_MAX];
 
@@ -282,11 +284,17 @@ static void committed(struct engine_write *write, int result)
 		forget(h);
 		d->truncated = false;
 		atomic_store(&h->behind, true);
+	} else if (written) { /* close(2) fails too, and does not try again */
+		d->touched = false;
+		d->refused = error;
 	}
 	waiters = d->waiters;
 	d->waiters = NULL;
 	pthread_mutex_unlock(&d->lock);
-	fuse_reply_err(r->req, error);
+	if (written && !error)
+		fuse_reply_write(r->req, written);
+	else
+		fuse_reply_err(r->req, error);
 	reply_waiters(waiters, error);
 	request_put(r);
 }
@@ -302,7 +310,7 @@ static int64_t extents(struct handle *h)
 
 	if (!is_hyper(h))
 		return staging_extents(&d->staging, &d->extents);
-	rc = parse(h, &d->value);
+	rc = parse(h, d->text, d->length, &d->value);
 	if (rc)
 		return rc;
 	d->extents = calloc(1, sizeof(*d->extents));
@@ -359,6 +367,49 @@ static int wait_for(struct write_buffer *d, fuse_req_t req)
 	return 1;
 }
 
+static void submit(struct handle *h, struct request *r)
+{
+	request_arm(r); /* where it is interrupted already, request_submitted cancels */
+	engine_write(h->fs->engine, &r->write);
+	request_submitted(r);
+}
+
+/* Whether the last write, of size bytes at offset, made all of a hyper-parameter's line. */
+static bool is_line(const struct handle *h, size_t size, uint64_t offset)
+{
+	const struct write_buffer *d = h->write_buffer;
+
+	return is_hyper(h) && !offset && size == d->length && d->text[size - 1] == '\n';
+}
+
+void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size_t size,
+			uint64_t offset)
+{
+	struct write_buffer *d = h->write_buffer;
+	struct request *r = NULL;
+	int64_t n, rc = 0;
+
+	enter(h);
+	n = take(h, data, size, offset);
+	d->failed = 0;
+	d->interrupted = false;
+	if (n > 0 && is_line(h, size, offset)) {
+		d->refused = 0; /* what was refused before is replaced */
+		rc = begin(h, req, false, &r);
+	}
+	if (r)
+		r->size = size;
+	if (n < 0 || rc < 0)
+		d->refused = (int)(n < 0 ? -n : -rc);
+	leave(h);
+	if (r)
+		submit(h, r);
+	else if (n < 0 || rc < 0)
+		fuse_reply_err(req, (int)(n < 0 ? -n : -rc));
+	else
+		fuse_reply_write(req, (size_t)n);
+}
+
 void write_buffer_flush(struct handle *h, fuse_req_t req, bool fsync)
 {
 	struct request *r = NULL;
@@ -371,8 +422,6 @@ void write_buffer_flush(struct handle *h, fuse_req_t req, bool fsync)
 	if (rc <= 0) {
 		fuse_reply_err(req, -rc);
 	} else if (r) {
-		request_arm(r); /* where it is interrupted already, request_submitted cancels */
-		engine_write(h->fs->engine, &r->write);
-		request_submitted(r);
+		submit(h, r);
 	}
 }

@@ -23,14 +23,18 @@
 int write_buffer_new(struct handle *h);
 void write_buffer_free(struct handle *h);
 
-/* Stages size bytes at offset, or as many of them as lie before the file's end.  Returns how
- * many.
- * -EFBIG: none of them do.
+/* Stages size bytes at offset, or as many of them as lie before the file's end, and replies with
+ * their number to a WRITE.  A hyper-parameter's whole line, with its newline, is committed
+ * first: shells report the errno of write(2), and not that of close(2).  Should that commit
+ * fail, nothing stays staged, and a FLUSH fails alike.
+ * -EFBIG: no byte lies before the end.
  * -ENOSPC: stage_mem is used up.
  * -EBUSY: a commit is under way.
- * -EINVAL: a hyper-parameter's line is no finite number, or a part of its text is overwritten.
+ * -EINVAL: a hyper-parameter's line is no finite number, or too long, or a part of its text is
+ * overwritten.
  */
-int64_t write_buffer_write(struct handle *h, const void *data, size_t size, uint64_t offset);
+void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size_t size,
+			uint64_t offset);
 
 /* size 0: forgets what is staged, as O_TRUNC does.  The file's size: nothing.
  * -EINVAL: any other size.
@@ -49,7 +53,6 @@ bool write_buffer_is_dirty(struct handle *h);
 void write_buffer_overlay(struct handle *h, uint64_t offset, void *out, size_t size);
 
 /* Copies the text written to a hyper-parameter so far, at most size bytes.  Returns its length.
- * 
  */
 size_t write_buffer_text(struct handle *h, char *out, size_t size);
 

@@ -701,6 +701,16 @@ static void apply(struct engine *e, struct engine_write *w)
 	pthread_mutex_unlock(&e->lock);
 }
 
+/* Such a value of a hyper-parameter is not committed. */
+static bool is_negative(const struct engine_write *w)
+{
+	double value = 0;
+
+	if (w->file->address.kind == ENGINE_HYPER)
+		memcpy(&value, w->extents->data, sizeof(value));
+	return value < 0;
+}
+
 static void finish(struct engine *e, struct op *op)
 {
 	int error = op->cancelled ? -ECANCELED : 0;
@@ -708,7 +718,7 @@ static void finish(struct engine *e, struct op *op)
 	if (op->read) {
 		finish_read(op->read, error);
 	} else {
-		if (!error && op->write->file->manner == FAILS)
+		if (!error && (op->write->file->manner == FAILS || is_negative(op->write)))
 			error = -EIO;
 		if (!error)
 			apply(e, op->write);

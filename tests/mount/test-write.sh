@@ -37,12 +37,25 @@ unchanged nothing
 
 for tool in "cp \$T/new \$F" "cat \$T/new >\$F" "dd if=\$T/new of=\$F bs=77 status=none" \
 	"dd if=\$T/new of=\$F bs=77 conv=notrunc status=none" "tee \$F <\$T/new >/dev/null" \
-	"dd if=\$T/new of=\$F bs=1000 conv=fsync status=none" "cp -p \$T/new \$F"; do
+	"dd if=\$T/new of=\$F bs=1000 conv=fsync status=none"; do
 	fresh
 	(eval "within 60 $tool") || fail "$tool: status $?"
 	cp "$T/new" "$T/now"
 	changed "$tool"
 done
+
+# Times are not set: the bytes are there, and who asks for the time hears that it is not.
+fresh
+refused "preserving times.*: Operation not permitted" cp -p "$T/new" "$F"
+cp "$T/new" "$T/now"
+changed "cp -p"
+refused "not permitted" touch -d 2026-01-02 "$F"
+refused "not permitted" touch -a -d 2026-01-02 "$F"
+touch "$F" || fail "touch to now"
+touch -r "$F" "$F" || fail "touch to the time it has"
+touch "$M/params" || fail "touch of a folder"
+refused "not permitted" touch -m -d 2026-01-02 "$M/params"
+unchanged touch
 
 # A part in place.
 fresh 300
@@ -111,8 +124,16 @@ done
 [ "$(grep -c 'groups/0/lr: .* is refused: no finite number' "$M/.frag/log")" = 10 ] || fail "$(cat "$M/.frag/log")"
 echo "0.1 0.2" >"$T/two"
 refused "Invalid argument" cp "$T/two" "$M/groups/0/lr"
-head -c 100 /dev/zero >"$T/two"
-refused "File too large" cp "$T/two" "$M/groups/0/lr"
+head -c 65 /dev/zero | tr '\0' 1 >"$T/two"
+refused "Invalid argument" cp "$T/two" "$M/groups/0/lr"
+grep -q 'groups/0/lr: more than 64 bytes are refused' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
+for lost in 1e-400 1e400; do
+	printf %s $lost >"$T/two"
+	refused "Invalid argument" cp "$T/two" "$M/groups/0/lr"
+	if (echo $lost >"$M/groups/0/lr") 2>/dev/null; then fail "lr took '$lost'"; fi
+	[ "$(grep -c "groups/0/lr: $lost is refused: not representable as a float64" "$M/.frag/log")" = 2 ] ||
+		fail "$(cat "$M/.frag/log")"
+done
 [ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
 # A part of the text would be another number.
 printf 9 >"$T/nine"
@@ -122,6 +143,26 @@ if (echo 9 >>"$M/groups/0/lr") 2>/dev/null; then fail "lr took '9' behind it"; f
 [ "$(grep -c 'groups/0/lr: a write of a part is refused' "$M/.frag/log")" = 3 ] || fail "$(cat "$M/.frag/log")"
 grep -q 'groups/0/lr: what was written is refused: no number' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
 [ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
+# A whole line is committed by write(2), whose errno shells report; a second line is a part.
+before=$(cat "$M/generation")
+# lr_is VALUE COMMITS: and so many edits were made.
+lr_is() {
+	[ "$(cat "$M/groups/0/lr")" = "$1" ] || fail "lr is $(cat "$M/groups/0/lr"), not $1"
+	[ "$(cat "$M/generation")" = $((before + $2)) ] || fail "$(($(cat "$M/generation") - before)) edits, not $2"
+}
+if (printf '0.5\n' && printf '0.625\n') >"$M/groups/0/lr" 2>/dev/null; then fail "lr took a second line"; fi
+lr_is 0.5 1
+(echo fast 2>/dev/null || echo 0.25) >"$M/groups/0/lr" || fail "lr took nothing after a line that it refused"
+lr_is 0.25 2
+exec 5>"$M/groups/0/lr"
+echo 0 >&5
+lr_is 0 3
+exec 5>&-
+lr_is 0 3
+if (echo -1 >"$M/groups/0/lr") 2>"$T/why"; then fail "echo has not heard that the edit failed"; fi
+grep -q 'Input/output error\|I/O error' "$T/why" || fail "$(cat "$T/why")"
+lr_is 0 3
+before=$(commits)
 printf '0.75\n' | dd of="$M/groups/0/lr" conv=notrunc status=none || fail "all of it, in place"
 [ "$(cat "$M/groups/0/lr")" = 0.75 ] || fail "lr is $(cat "$M/groups/0/lr")"
 

@@ -58,12 +58,23 @@ END_TEST
 START_TEST(other_texts_are_refused)
 {
 	static const char *const bad[] = { "",        "\n",  "fast\n", "0.1x",
-					   "0.1 0.2", "1,5", "-",      "1e999\n" };
+					   "0.1 0.2", "1,5", "-",      "1e-400x" };
+	static const char *const lost[] = { "1e999\n", "-1e999", "1e-400\n", "-2e-324",
+					    "0.0000001e-399" };
+	static const char *const none[] = { "0\n", "-0", "0e-999", "0.000" };
 	char zeros[8] = "1", longer[HYPER_TEXT_MAX + 1];
 	double value = 7;
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		ck_assert_int_eq(hyper_parse(bad[i], strlen(bad[i]), &value), -EINVAL);
+	for (size_t i = 0; i < ARRAY_SIZE(lost); i++)
+		ck_assert_int_eq(hyper_parse(lost[i], strlen(lost[i]), &value), -ERANGE);
+	ck_assert_double_eq(value, 7);
+	for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+		ck_assert_int_eq(hyper_parse(none[i], strlen(none[i]), &value), 0);
+		ck_assert_double_eq(value, 0);
+		value = 7;
+	}
 	ck_assert_int_eq(hyper_parse(zeros, sizeof(zeros), &value), -EINVAL);
 	memset(longer, '1', sizeof(longer));
 	ck_assert_int_eq(hyper_parse(longer, sizeof(longer), &value), -EINVAL);
