@@ -55,7 +55,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 11,          /* grows with every change of a struct below */
+	WIRE_VERSION = 12,          /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of an engine without a rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
@@ -451,9 +451,15 @@ struct wire_applied {
 };
 static_assert(sizeof(struct wire_applied) == 16, "wire");
 
-struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE, RENEW, THAW */
+struct wire_transaction { /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE, RENEW */
 	uint64_t transaction[2];
 };
+
+struct wire_thaw {
+	uint64_t transaction[2]; /* the freeze; {0, 0}: any */
+	struct wire_origin origin;
+};
+static_assert(sizeof(struct wire_thaw) == 192, "wire");
 
 struct wire_dropped { /* an edit that was staged, and will never be committed */
 	uint64_t transaction[2];

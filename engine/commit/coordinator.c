@@ -127,6 +127,15 @@ static uint64_t boundary_of(const struct engine *e, uint32_t rank)
 			       : e->peers[rank].control.boundary;
 }
 
+static bool is_late(const struct engine *e, const struct coordinator_transaction *a,
+		    uint32_t rank)
+{
+	if (a->commit) /* those that stand have said so */
+		return a->part[rank] != PART_NONE;
+	return a->awaited[rank] ||
+	       (peer_is_live(&e->peers[rank]) && boundary_of(e, rank) < a->boundary);
+}
+
 /* Writes to a->why which ranks have not come to N, or have not answered. */
 static void name_late(struct engine *e, struct coordinator_transaction *a)
 {
@@ -139,8 +148,7 @@ static void name_late(struct engine *e, struct coordinator_transaction *a)
 		(unsigned long long)a->boundary);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		peers_look(e, rank);
-		if (!a->awaited[rank] &&
-		    (!peer_is_live(&e->peers[rank]) || boundary_of(e, rank) >= a->boundary))
+		if (!is_late(e, a, rank))
 			continue;
 		if (n++ < NAMED_MAX)
 			fprintf(out, "%s rank %u was at boundary %llu%s", n > 1 ? "," : ":",
@@ -159,13 +167,13 @@ static void tell(struct engine *e, struct coordinator_transaction *a, uint64_t b
 				      .boundary = boundary,
 				      .status = a->status };
 
-	if (a->commit && a->status) {
-		snprintf(a->why, sizeof(a->why), "rank %u could not apply it: %s", a->said,
-			 strerror(-a->status));
-		told.why = a->why;
-	} else if (a->freeze_ms && a->status == -ETIMEDOUT) {
+	if (a->freeze_ms && a->status == -ETIMEDOUT) {
 		if (!a->why[0])
 			name_late(e, a);
+		told.why = a->why;
+	} else if (a->commit && a->status) {
+		snprintf(a->why, sizeof(a->why), "rank %u could not apply it: %s", a->said,
+			 strerror(-a->status));
 		told.why = a->why;
 	}
 	if (a->freeze_ms)
@@ -519,8 +527,14 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 		return;
 	a->cancelled = true;
 	/* the decision waits for votes: meanwhile a rank that is late may come, or be lost */
-	if (a->freeze_ms && a->phase <= COORDINATOR_ACCEPTED && !a->why[0])
+	if (a->freeze_ms && !a->why[0])
 		name_late(e, a);
+	/* Some ranks stand, and one that is late may never come, for which finish would wait. */
+	if (a->freeze_ms && a->phase == COORDINATOR_DECIDED && !a->status &&
+	    is_late_freeze(a)) {
+		a->status = -ETIMEDOUT;
+		tell(e, a, 0);
+	}
 }
 
 enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,

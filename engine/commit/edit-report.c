@@ -66,8 +66,23 @@ static void tell_first(struct engine *e, const struct edit *edit)
 		peers_call(e, first, WIRE_DROPPED, &dropped, NULL, 0, NULL, NULL, 0);
 }
 
+static void tell_thawed(struct engine *e, const struct participant_stay *stay)
+{
+	struct event_settled told = { .id = { stay->transaction[0], stay->transaction[1] },
+				      .origin = stay->by,
+				      .boundary = stay->boundary };
+
+	if (!stay->thawed)
+		told.why = monotonic_ms() >= stay->until_ms ? "its time was over"
+							    : "who froze it was silent";
+	log_info("thawed at boundary %llu%s%s", (unsigned long long)stay->boundary,
+		 told.why ? ": " : "", told.why ? told.why : "");
+	event_log_thaw(e, &told);
+}
+
 void edit_report_turn(struct engine *e, uint64_t now)
 {
+	struct participant_stay stay;
 	struct edit *edit;
 
 	if (now > STAGED_SILENT_MS)
@@ -80,6 +95,8 @@ void edit_report_turn(struct engine *e, uint64_t now)
 		tell(e, edit);
 		participant_free_edit(edit);
 	}
+	if (participant_take_thawed(&e->participant, &stay))
+		tell_thawed(e, &stay);
 }
 
 void edit_report_gone(struct engine *e, uint32_t peer)

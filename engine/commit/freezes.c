@@ -43,8 +43,9 @@ static void tell(struct freeze *f, int result, struct engine_freeze **finished)
 static bool say(struct engine *e, struct freeze *f, uint32_t rank, enum wire_type type,
 		rpc_done done)
 {
-	struct wire_transaction body;
+	struct wire_thaw body = { .origin = f->proposal.commit.origin };
 
+	/* RENEW's body is the transaction alone, with which that of THAW begins */
 	memcpy(body.transaction, f->proposal.commit.transaction, sizeof(body.transaction));
 	return !peers_call(e, rank, type, &body, NULL, 0, done, done ? f : NULL, rank);
 }

@@ -144,13 +144,14 @@ static void put_id(json_t *event, const uint64_t id[2])
 
 static void take_id(json_t *event, uint64_t id[2])
 {
-	const char *text = json_string_value(json_object_get(event, "id"));
+	const char *text = json_string_value(json_object_get(event, "id")), *what;
 	unsigned long long first, second;
 
 	id[0] = id[1] = 0;
 	if (!text || sscanf(text, "%16llx-%llu", &first, &second) != 2)
 		return;
-	id[0] = first;
+	what = json_string_value(json_object_get(event, "event"));
+	id[0] = what && !strcmp(what, "thaw") ? ~first : first;
 	id[1] = second;
 }
 
@@ -201,6 +202,23 @@ void event_log_freeze(struct engine *e, const struct event_settled *told)
 		put_number(event, "boundary", told->boundary);
 	if (told->status)
 		put_text(event, "why", told->why ? told->why : strerror(-told->status));
+	put_id(event, told->id);
+	add(e, event);
+}
+
+void event_log_thaw(struct engine *e, const struct event_settled *told)
+{
+	const uint64_t id[2] = { ~told->id[0], told->id[1] }; /* that of its freeze was told */
+	json_t *event;
+
+	if (!is_new(e, id))
+		return;
+	event = event_new("thaw");
+	if (told->why)
+		put_text(event, "why", told->why);
+	else
+		put_writer(event, &told->origin);
+	put_number(event, "boundary", told->boundary);
 	put_id(event, told->id);
 	add(e, event);
 }

@@ -37,9 +37,11 @@ struct event_settled {             /* an edit, or a freeze, that is over */
 };
 
 void event_log_edit(struct engine *e, const struct event_settled *told);
-/* An observer's: keeps the edit, which it made, for its history of edits. */
+/* Keeps an edit that this observer made for its history of edits. */
 void event_log_keep(struct engine *e, const struct event_settled *told);
 void event_log_freeze(struct engine *e, const struct event_settled *told);
+/* Adds the end of a freeze; told->why NULL: the origin's process has asked for it. */
+void event_log_thaw(struct engine *e, const struct event_settled *told);
 /* Adds to an observer's log that an owner has dropped the view of an open file. */
 void event_log_evicted(struct engine *e, const struct engine_file *f);
 /* Adds a rank's lines, except those that are no JSON or are in the log. */

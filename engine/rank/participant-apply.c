@@ -87,10 +87,16 @@ static void stand(struct participant *s, uint64_t b, bool whole)
 		}
 		e->state = EDIT_APPLIED;
 		if (lease_is_held(&s->lease, e->transaction) &&
-		    lease_lasts(&s->lease, monotonic_ms()))
+		    lease_lasts(&s->lease, monotonic_ms())) {
 			s->lease.standing = true;
-		else
+			s->stay = (struct participant_stay){
+				.transaction = { e->transaction[0], e->transaction[1] },
+				.boundary = b,
+				.until_ms = s->lease.until_ms,
+			};
+		} else {
 			e->status = -ETIMEDOUT; /* over before the trainer came here */
+		}
 	}
 	participant_set_lowest(s);
 }
@@ -144,14 +150,28 @@ int participant_renew(struct participant *s, const uint64_t transaction[2])
 	return 0;
 }
 
-int participant_thaw(struct participant *s, const uint64_t transaction[2])
+int participant_thaw(struct participant *s, const uint64_t transaction[2],
+		     const struct wire_origin *by)
 {
 	LOCKED(&s->lock);
 	if (!lasts(s, transaction))
 		return -ENOENT;
+	s->stay.thawed = lease_is_held(&s->lease, s->stay.transaction);
+	s->stay.by = *by;
 	lease_end(&s->lease);
 	pthread_cond_broadcast(&s->changed);
 	return 0;
+}
+
+bool participant_take_thawed(struct participant *s, struct participant_stay *out)
+{
+	LOCKED(&s->lock);
+	if (!s->stay.boundary || (lease_is_held(&s->lease, s->stay.transaction) &&
+				  lease_lasts(&s->lease, monotonic_ms())))
+		return false;
+	*out = s->stay;
+	s->stay.boundary = 0;
+	return true;
 }
 
 /* NULL: its window of gradients is yet to come.  The edit is used without the lock: once it is

@@ -84,6 +84,14 @@ struct edit {
 
 TAILQ_HEAD(edit_list, edit);
 
+struct participant_stay { /* of the trainer, at the boundary of a freeze */
+	uint64_t transaction[2];
+	uint64_t boundary; /* 0: none */
+	uint64_t until_ms; /* when the freeze's time is over */
+	bool thawed;       /* before that, as `by` asked for */
+	struct wire_origin by;
+};
+
 struct participant {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* an edit was decided, or a freeze thawed */
@@ -93,6 +101,7 @@ struct participant {
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
 	struct lease lease;        /* the freeze */
+	struct participant_stay stay;
 	struct outcome_log decided;
 	struct outcome_log forbidden; /* transactions that are never promised here */
 };
@@ -210,7 +219,11 @@ bool participant_frozen_at(struct participant *s, uint64_t b);
  * -ENOENT: no such freeze lasts.
  */
 int participant_renew(struct participant *s, const uint64_t transaction[2]);
-int participant_thaw(struct participant *s, const uint64_t transaction[2]);
+int participant_thaw(struct participant *s, const uint64_t transaction[2],
+		     const struct wire_origin *by);
+
+/* Gives, once, a freeze that has ended at which the trainer stood.  False: there is none. */
+bool participant_take_thawed(struct participant *s, struct participant_stay *out);
 
 /* Returns true if the trainer has to look at boundary b: some edit names it, or an earlier
  * one.

@@ -277,15 +277,23 @@ static void serve_dropped(struct engine *e, const void *body)
 	edit_report_dropped(e, &dropped);
 }
 
-static void serve_hold(struct engine *e, uint32_t peer, const struct wire_header *header,
-		       const void *body)
+static void serve_renew(struct engine *e, uint32_t peer, const struct wire_header *header,
+			const void *body)
 {
 	struct wire_transaction t;
 
 	memcpy(&t, body, sizeof(t));
+	node_ack(e, peer, header->request, participant_renew(&e->participant, t.transaction));
+}
+
+static void serve_thaw(struct engine *e, uint32_t peer, const struct wire_header *header,
+		       const void *body)
+{
+	struct wire_thaw thaw;
+
+	memcpy(&thaw, body, sizeof(thaw));
 	node_ack(e, peer, header->request,
-		 header->type == WIRE_RENEW ? participant_renew(&e->participant, t.transaction)
-					    : participant_thaw(&e->participant, t.transaction));
+		 participant_thaw(&e->participant, thaw.transaction, &thaw.origin));
 }
 
 /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE. */
@@ -485,8 +493,10 @@ static bool serve_edit(struct engine *e, const struct request *r)
 		serve_dropped(e, r->body);
 		return true;
 	case WIRE_RENEW:
+		serve_renew(e, r->peer, r->header, r->body);
+		return true;
 	case WIRE_THAW:
-		serve_hold(e, r->peer, r->header, r->body);
+		serve_thaw(e, r->peer, r->header, r->body);
 		return true;
 	case WIRE_CANCEL:
 	case WIRE_ARRIVED:

@@ -224,12 +224,16 @@ struct lines { /* of all ranks, each edit once */
 static void add_line(void *arg, json_t *event)
 {
 	const char *id = json_string_value(json_object_get(event, "id"));
+	const char *what = json_string_value(json_object_get(event, "event"));
 	struct lines *l = arg;
+	char key[64];
 
-	if (id && json_object_get(l->ids, id))
+	/* a thaw has the id of its freeze */
+	snprintf(key, sizeof(key), "%.20s %.40s", what ? what : "", id ? id : "");
+	if (id && json_object_get(l->ids, key))
 		return;
 	if (id)
-		json_object_set_new(l->ids, id, json_true());
+		json_object_set_new(l->ids, key, json_true());
 	json_array_append(l->list, event);
 }
 

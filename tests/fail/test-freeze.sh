@@ -115,6 +115,12 @@ stands "a second freeze"
 grep -q '^frozen, for [0-9]* s at most$' "$M/.frag/freeze" || fail "it says $(cat "$M/.frag/freeze")"
 fragctl thaw "$T/mnt2"
 goes_on "thawed by another mount"
+log_has_thaw() {
+	within 60 cat "$M/.frag/log" >log && grep '"event":"freeze".*"boundary"' log | tail -n 1 |
+		sed 's/.*"boundary":\([0-9]*\),"id":\(".*"\).*/"boundary":\1,"id":\2/' >id && [ -s id ] &&
+		grep '"event":"thaw".*"by":{"uid":' log | grep -qF "$(cat id)"
+}
+wait_until 60 log_has_thaw || fail "the log has no thaw of its freeze: $(cat log)"
 [ "$(cat "$T/mnt2/.frag/freeze")" = thawed ] || fail "not thawed: $(cat "$T/mnt2/.frag/freeze")"
 fusermount3 -u "$T/mnt2"
 within 60 "$top_builddir/fragfs" "$address" "$T/mnt2"

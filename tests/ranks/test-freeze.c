@@ -5,9 +5,11 @@
 #include "tests/run-suite.h"
 
 #include "engine/commit/coordinator.h"
+#include "engine/node/event-log.h"
 
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* All trainers stand at one boundary, edits go in there, and nothing holds them for ever. */
@@ -104,6 +106,26 @@ START_TEST(all_ranks_stand_at_one_boundary_until_they_are_thawed)
 }
 END_TEST
 
+/* The newest event of that name that a rank has kept, which may yet come. */
+static const char *newest(uint32_t rank, const char *name)
+{
+	const struct event_ring *ring = &engine_of(rank)->event_log->ring;
+	char start[32];
+
+	snprintf(start, sizeof(start), "{\"event\":\"%s\"", name);
+	for (;; turn(NULL))
+		for (uint64_t n = ring->count; n; n--)
+			if (strstr(ring->lines[n % EVENT_RING_KEPT], start))
+				return ring->lines[n % EVENT_RING_KEPT];
+}
+
+/* Each rank has an event with that text: the one that is asked for its history may die. */
+static void expect_thaw_told(uint32_t ranks, const char *text)
+{
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		ck_assert_ptr_nonnull(strstr(newest(rank, "thaw"), text));
+}
+
 START_TEST(anybody_may_thaw_and_who_froze_can_tell)
 {
 	open_training();
@@ -111,6 +133,7 @@ START_TEST(anybody_may_thaw_and_who_froze_can_tell)
 	ck_assert_int_eq(result_of(&first), 0);
 	ask(&thaw, 3, 0, 0);
 	ck_assert_int_eq(result_of(&thaw), 0);
+	expect_thaw_told(WORLD, "\"by\":{\"rank\":3,");
 	until_all_have_come(WORLD);
 	ask(&thaw, 1, 0, first.freeze.id);
 	ck_assert_int_eq(result_of(&thaw), -ETIMEDOUT);
@@ -193,6 +216,7 @@ START_TEST(the_bound_ends_it_on_the_ranks_themselves)
 	ask(&first, 2, 300, 0);
 	ck_assert_int_eq(result_of(&first), 0);
 	expect_frozen(WORLD);
+	expect_thaw_told(WORLD, "\"why\":\"its time was over\"");
 	until_all_have_come(WORLD);
 	ask(&thaw, 2, 0, first.freeze.id);
 	ck_assert_int_eq(result_of(&thaw), -ETIMEDOUT);
@@ -220,6 +244,38 @@ START_TEST(a_job_that_does_not_come_to_the_boundary_is_not_stopped)
 	if (_i)
 		engine_freeze_cancel(engine_of(2), &first.freeze);
 	ck_assert_int_eq(result_of(&first), _i ? -ECANCELED : -ETIMEDOUT);
+	all_go_to(WORLD, GOAL);
+	until_all_have_come(WORLD);
+	boundaries_close();
+}
+END_TEST
+
+/* i: 0: nobody comes; 1: one's engine does not answer; 2: one's trainer alone does not come. */
+START_TEST(a_freeze_in_vain_names_the_ranks_that_were_late)
+{
+	static const char *const late[] = {
+		"rank 0 was at boundary 1, rank 1 was at boundary 1, and 2 more",
+		" and did not answer, ",
+		"rank 1 was at boundary 1\"",
+	};
+	const char *event;
+
+	boundaries_open(WORLD, &everywhere);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		boundary(rank);
+	asleep[1] = _i == 1;
+	ask(&first, 2, 500, 0);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		while (!asleep[rank] && !participant_pending(&engine_of(rank)->participant, 2))
+			turn(NULL);
+	for (uint32_t rank = 0; rank < WORLD && _i; rank++)
+		if (rank != 1)
+			go_to(rank, 2);
+	ck_assert_int_eq(result_of(&first), -ETIMEDOUT);
+	asleep[1] = false;
+	event = newest(0, "freeze"); /* before the rank comes there after all */
+	ck_assert_ptr_nonnull(strstr(event, "\"not all ranks came to boundary 2 in time: "));
+	ck_assert_msg(strstr(event, late[_i]), "%s", event);
 	all_go_to(WORLD, GOAL);
 	until_all_have_come(WORLD);
 	boundaries_close();
@@ -324,6 +380,7 @@ int main(void)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, all_ranks_stand_at_one_boundary_until_they_are_thawed, 0, 8);
+	tcase_add_loop_test(t, a_freeze_in_vain_names_the_ranks_that_were_late, 0, 3);
 	tcase_add_test(t, anybody_may_thaw_and_who_froze_can_tell);
 	tcase_add_test(t, a_second_freeze_is_refused_while_the_first_lasts);
 	tcase_add_loop_test(t, edits_go_in_where_the_trainers_stand_each_a_generation, 0, 4);

@@ -658,6 +658,9 @@ static enum participant_next look(void)
 
 enum { HOUR_MS = 3600000 };
 
+static const struct wire_origin who = { .pid = 4711 };
+static struct participant_stay stay;
+
 START_TEST(a_frozen_trainer_stands_until_it_is_thawed)
 {
 	freeze(one, b + 2, HOUR_MS, monotonic_ms());
@@ -665,11 +668,16 @@ START_TEST(a_frozen_trainer_stands_until_it_is_thawed)
 	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
 	ck_assert_int_eq(look(), PARTICIPANT_FROZEN);
 	ck_assert_int_eq(applied(one), 0); /* reported while it stands */
-	ck_assert_int_eq(participant_thaw(&s, two), -ENOENT);
+	ck_assert_int_eq(participant_thaw(&s, two, &who), -ENOENT);
 	ck_assert_int_eq(look(), PARTICIPANT_FROZEN);
-	ck_assert_int_eq(participant_thaw(&s, one), 0);
+	ck_assert(!participant_take_thawed(&s, &stay));
+	ck_assert_int_eq(participant_thaw(&s, one, &who), 0);
+	ck_assert(participant_take_thawed(&s, &stay));
+	ck_assert(stay.thawed && stay.boundary == b && stay.by.pid == who.pid);
+	ck_assert_mem_eq(stay.transaction, one, sizeof(one));
+	ck_assert(!participant_take_thawed(&s, &stay));
 	ck_assert_int_eq(look(), PARTICIPANT_GO);
-	ck_assert_int_eq(participant_thaw(&s, one), -ENOENT);
+	ck_assert_int_eq(participant_thaw(&s, one, &who), -ENOENT);
 	ck_assert_int_eq(arrive(true), PARTICIPANT_GO);
 }
 END_TEST
@@ -679,9 +687,10 @@ START_TEST(a_freeze_that_is_thawed_before_the_trainer_comes_does_not_hold_it)
 	static const uint64_t any[2];
 
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
-	ck_assert_int_eq(participant_thaw(&s, any), 0);
+	ck_assert_int_eq(participant_thaw(&s, any, &who), 0);
 	ck_assert_int_eq(arrive(true), PARTICIPANT_GO);
 	ck_assert_int_eq(applied(one), -ETIMEDOUT);
+	ck_assert(!participant_take_thawed(&s, &stay)); /* nobody stood */
 }
 END_TEST
 
@@ -711,7 +720,9 @@ START_TEST(the_bound_of_a_freeze_counts_from_its_decision)
 	while (look() == PARTICIPANT_FROZEN)
 		participant_wait(&s, 10);
 	ck_assert_int_eq(look(), PARTICIPANT_GO);
-	ck_assert_int_eq(participant_thaw(&s, one), -ENOENT);
+	ck_assert(participant_take_thawed(&s, &stay));
+	ck_assert(!stay.thawed && stay.boundary == b && stay.until_ms <= monotonic_ms());
+	ck_assert_int_eq(participant_thaw(&s, one, &who), -ENOENT);
 }
 END_TEST
 
@@ -737,7 +748,7 @@ START_TEST(one_freeze_at_a_time)
 	ck_assert_uint_eq(s.count, 1);
 	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
 	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
-	ck_assert_int_eq(participant_thaw(&s, one), 0);
+	ck_assert_int_eq(participant_thaw(&s, one, &who), 0);
 	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), 0);
 	ck_assert_int_eq(look(), PARTICIPANT_GO);
 }
@@ -770,7 +781,7 @@ START_TEST(edits_may_name_the_boundary_that_the_trainer_stands_at)
 	ck_assert_int_eq(promise(two, b - 1, true), -EAGAIN);
 	ck_assert_int_eq(promise(two, b, true), 0);
 	ck_assert_int_eq(look(), PARTICIPANT_UNDECIDED);
-	ck_assert_int_eq(participant_thaw(&s, one), 0);
+	ck_assert_int_eq(participant_thaw(&s, one, &who), 0);
 	ck_assert_int_eq(look(), PARTICIPANT_UNDECIDED); /* it promised not to go */
 	ck_assert_int_eq(decide(two, true), 0);
 	ck_assert_int_eq(pass_here(1), 1);
