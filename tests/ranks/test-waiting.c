@@ -6,6 +6,7 @@
 #include "tests/run-suite.h"
 
 #include "engine/base/log.h"
+#include "engine/read/waiting.h"
 
 #include <check.h>
 #include <errno.h>
@@ -138,6 +139,47 @@ START_TEST(who_waits_for_a_rank_that_is_behind_is_named_and_told_and_ends)
 	ck_assert_int_eq(end(&reader), -ETIME);
 	ck_assert_uint_eq(count_words(log_now(), "w/fp32 waits "), 1);
 	ck_assert_uint_eq(count_words(log_now(), "w/fp32 cannot be read: waits "), 1);
+	close_job();
+}
+END_TEST
+
+/* Whether a wait for the rank alone, which begins at that time, is told a second later. */
+static bool is_told(const struct engine_file *file, uint32_t rank, uint64_t at)
+{
+	unsigned before = count_words(log_now(), "w/fp32 waits ");
+	struct waiting w = { 0 };
+
+	pthread_mutex_lock(&observer->lock);
+	waiting_begin(&w, false, 0, at);
+	waiting_add(observer, &w, rank, at);
+	for (uint64_t now = at; now <= at + 1000; now += 100)
+		waiting_check(observer, &w, file, now);
+	pthread_mutex_unlock(&observer->lock);
+	return count_words(log_now(), "w/fp32 waits ") > before;
+}
+
+/* The clock is the test's own. */
+START_TEST(a_rank_has_one_line_in_five_seconds_and_one_until_it_moves)
+{
+	struct engine_file *file;
+	struct peer *p;
+	uint64_t at;
+
+	open_skewed(_i);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), -ETIME);
+	file = open_state(ENGINE_PARAM, "fp32");
+	p = &observer->peers[2];
+	at = p->told_ms + 10000;
+	ck_assert(!is_told(file, 2, at)); /* it was told of where the rank stands */
+	p->moves++;
+	ck_assert(is_told(file, 2, at));
+	p->moves++;
+	ck_assert(!is_told(file, 2, at + 1000));
+	ck_assert(is_told(file, 1, at + 1000)); /* another one's */
+	ck_assert(!is_told(file, 2, at + 3999));
+	ck_assert(is_told(file, 2, at + 5000));
+	ck_assert(!is_told(file, 2, at + 20000));
+	engine_file_close(file);
 	close_job();
 }
 END_TEST
@@ -353,6 +395,8 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, who_waits_for_a_rank_that_is_behind_is_named_and_told_and_ends,
 			    0, 2);
+	tcase_add_loop_test(t, a_rank_has_one_line_in_five_seconds_and_one_until_it_moves, 0,
+			    2);
 	tcase_add_loop_test(t, bytes_of_ranks_that_are_not_behind_come_at_once, 0, 2);
 	tcase_add_loop_test(
 		t, a_rank_that_comes_on_is_waited_for_and_the_file_is_of_one_generation, 0, 2);
