@@ -232,17 +232,21 @@ int tree_npy_header(struct tree *t, struct node n, const struct engine_state *st
 	return npy_header(state->dtype, p.shape, p.ndim, out);
 }
 
+void tree_set_time(struct timespec *t, uint64_t ns)
+{
+	if (ns)
+		*t = (struct timespec){ .tv_sec = (time_t)(ns / 1000000000),
+					.tv_nsec = (long)(ns % 1000000000) };
+}
+
 /* Sets the mtime of a state.  Its other times stay those of the mount: tar(1) takes a file
  * whose ctime moves for one that is written to while it is read.
  */
 static void set_change_time(struct tree *t, struct node n, struct stat *st)
 {
 	struct engine_address address = tree_address(t, n);
-	uint64_t ns = engine_changed_ns(t->engine, &address);
 
-	if (ns)
-		st->st_mtim = (struct timespec){ .tv_sec = (time_t)(ns / 1000000000),
-						 .tv_nsec = (long)(ns % 1000000000) };
+	tree_set_time(&st->st_mtim, engine_changed_ns(t->engine, &address));
 }
 
 static int state_attr(struct tree *t, struct node n, const struct engine_state *known,
@@ -282,7 +286,7 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 			     .st_gid = t->gid,
 			     .st_blksize = 4096,
 			     .st_atim = t->time,
-			     .st_mtim = t->time,
+			     .st_mtim = tree_is_still(t, n) ? t->data : t->time,
 			     .st_ctim = t->time };
 	if (node_is_dir(n)) {
 		st->st_mode = S_IFDIR | 0555;

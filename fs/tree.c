@@ -114,6 +114,9 @@ int tree_init(struct tree *t, struct engine *engine, bool writable)
 			    .uid = getuid(),
 			    .gid = getgid() };
 	clock_gettime(CLOCK_REALTIME, &t->time);
+	t->data = t->time;
+	if (t->has & TREE_STILL)
+		tree_set_time(&t->data, engine_changed_ns(engine, NULL));
 	pthread_mutex_init(&t->lock, NULL);
 	t->keys = calloc(TREE_KEYS_MAX, sizeof(*t->keys));
 	if (!t->keys || tree_init_parts(t)) {

@@ -159,7 +159,8 @@ struct tree {
 	bool writable;
 	uid_t uid;
 	gid_t gid;
-	struct timespec time; /* of mounting: every node's, but the mtime of a state */
+	struct timespec time; /* of mounting: every node's, but the mtime of what shows data */
+	struct timespec data; /* of a checkpoint's newest file, when it was mounted */
 	pthread_mutex_t lock; /* of adding a key */
 	/* [TREE_KEYS_MAX], by hash, so that another mount gives the same numbers. */
 	struct tree_key *keys;

@@ -532,14 +532,29 @@ struct newest {
 	uint64_t ns;
 };
 
-static int see_time(void *arg, const struct table_run *run)
+static void see_file(struct newest *newest, uint32_t file)
 {
-	struct newest *newest = arg;
-	const struct timespec *t = &newest->table->files[run->file].mtime;
+	const struct timespec *t = &newest->table->files[file].mtime;
 
 	newest->ns =
 		u64_max(newest->ns, (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec);
+}
+
+static int see_run(void *arg, const struct table_run *run)
+{
+	see_file(arg, run->file);
 	return 0;
+}
+
+static uint64_t newest_of_all(struct checkpoint *c)
+{
+	struct newest newest = { c->table, 0 };
+
+	pthread_mutex_lock(&c->lock);
+	for (uint32_t i = 0; i < c->table->nfiles; i++)
+		see_file(&newest, i);
+	pthread_mutex_unlock(&c->lock);
+	return newest.ns;
 }
 
 static uint64_t changed_ns(struct engine *e, const struct engine_address *a)
@@ -548,13 +563,15 @@ static uint64_t changed_ns(struct engine *e, const struct engine_address *a)
 	struct newest newest = { c->table, atomic_load(&c->overlay_ns) };
 	struct checkpoint_file f = { .base.engine = e };
 
+	if (!a)
+		return newest_of_all(c);
 	if (find(c->table, a, &f) || f.is_hyper)
 		return 0;
 	pthread_mutex_lock(&c->lock);
 	if (f.of_rank)
-		table_walk_rank(c->table, f.state, f.rank, see_time, &newest);
+		table_walk_rank(c->table, f.state, f.rank, see_run, &newest);
 	else
-		table_walk(c->table, f.state, 0, table_numel(c->table, f.state), see_time,
+		table_walk(c->table, f.state, 0, table_numel(c->table, f.state), see_run,
 			   &newest);
 	pthread_mutex_unlock(&c->lock);
 	return newest.ns;

@@ -78,6 +78,10 @@ newest() {
 mount_checkpoint
 of_files=$(mtime "$F")
 find "$C" -name '*.pt' -exec stat -c %.Y {} + | grep -qx "$of_files" || fail "$of_files is of no file"
+for file in params/emb.weight/shape params/emb.weight groups/0/lr groups/0/kind step params .; do
+	[ "$(mtime "$M/$file")" = "$(newest)" ] || fail "$file: $(mtime "$M/$file"), and the files $(newest)"
+done
+is_other "$M/.frag/log" "$(newest)" || fail "the log has the checkpoint's time"
 unmount
 mount_checkpoint overlay=laid
 [ "$(mtime "$F")" = "$of_files" ] || fail "another mount, another time"
