@@ -144,8 +144,8 @@ static bool is_same_time(struct timespec a, struct timespec b)
 	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-/* Returns true if an attribute would change: `cp -p` sets those that are there already.  That a file
- * was touched just now (UTIME_NOW) is of no consequence.
+/* Returns true if an attribute would change: `cp -p` sets those that are there already.  The
+ * present time (UTIME_NOW) is let pass, and sets nothing.
  */
 static bool changes_attributes(const struct stat *to, int to_set, const struct stat *now)
 {

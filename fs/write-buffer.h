@@ -23,7 +23,7 @@
 int write_buffer_new(struct handle *h);
 void write_buffer_free(struct handle *h);
 
-/* Stages size bytes at offset, or as many of them as lie before the file's end, and replies with
+/* Stages size bytes at offset, or as many as lie before the file's end, and replies with
  * their number to a WRITE.  A hyper-parameter's whole line, with its newline, is committed
  * first: shells report the errno of write(2), and not that of close(2).  Should that commit
  * fail, nothing stays staged, and a FLUSH fails alike.

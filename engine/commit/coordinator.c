@@ -529,7 +529,7 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 	/* the decision waits for votes: meanwhile a rank that is late may come, or be lost */
 	if (a->freeze_ms && !a->why[0])
 		name_late(e, a);
-	/* Some ranks stand, and one that is late may never come, for which finish would wait. */
+	/* some ranks stand, and finish would wait for one that may never come */
 	if (a->freeze_ms && a->phase == COORDINATOR_DECIDED && !a->status &&
 	    is_late_freeze(a)) {
 		a->status = -ETIMEDOUT;

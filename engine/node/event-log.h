@@ -14,7 +14,7 @@ struct event_log {
 	struct event_ring ring;
 	uint64_t told[EVENT_RING_KEPT][2]; /* ring of the newest transactions in it */
 	uint64_t ntold;
-	struct event_ring own; /* edits that an observer made itself */
+	struct event_ring own;  /* edits that an observer made itself */
 	_Atomic uint64_t epoch; /* as engine_epoch; any thread */
 	uint64_t changes;       /* how often the events or an observer's job below changed */
 	/* an observer's job, as watch_look saw it last */
