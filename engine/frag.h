@@ -100,9 +100,9 @@ FRAG_API size_t frag_dtype_size(enum frag_dtype dtype);
 /* "float32", "bfloat16" ...; "?": no such dtype.  Any thread. */
 FRAG_API const char *frag_dtype_name(enum frag_dtype dtype);
 FRAG_API const char *frag_version(void);
-/* Returns the newest line that a frag_ call of this thread has left on stderr since the thread's
- * last frag_error, without its prefix; "": none.  Many an error has its reason there, and
- * frag_open's too.  The text is valid until the thread's next frag_error.  Any thread.
+/* Returns the newest line that a frag_ call of this thread has left on stderr since the last
+ * frag_error of the thread, without its prefix; "": none.  The line is the reason where such a
+ * call has failed.  The text is valid until the thread's next frag_error.  Any thread.
  */
 FRAG_API const char *frag_error(void);
 
@@ -172,6 +172,7 @@ enum frag_sharding {
 
 enum {
 	FRAG_ROUND_ROBIN = 1 << 0, /* stages 1 and 2: round_robin_gradients */
+	FRAG_ALIGNED = 1 << 1,     /* stages 1 and 2: parameter_alignment, of 16 bytes of lp */
 };
 
 struct frag_zero {
@@ -182,7 +183,7 @@ struct frag_zero {
 	uint32_t nranks;         /* a multiple of replicas */
 	uint32_t replicas;       /* HSDP: nranks / replicas shards; 0 and 1: no replicas */
 	uint64_t sub_group_size; /* stage 3, elements of a shard; 0: 1000000000 */
-	unsigned flags;          /* FRAG_ROUND_ROBIN */
+	unsigned flags;          /* FRAG_ROUND_ROBIN, FRAG_ALIGNED */
 };
 
 /* Describes an optimizer's param group: params[n] in its order.  Returns the group's number:

@@ -307,7 +307,15 @@ int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *wh
 	return (int)c->ngroups - 1;
 }
 
-static struct layout_spec layout_spec_of(const struct catalog_group *g)
+/* In elements; DeepSpeed's parameter_alignment is 16 bytes of the group's first parameter. */
+static uint32_t param_alignment(const struct catalog *c, const struct catalog_group *g)
+{
+	size_t size = g->nparams ? frag_dtype_size(c->params[g->params[0]].dtype) : 16;
+
+	return g->flags & FRAG_ALIGNED && size < 16 ? (uint32_t)(16 / size) : 1;
+}
+
+static struct layout_spec layout_spec_of(const struct catalog *c, const struct catalog_group *g)
 {
 	uint32_t shards = catalog_shards(g);
 
@@ -323,7 +331,8 @@ static struct layout_spec layout_spec_of(const struct catalog_group *g)
 	return (struct layout_spec){ .kind = LAYOUT_FLAT,
 				     .shards = shards,
 				     .alignment = 2,
-				     .round_robin = g->flags & FRAG_ROUND_ROBIN };
+				     .round_robin = g->flags & FRAG_ROUND_ROBIN,
+				     .param_alignment = param_alignment(c, g) };
 }
 
 /* Returns true if the bytes of all partitions, padding included, at 8 an element, fit. */
@@ -342,7 +351,7 @@ int catalog_finish_group(struct catalog *c, uint32_t group)
 	struct catalog_group *g = &c->groups[group];
 	CLEANUP(free)
 	struct layout_param *params = calloc(g->nparams ? g->nparams : 1, sizeof(*params));
-	struct layout_spec spec = layout_spec_of(g);
+	struct layout_spec spec = layout_spec_of(c, g);
 	int rc;
 
 	if (!params)

@@ -55,51 +55,61 @@ static int layout_take(struct layout *l, const struct layout_param *params)
 
 /* ---- FLAT ---- */
 
-static void flat_in_order(struct layout *l)
+/* Places a parameter behind `end`, and returns where it ends. */
+static uint64_t flat_place(struct layout *l, const struct layout_spec *spec, uint32_t param,
+			   uint64_t end)
 {
-	uint64_t offset = 0;
+	uint64_t unit = spec->param_alignment ? spec->param_alignment : 1;
 
-	for (uint32_t i = 0; i < l->nparams; i++) {
-		l->offset[i] = offset;
-		offset += l->numel[i];
-	}
+	l->offset[param] = u64_div_ceil(end, unit) * unit;
+	return l->numel[param] ? l->offset[param] + l->numel[param] : end;
 }
 
-static int flat_round_robin(struct layout *l)
+static uint64_t flat_in_order(struct layout *l, const struct layout_spec *spec)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < l->nparams; i++)
+		end = flat_place(l, spec, i, end);
+	return end;
+}
+
+static int flat_round_robin(struct layout *l, const struct layout_spec *spec, uint64_t *end)
 {
 	CLEANUP(free) uint32_t *taken = array(l->nparams, sizeof(*taken));
 	uint32_t n = 0;
-	uint64_t offset = 0;
 
+	*end = 0;
 	if (!taken)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < l->nparams; i++)
 		if (l->numel[i])
 			taken[n++] = i;
 	for (uint64_t first = 0; first < l->shards && first < n; first++)
-		for (uint64_t at = first; at < n; at += l->shards) {
-			l->offset[taken[at]] = offset;
-			offset += l->numel[taken[at]];
-		}
+		for (uint64_t at = first; at < n; at += l->shards)
+			*end = flat_place(l, spec, taken[at], *end);
 	return 0;
 }
 
 static int flat_build(struct layout *l, const struct layout_spec *spec)
 {
 	uint64_t unit = (uint64_t)spec->alignment * spec->shards;
-	uint64_t aligned;
+	uint64_t gaps = (uint64_t)spec->param_alignment * l->nparams, end, most, aligned;
+	int rc = 0;
 
-	if (!u64_mul(u64_div_ceil(l->total, unit), unit, &aligned))
+	if (!u64_add(l->total, gaps, &most) || !u64_mul(u64_div_ceil(most, unit), unit, &most))
 		return -EOVERFLOW;
 	l->partition_numel = array(1, sizeof(*l->partition_numel));
 	if (!l->partition_numel)
 		return -ENOMEM;
+	if (spec->round_robin)
+		rc = flat_round_robin(l, spec, &end);
+	else
+		end = flat_in_order(l, spec);
+	aligned = u64_div_ceil(end, unit) * unit;
 	l->partition_numel[0] = aligned / spec->shards;
 	l->nsubs = l->total ? 1 : 0;
-	if (spec->round_robin)
-		return flat_round_robin(l);
-	flat_in_order(l);
-	return 0;
+	return rc;
 }
 
 /* ---- PER_PARAM and ROWS ---- */

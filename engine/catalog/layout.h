@@ -17,6 +17,7 @@
  *   Padding may cover the end of one shard and whole further shards.
  *   round_robin: the flat order is positions 0, W, 2W ..., then 1, W+1 ... (W = shards),
  *   counted over the parameters that are left.
+ *   param_alignment: each parameter begins at a multiple of so many elements.
  *
  * LAYOUT_PER_PARAM: ZeRO stage 3.  Every parameter is cut by itself: piece = ceil(numel /
  * shards); shard s has [s * piece, min((s + 1) * piece, numel)).  Pieces, padding included, are
@@ -41,6 +42,7 @@ struct layout_spec {
 	uint32_t shards;    /* > 0: processes that share the group (W) */
 	uint32_t alignment; /* FLAT: elements per shard the flat tensor is rounded to, > 0 */
 	bool round_robin;   /* FLAT only */
+	uint32_t param_alignment; /* FLAT: elements; 0 and 1: no gaps between parameters */
 	uint64_t sub_group_size; /* PER_PARAM, ROWS: elements of a shard; 0: no limit */
 };
 

@@ -103,12 +103,16 @@ static void list_key(struct listing *l, const struct engine_address *a, enum fra
 	l->n++;
 }
 
-/* A parameter that no optimizer changes has no master: its low-precision tensor is edited
- * itself, on all ranks at once (ENGINE_PARAM), so that their copies stay alike.
- */
-static bool lp_is_the_value(const struct engine_address *a, const struct catalog_param *p)
+static bool has_master(const struct engine *e, const struct catalog_param *p,
+		       const struct states *states)
 {
-	return a->kind == ENGINE_PARAM && (p->group == CATALOG_NONE || p->flags & FRAG_FROZEN);
+	uint32_t sub;
+
+	if (p->group == CATALOG_NONE || p->flags & FRAG_FROZEN)
+		return false;
+	sub = e->catalog->groups[p->group].layout.sub[p->position];
+	return states_find(states, STATE_PARTITION, p->group, sub, "fp32") >= 0 ||
+	       states_find(states, STATE_WHOLE, p->group, 0, "fp32") >= 0;
 }
 
 static void list_lp(struct listing *l, struct engine_address a, const struct catalog_param *p,
@@ -119,7 +123,8 @@ static void list_lp(struct listing *l, struct engine_address a, const struct cat
 	if (states_find(states, STATE_LP, a.param, 0, "") < 0 &&
 	    states_find(states, STATE_LP_SHARD, a.param, 0, "") < 0 && l->lost)
 		return;
-	if (l->e->write.allowed && lp_is_the_value(&a, p))
+	/* without a master the tensor itself is edited, on all ranks, so that copies stay alike */
+	if (l->e->write.allowed && a.kind == ENGINE_PARAM && !has_master(l->e, p, states))
 		flags |= ENGINE_STATE_WRITABLE;
 	strcpy(a.key, dtype_lp_key(p->dtype));
 	list_key(l, &a, p->dtype, flags);

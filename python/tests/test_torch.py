@@ -46,6 +46,11 @@ class Torch(unittest.TestCase):
     def test_ddp(self) -> None:
         self.run_job("ddp", 2)
 
+    def test_a_parameter_without_a_master_is_shown_as_what_it_is(self) -> None:
+        for case in ("ddp-bf16", "fsdp2-bf16"):
+            with self.subTest(case=case):
+                self.run_job(case, 2)
+
     def test_fsdp2(self) -> None:
         for world in (2, 3):
             with self.subTest(world=world):
@@ -60,7 +65,7 @@ class Torch(unittest.TestCase):
     @needs("deepspeed")
     def test_zero(self) -> None:
         for case, world in (("zero1", 2), ("zero1", 3), ("zero2", 2), ("zero2", 4), ("zero3", 2), ("zero3", 3),
-                            ("zero2-offload", 2), ("zero3-offload", 2), ("zero2-fp32-grads", 2),
+                            ("zero2-offload", 2), ("zero3-offload", 2), ("zero2-fp32-grads", 2), ("zero2-aligned", 2),
                             ("bf16-optimizer", 2)):
             with self.subTest(case=case, world=world):
                 self.run_job(case, world)

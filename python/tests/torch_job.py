@@ -14,7 +14,7 @@ import torch.distributed as dist
 import fragfs
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-KEYS = ("fp32", "exp_avg", "exp_avg_sq")
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Model(torch.nn.Module):
@@ -33,6 +33,7 @@ class Job:
     """A model in training: step(), and the truth about each state, by the framework's own call."""
 
     model: torch.nn.Module
+    value = "fp32"  # the key of the parameters that the optimizer changes
 
     def attach(self) -> fragfs.Attachment:
         raise NotImplementedError
@@ -44,15 +45,19 @@ class Job:
     def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
         raise NotImplementedError
 
-    def truth(self, keys: tuple[str, ...] = KEYS) -> dict[tuple[str, str], torch.Tensor]:
+    def truth(self, keys: tuple[str, ...] = ()) -> dict[tuple[str, str], torch.Tensor]:
         return {(name.removeprefix("module."), key): self.full(name, p, key).detach().cpu().clone()
-                for name, p in self.model.named_parameters() if p.requires_grad for key in keys}
+                for name, p in self.model.named_parameters() if p.requires_grad
+                for key in keys or (self.value, *MOMENTS)}
 
 
 class TorchJob(Job):
     def __init__(self, kind: str) -> None:
         self.model = Model()
-        if kind in ("fsdp2", "fsdp2-mixed", "hsdp"):
+        if kind.endswith("bf16"):  # without a master
+            self.model.bfloat16()
+            self.value = "bf16"
+        if kind in ("fsdp2", "fsdp2-mixed", "fsdp2-bf16", "hsdp"):
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -63,7 +68,7 @@ class TorchJob(Job):
                 options["mp_policy"] = policy
             fully_shard(self.model.first, **options)
             fully_shard(self.model, **options)
-        elif kind == "ddp":
+        elif kind.startswith("ddp"):
             self.model = torch.nn.parallel.DistributedDataParallel(self.model)
         trained = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW([{"params": trained[:2]}, {"params": trained[2:], "lr": 3e-3}], lr=1e-3)
@@ -73,12 +78,12 @@ class TorchJob(Job):
 
     def step(self, look=lambda: None) -> None:
         self.optimizer.zero_grad()
-        self.model(torch.randn(4, 37)).float().square().mean().backward()
+        self.model(torch.randn(4, 37).to(torch.bfloat16 if self.value == "bf16" else torch.float32)).float().square().mean().backward()
         self.optimizer.step()
         look()
 
     def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
-        tensor = {"fp32": param, "grad": param.grad}.get(key)
+        tensor = {self.value: param, "grad": param.grad}.get(key)
         if tensor is None:
             tensor = self.optimizer.state[param][key]
         return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
@@ -89,6 +94,7 @@ class DeepSpeedJob(Job):
         "zero1": {"stage": 1}, "zero2": {"stage": 2}, "zero3": {"stage": 3, "sub_group_size": 700},
         "zero2-offload": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
         "zero3-offload": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
+        "zero2-aligned": {"stage": 2, "parameter_alignment": True},
         "zero2-fp32-grads": {"stage": 2}, "bf16-optimizer": {"stage": 1},
     }
 
@@ -121,7 +127,7 @@ class DeepSpeedJob(Job):
         return safe_get_full_fp32_param(param) if key == "fp32" else safe_get_full_optimizer_state(param, key)
 
 
-def compare(job: Job, mount: fragfs.Mount | None, when: str, keys: tuple[str, ...] = KEYS) -> None:
+def compare(job: Job, mount: fragfs.Mount | None, when: str, keys: tuple[str, ...] = ()) -> None:
     """All ranks: the truth takes collectives.  Rank 0 reads the mount."""
     truth = job.truth(keys)
     dist.barrier()
@@ -162,24 +168,24 @@ def edit(job: Job, mount: fragfs.Mount | None) -> None:
         for group in mount.groups:
             group_thread = threading.Thread(target=group.__setitem__, args=("lr", 0.0))
             group_thread.start()
-            thread = threading.Thread(target=write_all, args=(mount, group_thread))
+            thread = threading.Thread(target=write_all, args=(job, mount, group_thread))
         thread.start()
     while not done.item():
         job.step()
         done.fill_(not thread.is_alive() if thread else 0)
         dist.broadcast(done, 0)
     if mount:
-        assert mount["first.weight"].fp32[3, 4] == 0.75
+        assert mount["first.weight"][job.value].torch()[3, 4] == 0.75
         assert mount.groups[0]["lr"] == 0.0
-    truth = job.truth()[("first.weight", "fp32")]
+    truth = job.truth()[("first.weight", job.value)]
     assert truth[3, 4] == 0.75 and truth[3, 5] != 0.75, truth[3, :6]
 
 
-def write_all(mount: fragfs.Mount, before) -> None:
+def write_all(job: Job, mount: fragfs.Mount, before) -> None:
     before.join()
     for group in mount.groups:
         group["lr"] = 0.0
-    mount["first.weight"].fp32[3, 4] = 0.75
+    mount["first.weight"][job.value][3, 4] = 0.75
 
 
 def main(kind: str) -> None:
@@ -192,6 +198,8 @@ def main(kind: str) -> None:
             job.step()
         dist.barrier()
         mount = fragfs.open(attachment.address, "rw") if RANK == 0 else None
+        if mount:
+            assert ("fp32" in mount["first.weight"].states) == (job.value == "fp32")
         compare(job, mount, "after three steps")
         for _ in range(2):
             job.step()

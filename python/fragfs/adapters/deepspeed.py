@@ -99,7 +99,8 @@ class Zero12(_DeepSpeed):
             group = self.job.group(
                 numbers, stage=2 if o.partition_gradients else 1,
                 ranks=_ranks_of(o.real_dp_process_group[number]),
-                flags=_libfrag.FRAG_ROUND_ROBIN if o.round_robin_gradients else 0)
+                flags=((_libfrag.FRAG_ROUND_ROBIN if o.round_robin_gradients else 0) |
+                       (_libfrag.FRAG_ALIGNED if getattr(o, "parameter_alignment", False) else 0)))
             have, want = self.job.partition_numel(group, 0), o.single_partition_of_fp32_groups[number].numel()
             if have != want:
                 raise ValueError(f"group {number}: DeepSpeed's partition has {want} elements, libfrag's {have}")
@@ -133,7 +134,8 @@ class Zero12(_DeepSpeed):
         grads = self.optimizer.averaged_gradients.get(number)
         if not self._has_compact_grads(number):
             wanted = len(self.optimizer.params_in_partition[number])
-            return grads[:wanted] if grads else [None] * wanted  # padding may follow
+            grads = [grad for grad in grads or () if not hasattr(grad, "_zero_padding")]  # between, of alignment
+            return grads[:wanted] if grads else [None] * wanted  # padding may follow, too
         return [(grads[0] if grads[0]._base is None else grads[0]._base) if grads else None]
 
 

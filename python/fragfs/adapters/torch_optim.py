@@ -16,6 +16,10 @@ def _local(tensor: Any) -> Any:
     return tensor._local_tensor if hasattr(tensor, "_local_tensor") else tensor
 
 
+def _is_master(p: Any) -> bool:
+    return str(p.dtype) == "torch.float32"
+
+
 class TorchAdapter(Adapter):
     def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
         self.job, self.model, self.optimizer = job, model, optimizer
@@ -24,13 +28,18 @@ class TorchAdapter(Adapter):
         described = set()
         for options in optimizer.param_groups:
             params = [p for p in options["params"] if p.requires_grad]
-            numbers = [job.param(self._name(p), tuple(p.shape), p.dtype) for p in params]
+            numbers = [self._param(p) for p in params]
             self.members.append((job.group(numbers, **self._layout(params)), list(zip(numbers, params))))
             described.update(params)
         self._here = {group: [(n, p) for n, p in members if _local(p).numel()] for group, members in self.members}
         for p, name in self.names.items():
             if p not in described:
                 job.param(name, tuple(p.shape), p.dtype, lp=_local(p), frozen=True)
+
+    def _param(self, p: Any) -> int:
+        """A float32 parameter is its own master; another one has none, and is shown as what it is."""
+        memory = {} if _is_master(p) else {"shard" if hasattr(p, "device_mesh") else "lp": _local(p)}
+        return self.job.param(self._name(p), tuple(p.shape), p.dtype, **memory)
 
     def _name(self, p: Any) -> str:
         if p not in self.names:
@@ -54,7 +63,8 @@ class TorchAdapter(Adapter):
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
         for group, here in self._here.items():
-            yield Place(group, 0, "fp32"), Kept("fragments", tuple((n, _local(p)) for n, p in here))
+            yield Place(group, 0, "fp32"), Kept(
+                "fragments", tuple((n, _local(p)) for n, p in here if _is_master(p)))
             by_key: dict[str, list[tuple[int, Any]]] = {}
             for n, p in here:
                 for key, value in self.optimizer.state.get(p, {}).items():

@@ -79,6 +79,31 @@ START_TEST(flat_padding_covers_whole_shards)
 }
 END_TEST
 
+/* DeepSpeed 0.19.8, parameter_alignment: round_robin_bit16_padding is [1, 5, 3, 1, 0]. */
+START_TEST(flat_parameters_begin_at_a_multiple)
+{
+	struct layout_spec spec = {
+		.kind = LAYOUT_FLAT, .shards = 2, .alignment = 2, .param_alignment = 8
+	};
+	static const uint64_t offsets[] = { 0, 16, 24, 48, 56 };
+	struct layout l;
+
+	build(&l, &spec, five, ARRAY_SIZE(five));
+	ck_assert_mem_eq(l.offset, offsets, sizeof(offsets));
+	ck_assert_uint_eq(l.partition_numel[0], 32); /* the last ends at 63 */
+	expect(&l, 2, 0, 0, 24, 8);
+	expect(&l, 2, 1, 8, 0, 13);
+	spec.round_robin = true; /* 0 2 4, 1 3 */
+	layout_fini(&l);
+	build(&l, &spec, five, ARRAY_SIZE(five));
+	ck_assert_uint_eq(l.offset[2], 16);
+	ck_assert_uint_eq(l.offset[4], 40);
+	ck_assert_uint_eq(l.offset[1], 48);
+	ck_assert_uint_eq(l.offset[3], 56);
+	layout_fini(&l);
+}
+END_TEST
+
 START_TEST(flat_group_of_stage_0_has_no_padding)
 {
 	struct layout_spec spec = { .kind = LAYOUT_FLAT, .shards = 1, .alignment = 1 };
@@ -650,6 +675,7 @@ static TCase *examples(void)
 
 	tcase_add_test(t, flat_group_of_five_over_two_shards);
 	tcase_add_test(t, flat_padding_covers_whole_shards);
+	tcase_add_test(t, flat_parameters_begin_at_a_multiple);
 	tcase_add_test(t, flat_group_of_stage_0_has_no_padding);
 	tcase_add_test(t, find_cuts_the_fragment_at_the_element_asked_for);
 	tcase_add_test(t, b1_stage_3_parameter_that_shards_do_not_divide);
