@@ -43,7 +43,7 @@ struct layout_spec {
 	uint32_t alignment; /* FLAT: elements per shard the flat tensor is rounded to, > 0 */
 	bool round_robin;   /* FLAT only */
 	uint32_t param_alignment; /* FLAT: elements; 0 and 1: no gaps between parameters */
-	uint64_t sub_group_size; /* PER_PARAM, ROWS: elements of a shard; 0: no limit */
+	uint64_t sub_group_size;  /* PER_PARAM, ROWS: elements of a shard; 0: no limit */
 };
 
 struct layout_param {

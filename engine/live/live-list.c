@@ -123,7 +123,7 @@ static void list_lp(struct listing *l, struct engine_address a, const struct cat
 	if (states_find(states, STATE_LP, a.param, 0, "") < 0 &&
 	    states_find(states, STATE_LP_SHARD, a.param, 0, "") < 0 && l->lost)
 		return;
-	/* without a master the tensor itself is edited, on all ranks, so that copies stay alike */
+	/* without a master it is edited itself, on all ranks, so that copies stay alike */
 	if (l->e->write.allowed && a.kind == ENGINE_PARAM && !has_master(l->e, p, states))
 		flags |= ENGINE_STATE_WRITABLE;
 	strcpy(a.key, dtype_lp_key(p->dtype));
