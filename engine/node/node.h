@@ -36,7 +36,7 @@
  *
  * A thread that takes one of these holds no other lock, or engine.lock alone, and takes none
  * inside:
- *   transport_memory.lock              the table of processes that are attached
+ *   transport-host's lock              the table of processes that are attached
  *   process.lock (reading, writing)    one of these, while bytes are copied
  *   transport-loop's lock              tests' transport: all its ends
  *   readahead_pool.lock                read: streams of readers; let go while bytes are copied

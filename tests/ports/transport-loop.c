@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "engine/base/queue.h"
+#include "engine/base/slot-map.h"
 #include "engine/transport/transport-common.h"
-#include "engine/transport/transport-memory.h"
 #include "tests/ports/transport-loop.h"
 
 #include <assert.h>
@@ -38,7 +38,8 @@ struct message {
 };
 
 struct transport {
-	struct transport_memory memory;
+	const struct transport_ops *ops;
+	struct transport *host;     /* for memory */
 	LIST_ENTRY(transport) next; /* in the table */
 	uint64_t number;
 	char address[32];
@@ -77,17 +78,19 @@ static int loop_open(struct transport **out, const struct transport_config *conf
 
 	if (!t)
 		return -ENOMEM;
+	t->ops = &transport_loop;
 	t->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (t->event < 0) {
-		int rc = -errno;
+	if (t->event < 0 || transport_host.open(&t->host, config)) {
+		int rc = t->event < 0 ? -errno : -ENOMEM;
 
+		if (t->event >= 0)
+			close(t->event);
 		free(t);
 		return rc;
 	}
 	t->queue_max = config->queue_max ? config->queue_max : 1000;
 	STAILQ_INIT(&t->messages);
 	slot_map_init(&t->connections, peers_max(config));
-	transport_memory_init(&t->memory, &transport_loop);
 	pthread_mutex_lock(&table.lock);
 	t->number = table.opened++;
 	LIST_INSERT_HEAD(&table.transports, t, next);
@@ -187,7 +190,7 @@ static void loop_close(struct transport *t)
 	forget_addressee(t);
 	pthread_mutex_unlock(&table.lock);
 	slot_map_fini(&t->connections);
-	transport_memory_fini(&t->memory);
+	transport_host.close(t->host);
 	close(t->event);
 	free(t);
 }
@@ -425,7 +428,20 @@ static int loop_attach(struct transport *t, const struct transport_target *targe
 {
 	if (target->pid != getpid())
 		return -EPERM;
-	return transport_memory_attach(t, target, peer);
+	return transport_host.attach(t->host, target, peer);
+}
+
+static void loop_detach(struct transport *t, uint32_t peer)
+{
+	transport_host.detach(t->host, peer);
+}
+
+static int loop_get(struct transport *t, uint32_t peer, const struct iovec *local,
+		    unsigned nlocal, const struct iovec *remote, unsigned nremote,
+		    void *control, size_t control_size)
+{
+	return transport_host.get(t->host, peer, local, nlocal, remote, nremote, control,
+				  control_size);
 }
 
 const struct transport_ops transport_loop = {
@@ -439,6 +455,6 @@ const struct transport_ops transport_loop = {
 	.send = loop_send,
 	.turn = loop_turn,
 	.attach = loop_attach,
-	.detach = transport_memory_detach,
-	.get = transport_memory_get,
+	.detach = loop_detach,
+	.get = loop_get,
 };
