@@ -15,6 +15,28 @@
 
 #include <stdatomic.h>
 
+/* How an open file stands to the pages of its inode; fs/pages.h. */
+enum pages_use {
+	PAGES_UNUSED,
+	PAGES_USED,    /* they have what it reads */
+	PAGES_REFUSED, /* they have, or had, another generation */
+};
+
+enum { PAGES_REFUSALS = 16 };
+
+/* An open(2) that was ESTALE, for the kernel to look the name up again and try once more. */
+struct pages_refusal {
+	uint64_t inode; /* with alias 0; 0: none */
+	pid_t opener;
+	bool looked_up;
+};
+
+struct pages {
+	uint32_t aliases; /* chosen, ever */
+	struct pages_refusal refusals[PAGES_REFUSALS];
+	unsigned nrefusals; /* ever */
+};
+
 struct fs {
 	struct engine *engine;
 	struct tree tree;
@@ -27,9 +49,8 @@ struct fs {
 	_Atomic bool told_local; /* the log has said why one rank's states are not writable */
 	unsigned max_read;       /* bytes of one request; 0: the kernel's maximum */
 	pthread_mutex_t lock;    /* of handles */
-	pthread_cond_t released; /* a handle was closed */
-	bool page_waiter;        /* a thread waits in state_fill_page; under lock */
-	LIST_HEAD(, handle) handles; /* files that the kernel has open */
+	LIST_HEAD(, handle) handles; /* files that the kernel has open, the newest first */
+	struct pages pages;          /* under lock */
 	void (*ready)(void *arg);    /* called once, when the kernel has sent INIT */
 	void *ready_arg;
 };
@@ -49,15 +70,14 @@ struct handle {
 	struct write_buffer *write_buffer; /* NULL: opened for reading */
 	_Atomic pid_t opener;   /* thread in open(2); -1: that open(2) has returned */
 	_Atomic bool truncated; /* by O_TRUNC; the write buffer takes it from here */
-	pthread_mutex_t lock;   /* of newer */
-	struct handle *newer;   /* since a commit: the handle that is read in place of this */
-	_Atomic bool behind;    /* after a commit: the next read opens `newer` anew */
-	bool write_only;        /* reads no pages */
-	bool still;             /* its bytes never change */
-	bool fills_pages;       /* of the kernel: state_fill_page; under fs->lock */
-	bool may_not_fill;      /* another handle has filled some; under fs->lock */
-	bool was_awaited;       /* its RELEASE was waited for in vain; under fs->lock */
-	pid_t filler;           /* thread that filled pages last; 0: none, or not known */
+	pthread_mutex_t lock;  /* of newer and was_read; taken with fs->lock held, or without */
+	struct handle *newer;  /* the handle that is read in place of this: since a commit, or
+				 * since the inode's pages are used (fs/pages.h) */
+	_Atomic bool was_read; /* bytes of the engine's file were asked for */
+	_Atomic bool behind;   /* after a commit: the next read opens `newer` anew */
+	bool write_only;       /* finds no pages of the kernel */
+	bool still;            /* its bytes never change */
+	enum pages_use pages;  /* under fs->lock */
 	struct engine_events *events; /* of /events; else NULL */
 	_Atomic uint64_t held;        /* freeze that ends when this is closed; 0: none */
 	struct poll poll;             /* used where poll_can(node) */

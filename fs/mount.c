@@ -289,7 +289,6 @@ static int serve_tree(struct mount *m)
 	if (rc)
 		return rc;
 	pthread_mutex_init(&fs->lock, NULL);
-	thread_cond_init(&fs->released);
 	staging_pool_init(&fs->pool, m->options->stage_mem);
 	polls_init(&fs->polls, fs->engine);
 	rc = requests_init(&fs->requests, fs->engine, state_release);

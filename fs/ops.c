@@ -3,6 +3,7 @@
 
 #include "fs/ops.h"
 
+#include "fs/pages.h"
 #include "fs/state.h"
 #include "fs/text.h"
 #include "fs/write-buffer.h"
@@ -80,8 +81,10 @@ static int lookup(fuse_req_t req, const struct deferred_call *c)
 
 	if (!rc)
 		rc = tree_lookup(&fs->tree, dir, c->name, &entry);
-	if (!rc)
-		rc = fill(fs, &entry, &e);
+	if (rc)
+		return rc;
+	pages_choose_inode(fs, &entry.node, fuse_req_ctx(req)->pid);
+	rc = fill(fs, &entry, &e);
 	if (!rc)
 		fuse_reply_entry(req, &e);
 	return rc;
@@ -375,7 +378,7 @@ static int read_file(fuse_req_t req, const struct deferred_call *c)
 	 * caller's.
 	 */
 	if (h->file && !h->still && !c->file->lock_owner)
-		rc = state_fill_page(h, fuse_req_ctx(req)->pid);
+		rc = pages_use(h);
 	if (rc)
 		return rc;
 	return state_read(h, req, c->size, (uint64_t)c->offset, c->file->flags);

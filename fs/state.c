@@ -4,11 +4,11 @@
 #include "fs/state.h"
 
 #include "engine/base/log.h"
-#include "engine/base/thread.h"
 #include "fs/write-buffer.h"
 #include "fs/event-reader.h"
 #include "fs/freeze.h"
 #include "fs/hyper.h"
+#include "fs/pages.h"
 #include "fs/text.h"
 
 #include <errno.h>
@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { RELEASE_MS = 250, SYNC_MS = 5 };
 
 /* ---- opening ---- */
 
@@ -164,21 +162,23 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 
 int state_open(struct fs *fs, struct node n, int flags, pid_t opener, struct handle **handle)
 {
-	int rc = open_handle(fs, n, flags, handle);
+	struct handle *h;
+	int rc = open_handle(fs, n, flags, &h);
 
 	if (rc)
 		return rc;
-	(*handle)->opener = opener;
-	(*handle)->listed = true;
+	h->opener = opener;
 	pthread_mutex_lock(&fs->lock);
-	LIST_INSERT_HEAD(&fs->handles, *handle, entry);
+	rc = pages_admit(h, opener);
+	h->listed = !rc;
+	if (!rc)
+		LIST_INSERT_HEAD(&fs->handles, h, entry);
 	pthread_mutex_unlock(&fs->lock);
-	return 0;
-}
-
-static bool is_same_node(struct node a, struct node b)
-{
-	return tree_inode(a) == tree_inode(b);
+	if (rc)
+		state_close(h);
+	else
+		*handle = h;
+	return rc;
 }
 
 /* Marks the file that thread `opener` has opened last.  Threads in a pid namespace that this
@@ -191,7 +191,7 @@ void state_truncated(struct fs *fs, struct node n, pid_t opener)
 
 	pthread_mutex_lock(&fs->lock);
 	LIST_FOREACH (h, &fs->handles, entry) {
-		if (!is_same_node(h->node, n) || atomic_load(&h->opener) != opener)
+		if (!node_is_same(h->node, n) || atomic_load(&h->opener) != opener)
 			continue;
 		atomic_store(&h->truncated, true);
 		if (opener)
@@ -207,7 +207,6 @@ void state_close(struct handle *h)
 	if (h->listed) {
 		pthread_mutex_lock(&h->fs->lock);
 		LIST_REMOVE(h, entry);
-		pthread_cond_broadcast(&h->fs->released);
 		pthread_mutex_unlock(&h->fs->lock);
 	}
 	if (h->newer)
@@ -230,8 +229,25 @@ void state_release(struct request *r)
 	state_close(r->handle);
 }
 
+static struct handle *read_through_another(struct fs *fs)
+{
+	struct handle *h;
+
+	LIST_FOREACH (h, &fs->handles, entry)
+		if (h->newer)
+			break;
+	return h;
+}
+
 void state_close_all(struct fs *fs)
 {
+	struct handle *h, *newer;
+
+	while ((h = read_through_another(fs))) {
+		newer = h->newer;
+		h->newer = NULL;
+		state_close(newer);
+	}
 	while (!LIST_EMPTY(&fs->handles))
 		state_close(LIST_FIRST(&fs->handles));
 }
@@ -309,14 +325,15 @@ static int open_newer(struct handle *h)
 	return 0;
 }
 
-/* An engine's file shows one generation to its end: what was committed through h is read
- * through another one.  *through has a reference.
+/* Finds the handle to read from in place of h: an engine's file shows one generation to its
+ * end, and what was committed through h is in a later one.  *through has a reference.
  */
 static int read_through(struct handle *h, struct handle **through)
 {
 	int rc = 0;
 
 	pthread_mutex_lock(&h->lock);
+	h->was_read = true;
 	if (atomic_exchange(&h->behind, false))
 		rc = open_newer(h);
 	if (rc)
@@ -358,97 +375,6 @@ static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t siz
 	engine_read(h->fs->engine, &r->read);
 	request_submitted(r);
 	return 0;
-}
-
-/* Returns another open file of h's inode that has filled pages, or that may have found pages
- * of another file: both would go on with those of h.  NULL: there is none.
- */
-static struct handle *other_user_of_pages(const struct handle *h)
-{
-	struct handle *other, *filler = NULL;
-
-	LIST_FOREACH (other, &h->fs->handles, entry) {
-		if (other == h || !is_same_node(other->node, h->node))
-			continue;
-		if (other->may_not_fill)
-			return other;
-		if (other->fills_pages)
-			filler = other;
-	}
-	return filler;
-}
-
-/* The kernel drops an inode's pages when the inode is opened, and keeps those that come later:
- * a handle that is open now may find pages that h fills.
- */
-static void keep_others_from_filling(struct handle *h)
-{
-	struct handle *other;
-
-	LIST_FOREACH (other, &h->fs->handles, entry)
-		if (other != h && !other->write_only && is_same_node(other->node, h->node))
-			other->may_not_fill = true;
-	pthread_cond_broadcast(&h->fs->released);
-}
-
-/* Returns how long the RELEASE of a file may yet take through which thread `filler` filled
- * pages, now that thread `reader` asks for some.  A process that has ended, and the reader's
- * own, may have closed it before open(2), and RELEASE may come after OPEN.  Another live
- * process has it open, most likely.  Ids are 0 where this process cannot see them.
- */
-static unsigned release_ms(pid_t filler, pid_t reader)
-{
-	char process[32], same_process[64];
-
-	snprintf(process, sizeof(process), "/proc/%d", (int)filler);
-	snprintf(same_process, sizeof(same_process), "/proc/%d/task/%d", (int)reader,
-		 (int)filler);
-	return access(process, F_OK) || !access(same_process, F_OK) ? RELEASE_MS : SYNC_MS;
-}
-
-/* Waits until the file that fills the inode's pages is closed, if it may be closed already.
- * The kernel holds locks of pages meanwhile, for which open(2) and sendfile(2) of others wait:
- * this is done once for each file that fills pages, by one caller at a time (it stands in a
- * thread of libfuse's, and RELEASE needs one too), and not once h has to share pages.
- */
-static void wait_for_release(struct handle *h, pid_t reader)
-{
-	struct fs *fs = h->fs;
-	struct handle *user = other_user_of_pages(h);
-	struct timespec deadline;
-	int rc = 0;
-
-	if (fs->page_waiter || !user)
-		return;
-	fs->page_waiter = true;
-	deadline = thread_in_ms(release_ms(user->filler, reader));
-	while (user && !user->may_not_fill && !user->was_awaited && !h->may_not_fill) {
-		if (rc)
-			user->was_awaited = true;
-		else
-			rc = pthread_cond_timedwait(&fs->released, &fs->lock, &deadline);
-		user = other_user_of_pages(h);
-	}
-	fs->page_waiter = false;
-}
-
-int state_fill_page(struct handle *h, pid_t reader)
-{
-	bool may;
-
-	if (h->write_buffer) /* what it has written is for itself alone */
-		return -EINVAL;
-	pthread_mutex_lock(&h->fs->lock);
-	if (!h->fills_pages)
-		wait_for_release(h, reader);
-	may = h->fills_pages || (!h->may_not_fill && !other_user_of_pages(h));
-	if (may) {
-		keep_others_from_filling(h);
-		h->fills_pages = true;
-		h->filler = reader;
-	}
-	pthread_mutex_unlock(&h->fs->lock);
-	return may ? 0 : -EINVAL;
 }
 
 static void read_changing(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)

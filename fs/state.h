@@ -8,6 +8,7 @@
 
 /* Opens a file.  flags are open(2)'s, opener is the thread that calls it.
  * -ENOENT. -EACCES. -EROFS. -ENOMEM. -EIO.
+ * -ESTALE: pages_admit.
  */
 int state_open(struct fs *fs, struct node n, int flags, pid_t opener, struct handle **handle);
 /* Gives back one reference to h, and closes the file with the last one. */
@@ -33,15 +34,6 @@ int state_may_write(struct fs *fs, struct node n, struct engine_state *state);
  * alike, and is taken for the same if the thread has just opened the file and written nothing.
  */
 void state_truncated(struct fs *fs, struct node n, pid_t opener);
-
-/* Returns 0 if thread `reader` may fill pages of the kernel through h: sendfile(2), splice(2)
- * and private mappings read from them.  The open files of an inode share its pages, but each
- * shows its own generation: only one handle fills pages, the first that asks, until it and all
- * that were open meanwhile are closed.  Waits for a close(2) that may be under way.
- * -EINVAL: another handle fills pages, or h or another one may have found some that a third
- * filled; programs then use read(2).
- */
-int state_fill_page(struct handle *h, pid_t reader);
 
 /* Replies to a read, now or when the engine has the bytes; or returns -errno, for the caller to
  * reply.

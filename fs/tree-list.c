@@ -143,7 +143,7 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 	uint64_t behind = 2;
 
 	entry->node =
-		(struct node){ tree_content[d->node.kind], d->node.rank, d->node.item, 0 };
+		(struct node){ tree_content[d->node.kind], d->node.rank, d->node.item, 0, 0 };
 	entry->has_state = false;
 	*next = offset + 1;
 	if (offset < 2) {
@@ -279,6 +279,7 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 {
 	int rc = 0;
 
+	n.alias = 0; /* one st_ino, by which programs know a file */
 	*st = (struct stat){ .st_ino = tree_inode(n),
 			     .st_nlink = 1,
 			     .st_mode = S_IFREG | 0444,

@@ -140,7 +140,7 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 		return -ENOTDIR;
 	if (strlen(name) > NAMES_FILE_MAX)
 		return -ENAMETOOLONG;
-	*entry = (struct tree_entry){ .node = { tree_content[dir.kind], dir.rank, dir.item,
+	*entry = (struct tree_entry){ .node = { tree_content[dir.kind], dir.rank, dir.item, 0,
 						0 } };
 	strcpy(entry->name, name);
 	if (shown) {

@@ -176,8 +176,8 @@ uint64_t tree_inode(struct node n)
 {
 	if (n.kind == NODE_ROOT)
 		return ROOT_INODE;
-	return (uint64_t)n.kind << 58 | (uint64_t)n.rank << 42 | (uint64_t)n.item << 10 |
-	       n.slot;
+	return (uint64_t)n.kind << 58 | (uint64_t)n.alias << 43 | (uint64_t)n.rank << 42 |
+	       (uint64_t)n.item << 10 | n.slot;
 }
 
 static bool has_rank(enum node_kind kind)
@@ -276,10 +276,14 @@ static bool node_exists(const struct tree *t, struct node n)
 int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 {
 	struct node got = { (enum node_kind)(inode >> 58), inode >> 42 & 0xffff,
-			    (uint32_t)(inode >> 10), inode & (TREE_KEYS_MAX - 1) };
+			    (uint32_t)(inode >> 10), inode & (TREE_KEYS_MAX - 1), 0 };
 
+	if (node_has_aliases(got)) {
+		got.alias = got.rank >> 1;
+		got.rank &= 1;
+	}
 	if (inode == ROOT_INODE)
-		got = (struct node){ NODE_ROOT, 0, 0, 0 };
+		got = (struct node){ NODE_ROOT, 0, 0, 0, 0 };
 	else if (got.kind == NODE_ROOT || !node_exists(t, got))
 		return -ESTALE;
 	*n = got;
@@ -305,14 +309,14 @@ struct node tree_parent(const struct tree *t, struct node n)
 		[NODE_RANK_STATE] = NODE_RANK_PARAM, [NODE_PARTITION_STATE] = NODE_PARTITION,
 		[NODE_HYPER] = NODE_GROUP,           [NODE_GROUP_LINK] = NODE_GROUP_PARAMS,
 	};
-	struct node up = { parent[n.kind], n.rank, n.item, 0 };
+	struct node up = { parent[n.kind], n.rank, n.item, 0, 0 };
 
 	if (n.kind == NODE_TEXT)
 		up.kind = text_dir(t, n.slot);
 	if (n.kind == NODE_PARAM && n.item >= t->nparams)
 		up.kind = NODE_BUFFERS;
 	if (n.kind == NODE_GROUP_LINK)
-		up = (struct node){ NODE_GROUP_PARAMS, 0, n.rank << 16, 0 };
+		up = (struct node){ NODE_GROUP_PARAMS, 0, n.rank << 16, 0, 0 };
 	if (!has_rank(up.kind) && !kind_is_of_params(up.kind))
 		up.rank = 0;
 	if (has_part(n.kind) && n.kind != NODE_PART && (t->has & TREE_PARTS))
@@ -431,7 +435,7 @@ int tree_state_entry(struct tree *t, struct node dir, const struct engine_state 
 		return (int)slot;
 	*entry = (struct tree_entry){ .has_state = true, .state = *state };
 	entry->node = (struct node){ npy ? NODE_NPY : tree_content[dir.kind], dir.rank,
-				     dir.item, (uint32_t)slot };
+				     dir.item, (uint32_t)slot, 0 };
 	tree_state_file(dir.kind, state->key, npy, entry->name);
 	return 0;
 }
@@ -457,5 +461,5 @@ bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct e
 struct node tree_fixed_node(const struct tree_fixed *f, struct node dir)
 {
 	return (struct node){ f->kind, f->needs == TREE_NOW ? 1 : dir.rank, dir.item,
-			      f->kind == NODE_TEXT ? f->text : 0 };
+			      f->kind == NODE_TEXT ? f->text : 0, 0 };
 }

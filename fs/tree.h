@@ -9,7 +9,7 @@
  *	|  kind	  |   rank   |	      item	      |  slot  |
  *
  * rank	a rank's number below ranks/; 1 below now/, whose nodes are otherwise those of params/,
- *	which have 0
+ *	which have 0; with the alias of a state's file there, in the upper 15 bits
  * item	a parameter, or group << 16 | sub-group, or a part
  * slot	a key's number in the table of keys, or an enum text_id
  *
@@ -86,11 +86,14 @@ enum text_id {
 	TEXTS,
 };
 
+enum { NODE_ALIAS_MAX = 0x7fff };
+
 struct node {
 	enum node_kind kind;
 	uint32_t rank;
 	uint32_t item;
 	uint32_t slot;
+	uint32_t alias; /* which of the inodes that show the same file; fs/pages.h */
 };
 
 static inline uint32_t node_group(struct node n)
@@ -113,6 +116,11 @@ static inline bool node_is_now(struct node n)
 	bool text = n.kind == NODE_TEXT && n.slot >= TEXT_SHAPE && n.slot <= TEXT_FRAGMENTS;
 
 	return n.rank && (text || kind_is_of_params(n.kind));
+}
+
+static inline bool node_has_aliases(struct node n)
+{
+	return n.kind == NODE_STATE || n.kind == NODE_NPY;
 }
 
 static inline bool node_is_freeze(struct node n)
@@ -171,6 +179,10 @@ int tree_init(struct tree *t, struct engine *engine, bool writable);
 void tree_fini(struct tree *t);
 
 uint64_t tree_inode(struct node n);
+static inline bool node_is_same(struct node a, struct node b)
+{
+	return tree_inode(a) == tree_inode(b);
+}
 /* -ESTALE: the number is no node's, or names a parameter, rank or group that is not there. */
 int tree_node(const struct tree *t, uint64_t inode, struct node *n);
 struct node tree_parent(const struct tree *t, struct node n);

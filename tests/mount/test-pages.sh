@@ -1,37 +1,30 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Which of a file's open files fills pages of the kernel, from which sendfile(2) and mappings read.
+# The kernel's pages of a file, from which sendfile(2) and mappings read: each open file has pages of one generation.
 . "$top_srcdir/tests/mount/lib.sh"
 command -v python3 >/dev/null || skip "no python3 to call sendfile with"
 need_fuse
 mount_fake rw
 within 60 python3 - "$M/params/$(ls "$M/params" | head -n 1)/fp32" <<'END' || fail "python: $?"
-import errno, os, sys, time
+import errno, os, sys
 
+path = sys.argv[1]
 out = os.open("copy", os.O_RDWR | os.O_CREAT)
 
 
-def open_it():
-    return os.open(sys.argv[1], os.O_RDONLY)
+def open_it(path=path):
+    return os.open(path, os.O_RDONLY)
 
 
 def fills(fd):
+    "True: sendfile has found what read(2) finds."
     try:
-        return os.sendfile(out, fd, 0, 4) == 4
+        count = os.sendfile(out, fd, 0, 4)
     except OSError as e:
         assert e.errno == errno.EINVAL, e
         return False
-
-
-def wait_until_fills():
-    "RELEASE may come after close(2)."
-    end = time.monotonic() + 50
-    while True:
-        fd = open_it()
-        if fills(fd):
-            return fd
-        os.close(fd)
-        assert time.monotonic() < end, "nobody may fill pages any more"
+    assert count == 4 and os.pread(out, 4, os.lseek(out, 0, os.SEEK_CUR) - 4) == os.pread(fd, 4, 0)
+    return True
 
 
 for _ in range(100):
@@ -39,22 +32,26 @@ for _ in range(100):
     assert fills(fd), "the file is open once, and fills no page"
     os.close(fd)
 
-beside = open_it()  # while the next one fills pages, of which it may have found some
+before = open_it()
 first = open_it()
 assert fills(first)
 second = open_it()
-assert not fills(second), "two open files fill pages"
+assert fills(second), "a file that is opened while others use pages has no inode of its own"
+assert fills(before), "a file that was open, and had read nothing, has not joined"
+assert len({os.fstat(fd).st_ino for fd in (before, first, second)}) == 1, "programs take them for several files"
 os.close(first)
-os.close(second)
 third = open_it()
-assert not fills(third), "an open file finds pages of two others"
-assert os.pread(third, 4, 0) == os.pread(beside, 4, 0)
-os.close(third)
-os.close(beside)
-fourth = wait_until_fills()
+assert fills(third)
+again = open_it(f"/proc/self/fd/{second}")
+assert not fills(again), "the same inode, found by its file"
+assert os.pread(again, 4, 0) == os.pread(second, 4, 0)
 process = os.fork()
 if not process:
-    os._exit(fills(open_it()))
-assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0, "two processes fill pages"
+    os._exit(not fills(open_it()))
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0, "two processes cannot both fill pages"
+many = [open_it() for _ in range(40)]
+assert all(fills(fd) for fd in reversed(many))
+writer = os.open(path, os.O_RDWR)
+assert not fills(writer), "pages that may differ from what was written"
 END
 unmount

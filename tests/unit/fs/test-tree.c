@@ -32,7 +32,7 @@ static int walk(const char *path, struct tree_entry *entry)
 	char copy[512], *rest = copy, *name;
 	int rc = 0;
 
-	*entry = (struct tree_entry){ .node = { NODE_ROOT, 0, 0, 0 } };
+	*entry = (struct tree_entry){ .node = { NODE_ROOT, 0, 0, 0, 0 } };
 	snprintf(copy, sizeof(copy), "%s", path);
 	while (!rc && (name = strsep(&rest, "/")))
 		rc = tree_lookup(&tree, entry->node, name, entry);
@@ -81,7 +81,7 @@ static void visit(struct node dir, const char *path)
 START_TEST(every_node_is_found_by_name_and_by_number)
 {
 	open_fake("fake:20");
-	visit((struct node){ NODE_ROOT, 0, 0, 0 }, "");
+	visit((struct node){ NODE_ROOT, 0, 0, 0, 0 }, "");
 	ck_assert_uint_gt(visited, 500);
 	close_fake();
 }
@@ -127,12 +127,12 @@ END_TEST
 START_TEST(numbers_that_are_none_of_ours_are_stale)
 {
 	struct node n, bad[] = {
-		{ NODE_PARAM, 0, 15, 0 },          { NODE_RANK, 3, 0, 0 },
-		{ NODE_GROUP, 0, 2 << 16, 0 },     { NODE_STATE, 0, 0, 1000 },
-		{ NODE_TEXT, 0, 0, TEXTS },        { NODE_TEXT, 0, 15, TEXT_SHAPE },
-		{ NODE_RANK_PARAM, 3, 0, 0 },      { NODE_RANK_PARAM, 0, 15, 0 },
-		{ NODE_GROUP_LINK, 2, 0, 0 },      { NODE_KINDS, 0, 0, 0 },
-		{ NODE_PARTITION, 0, 2 << 16, 0 },
+		{ NODE_PARAM, 0, 15, 0, 0 },          { NODE_RANK, 3, 0, 0, 0 },
+		{ NODE_GROUP, 0, 2 << 16, 0, 0 },     { NODE_STATE, 0, 0, 1000, 0 },
+		{ NODE_TEXT, 0, 0, TEXTS, 0 },        { NODE_TEXT, 0, 15, TEXT_SHAPE, 0 },
+		{ NODE_RANK_PARAM, 3, 0, 0, 0 },      { NODE_RANK_PARAM, 0, 15, 0, 0 },
+		{ NODE_GROUP_LINK, 2, 0, 0, 0 },      { NODE_KINDS, 0, 0, 0, 0 },
+		{ NODE_PARTITION, 0, 2 << 16, 0, 0 },
 	};
 
 	open_fake("fake");
@@ -172,7 +172,7 @@ START_TEST(a_directory_can_be_read_on_from_any_entry)
 {
 	struct tree_entry e, first;
 	struct tree_dir d;
-	struct node params = { NODE_PARAMS, 0, 0, 0 };
+	struct node params = { NODE_PARAMS, 0, 0, 0, 0 };
 	uint64_t offset = 0, next;
 
 	open_fake("fake:100");
