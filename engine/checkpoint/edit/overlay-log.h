@@ -135,9 +135,4 @@ int overlay_log_note_written(struct overlay_log *r, const struct table *t);
 /* Removes the log from the folder.  -ENOENT: there was none. */
 int overlay_log_remove(struct overlay_log *r);
 
-/* ---- overlay-log-read.c ---- */
-
-/* Reads and checks the log that r->fd is open on, into *r. */
-int overlay_log_read(struct overlay_log *r, char *why, size_t whysize);
-
 #endif
