@@ -28,10 +28,13 @@ def needs(module: str) -> object:
 @needs("torch")
 class Torch(unittest.TestCase):
     def run_job(self, case: str, world: int) -> None:
+        self.run_ranks([str(HERE / "torch_job.py"), case], case, world)
+
+    def run_ranks(self, command: list[str], case: str, world: int) -> None:
         environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
                        "MASTER_PORT": str(free_port()), "FRAG_PLAIN": "1", "DS_ACCELERATOR": "cpu",
                        "PYTHONPATH": str(HERE.parent), "FRAG_JOB_ID": f"{case}-{os.getpid()}"}
-        ranks = [subprocess.Popen([sys.executable, str(HERE / "torch_job.py"), case],
+        ranks = [subprocess.Popen([sys.executable, *command],
                                   env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                  for rank in range(world)]
@@ -61,6 +64,12 @@ class Torch(unittest.TestCase):
 
     def test_hsdp(self) -> None:
         self.run_job("hsdp", 4)
+
+    def test_examples(self) -> None:
+        for name in ["ddp", "fsdp2"] + ["zero"] * bool(importlib.util.find_spec("deepspeed")):
+            with self.subTest(name):
+                script = HERE.parents[1] / "docs/examples/torch" / f"{name}.py"
+                self.run_ranks([str(script), "--steps", "8", "--poison", "4"], name, 2)
 
     @needs("deepspeed")
     def test_zero(self) -> None:
