@@ -2,9 +2,11 @@
 """fragfs/_libfrag.py says what engine/frag.h says: sizes, offsets, constants, and each function's types."""
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from ctypes import POINTER
@@ -91,6 +93,14 @@ class Binding(unittest.TestCase):
         body = re.search(r"struct %s \{ (.*?) \};" % tag, header_text()).group(1)
         return [re.sub(r".*\(\*(\w+)\).*", r"\1", name).split()[-1].lstrip("*")
                 for line in body.split(";") if line.strip() for name in re.split(r", (?![^(]*\))", line.strip())]
+
+
+class Doctor(unittest.TestCase):
+    def test_says_what_is_missing(self) -> None:
+        done = subprocess.run([sys.executable, "-m", "fragfs", "doctor"], capture_output=True, text=True,
+                              env={**os.environ, "FRAG_LIBRARY": "/nonexistent"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("missing libfrag: libfrag.so was not found at /nonexistent", done.stdout)
 
 
 class Library(unittest.TestCase):

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -30,7 +31,8 @@ class Torch(unittest.TestCase):
     def run_job(self, case: str, world: int) -> None:
         self.run_ranks([str(HERE / "torch_job.py"), case], case, world)
 
-    def run_ranks(self, command: list[str], case: str, world: int) -> None:
+    def run_ranks(self, command: list[str], case: str, world: int) -> str:
+        """What rank 0 has written."""
         environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
                        "MASTER_PORT": str(free_port()), "FRAG_PLAIN": "1", "DS_ACCELERATOR": "cpu",
                        "PYTHONPATH": str(HERE.parent), "FRAG_JOB_ID": f"{case}-{os.getpid()}"}
@@ -45,6 +47,7 @@ class Torch(unittest.TestCase):
                 rank.kill()
         for rank, output in zip(ranks, outputs):
             self.assertEqual(rank.returncode, 0, output[-4000:])
+        return outputs[0]
 
     def test_ddp(self) -> None:
         self.run_job("ddp", 2)
@@ -64,6 +67,16 @@ class Torch(unittest.TestCase):
 
     def test_hsdp(self) -> None:
         self.run_job("hsdp", 4)
+
+    def test_a_script_that_knows_nothing_is_attached(self) -> None:
+        script = ("import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 1))\n"
+                  "optimizer = torch.optim.AdamW(model.parameters())\n"
+                  "for _ in range(3):\n    model(torch.ones(2, 3)).mean().backward()\n    optimizer.step()\n"
+                  "import sys\nassert __name__ == '__main__' and sys.argv[1:] == ['a'] and 'fragfs' in sys.modules\n")
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "script.py").write_text(script)
+            output = self.run_ranks(["-m", "fragfs", "run", f"{folder}/script.py", "a"], "run", 1)
+        self.assertRegex(output, "fragfs: rank 0: attached: [0-9.]+:[0-9]+")
 
     def test_examples(self) -> None:
         for name in ["ddp", "fsdp2"] + ["zero"] * bool(importlib.util.find_spec("deepspeed")):

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m fragfs run SCRIPT ARGS...: the script, attached as it is.   python -m fragfs doctor: what is here."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+USAGE = "usage: python -m fragfs run SCRIPT [ARGUMENT...]\n       python -m fragfs doctor"
+
+
+# ---- run ----
+
+
+def _outermost(modules: list[Any], params: set[int]) -> Any:
+    """The module that has all of the parameters, and most modules below it; None: there is none."""
+    holders = [module for module in modules if params <= {id(p) for p in module.parameters()}]
+    return max(holders, key=lambda module: sum(1 for _ in module.modules()), default=None)
+
+
+def _attach(optimizer: Any) -> None:
+    """Attaches the DeepSpeedEngine that there is, else the optimizer and its model."""
+    import gc
+
+    import torch
+
+    from .adapters import _is
+    from .attachment import attach, say
+
+    objects = gc.get_objects()
+    things = [thing for thing in objects if issubclass(type(thing), torch.nn.Module)]  # asks no lazy object anything
+    engine = next((thing for thing in things if _is(thing, "deepspeed", "DeepSpeedEngine")), None)
+    params = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    model = None if engine else _outermost(things, params)
+    del objects, things
+    if not engine and model is None:
+        say("not attached: no model has the parameters of the first optimizer that stepped")
+        return
+    job = attach(engine) if engine else attach(model, optimizer)
+    if job:
+        say(f"attached: {job.address or 'rank 0 has the address'}")
+
+
+def run(script: str, arguments: list[str]) -> None:
+    """Runs a script, and attaches what it trains behind its first step.  It is not changed, and knows of nothing."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def after_step(optimizer: Any, *_: Any) -> None:
+        hook.remove()
+        _attach(optimizer)
+
+    hook = register_optimizer_step_post_hook(after_step)
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    runpy.run_path(script, run_name="__main__")
+
+
+# ---- doctor ----
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package) if importlib.util.find_spec(package) else None
+    except importlib.metadata.PackageNotFoundError:
+        return "of no known version"
+
+
+def _findings() -> Iterator[tuple[bool, str]]:
+    """Whether all is well with it, and a line."""
+    from . import _libfrag
+
+    try:
+        yield True, f"libfrag {_libfrag.load().frag_version().decode()}: {_libfrag.find()}"
+    except OSError as e:
+        yield False, f"libfrag: {e}: no job can be attached"
+    program = os.environ.get("FRAGFS") or shutil.which("fragfs")
+    yield bool(program), f"fragfs: {program or 'not in PATH: fragfs.open reads mounts that are there, and makes none'}"
+    fuse = os.access("/dev/fuse", os.R_OK | os.W_OK)
+    yield fuse, f"/dev/fuse: {'can be opened' if fuse else 'cannot be opened: nothing can be mounted here'}"
+    for package, what in (("torch", "FSDP2, DDP and plain torch can be attached"),
+                          ("deepspeed", "ZeRO 1 to 3 and BF16_Optimizer can be attached"),
+                          ("numpy", "states can be read as arrays"), ("ml_dtypes", "bfloat16 and float8 too")):
+        version = _version(package)
+        yield bool(version), f"{package} {version}: {what}" if version else f"{package}: not installed"
+    rank = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "FRAG_JOB_ID") if name in os.environ}
+    yield True, f"launcher: {' '.join(f'{name}={value}' for name, value in rank.items()) or 'none has set RANK here'}"
+
+
+def doctor() -> int:
+    """Exit status 0: a job could be attached."""
+    findings = list(_findings())
+    for well, line in findings:
+        print("ok     " if well else "missing", line)
+    return 0 if findings[0][0] else 1
+
+
+def main() -> int:
+    if sys.argv[1:] == ["doctor"]:
+        return doctor()
+    if len(sys.argv) > 2 and sys.argv[1] == "run":
+        run(sys.argv[2], sys.argv[3:])
+        return 0
+    print(USAGE, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
