@@ -88,8 +88,9 @@ def _findings() -> Iterator[tuple[bool, str]]:
                           ("numpy", "states can be read as arrays"), ("ml_dtypes", "bfloat16 and float8 too")):
         version = _version(package)
         yield bool(version), f"{package} {version}: {what}" if version else f"{package}: not installed"
-    rank = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "FRAG_JOB_ID") if name in os.environ}
-    yield True, f"launcher: {' '.join(f'{name}={value}' for name, value in rank.items()) or 'none has set RANK here'}"
+    said = [f"{name}={os.environ[name]}" for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "FRAG_JOB_ID")
+            if name in os.environ]
+    yield True, f"launcher: {' '.join(said) or 'none has set RANK here'}"
 
 
 def doctor() -> int:

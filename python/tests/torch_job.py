@@ -78,7 +78,8 @@ class TorchJob(Job):
 
     def step(self, look=lambda: None) -> None:
         self.optimizer.zero_grad()
-        self.model(torch.randn(4, 37).to(torch.bfloat16 if self.value == "bf16" else torch.float32)).float().square().mean().backward()
+        dtype = torch.bfloat16 if self.value == "bf16" else torch.float32
+        self.model(torch.randn(4, 37).to(dtype)).float().square().mean().backward()
         self.optimizer.step()
         look()
 
