@@ -89,13 +89,21 @@ static bool is_silent(const struct engine_rank *r)
 	return r->state == ENGINE_RANK_ALIVE && r->silent_ms >= MOMENT_MS;
 }
 
+/* Returns true if the mount has seen the rank's control page, which has the phase. */
+static bool is_seen(const struct engine_rank *r)
+{
+	return r->phase && strcmp(r->phase, "-") != 0;
+}
+
 static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
 {
-	char bytes[16];
+	char bytes[16], step[24] = "-";
 
-	fprintf(to, "%6" PRIu32 "  %-16.16s %8" PRId64 "  %-7s  %-4s %10" PRIu64 "  %-8s %8s",
-		rank, r->host[0] ? r->host : "-", r->pid, state_name(r), r->way ? r->way : "-",
-		r->step, r->phase ? r->phase : "-",
+	if (is_seen(r))
+		snprintf(step, sizeof(step), "%" PRIu64, r->step);
+	fprintf(to, "%6" PRIu32 "  %-16.16s %8" PRId64 "  %-7s  %-4s %10s  %-8s %8s", rank,
+		r->host[0] ? r->host : "-", r->pid, state_name(r), r->way ? r->way : "-", step,
+		r->phase ? r->phase : "-",
 		status_size(r->bytes_host + r->bytes_swap + r->bytes_device, bytes));
 	print_faults((struct swap_faults){ r->swap_errors, r->swap_damaged }, "  ", to);
 	if (is_silent(r))
@@ -122,7 +130,7 @@ static bool find_apart(const struct status *s, uint32_t *behind, uint32_t *ahead
 
 	*behind = *ahead = s->nranks;
 	for (uint32_t rank = 0; rank < s->nranks; rank++) {
-		if (r[rank].state != ENGINE_RANK_ALIVE)
+		if (r[rank].state != ENGINE_RANK_ALIVE || !is_seen(&r[rank]))
 			continue;
 		if (r[rank].boundary_ms < MOMENT_MS)
 			return false;

@@ -83,6 +83,17 @@ sed -i 's/ 9500 / 500 /' m/.frag/health
 fragctl status m >out
 ! grep -E 'gets on|wait' out || { echo "ranks that get on are told of"; exit 1; }
 
+# Ranks whose control page was not seen stand nowhere.
+cat >m/.frag/health <<'END'
+rank state step generation boundary boundary_ms phase way bytes since_ms pid host address why
+0 alive 7 7000000 14 15000 stable zmq 1048576 15120 4242 node0 tcp://127.0.0.1:21017 -
+1 alive 0 0 0 15000 - - 0 15120 4243 node0 tcp://127.0.0.1:21017 -
+2 alive 7 7000000 14 15000 stable zmq 1048576 15120 4244 node0 tcp://127.0.0.1:21017 -
+END
+fragctl status m >out
+line '^ *1  node0 *4243  alive *- *-  - *0B$'
+! grep 'gets on' out || { echo "a rank that was not seen is told of"; exit 1; }
+
 # Who does not answer, and is not lost yet.
 cat >m/.frag/health <<'END'
 rank state step generation boundary phase way bytes since_ms silent_ms pid host address why
