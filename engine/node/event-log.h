@@ -19,6 +19,7 @@ struct event_log {
 	uint64_t changes;       /* how often the events or an observer's job below changed */
 	/* an observer's job, as watch_look saw it last */
 	uint64_t step, generation;
+	uint64_t incarnation;   /* step and generation are of; within it they do not fall */
 	uint64_t generation_ns; /* latest time of a generation; never decreases */
 	const char *phase;
 };

@@ -12,6 +12,7 @@ enum peer_way { PEER_WAY_UNKNOWN, PEER_WAY_MEMORY, PEER_WAY_MESSAGES };
 
 struct peer {
 	struct wire_entry entry; /* of the table of ranks; present 0: the rank has not come */
+	uint64_t incarnation;    /* the job's, when the rank's process came */
 	enum engine_rank_state state;
 	uint64_t since_ms; /* when state changed last */
 	time_t since;      /* the same, in wall clock time */

@@ -95,6 +95,8 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 	if (!same && (p->entry.present || entry->present)) /* one that has left counts, too */
 		replace(e, p, entry->rank);
 	p->entry = *entry;
+	if (!same)
+		p->incarnation = e->job.incarnation;
 	if (entry->present && !same) {
 		if (p->state == ENGINE_RANK_LOST)
 			log_info("rank %u was started again", entry->rank);

@@ -25,13 +25,24 @@ static const struct peer *spokesman(struct engine *e)
 	return NULL;
 }
 
+/* Takes a rank's step and generation for the job's, unless the job was further: the page of
+ * another rank than before may be old.
+ */
+static void take_numbers(struct event_log *l, const struct peer *p)
+{
+	if (p->incarnation == l->incarnation && p->control.generation < l->generation)
+		return;
+	l->incarnation = p->incarnation;
+	l->step = p->control.step;
+	l->generation = p->control.generation;
+}
+
 /* No rank is live: the greatest numbers that were seen of any. */
 static void last_seen(const struct engine *e, struct event_log *l)
 {
-	for (uint32_t i = 0; i < e->world; i++) {
-		l->step = u64_max(l->step, e->peers[i].control.step);
-		l->generation = u64_max(l->generation, e->peers[i].control.generation);
-	}
+	for (uint32_t i = 0; i < e->world; i++)
+		if (e->peers[i].control.cookie[0])
+			take_numbers(l, &e->peers[i]);
 	l->phase = peers_all_left(e) ? control_phase_name(CONTROL_CLOSED) : "lost";
 }
 
@@ -43,8 +54,7 @@ void watch_look(struct engine *e)
 	const char *phase = l->phase;
 
 	if (p) {
-		l->step = p->control.step;
-		l->generation = p->control.generation;
+		take_numbers(l, p);
 		l->generation_ns = u64_max(l->generation_ns, p->control.generation_ns);
 		l->phase = control_phase_name(p->control.phase);
 	} else {

@@ -7,6 +7,7 @@
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/node/event-log.h"
+#include "engine/node/peers.h"
 #include "engine/watch/watch.h"
 #include "tests/run-suite.h"
 
@@ -155,6 +156,8 @@ START_TEST(a_wait_for_the_epoch_is_cancelled)
 	struct engine_wait wait = { .done = came };
 
 	open_job(_i);
+	while (!_i && !(observer->peers[0].states && observer->peers[1].states))
+		turn(NULL); /* tables of its own host come by themselves */
 	done = cancelled = 0;
 	wait.seen = engine_epoch(observer);
 	engine_wait_epoch(observer, &wait);
@@ -233,6 +236,34 @@ START_TEST(nobody_waits_and_nothing_is_asked)
 	for (int i = 0; i < 50; i++)
 		turn(NULL);
 	ck_assert(LIST_EMPTY(&job_frag(&job, 0)->engine->serve.waits));
+	close_job();
+}
+END_TEST
+
+START_TEST(an_old_page_of_another_rank_does_not_take_the_job_back)
+{
+	struct engine_job before, now;
+	struct peer *old;
+
+	open_job(1);
+	step();
+	step();
+	do {
+		turn(NULL);
+		engine_job(observer, &before);
+	} while (before.step != 2);
+	old = &observer->peers[1];
+	old->control = observer->peers[0].control;
+	memcpy(old->control.cookie, old->entry.cookie, sizeof(old->control.cookie));
+	old->control.step = old->control.generation = 1;
+	peers_lose(observer, 0, "lost by the test");
+	engine_job(observer, &now);
+	ck_assert_uint_eq(now.step, 2);
+	ck_assert_uint_eq(now.generation, before.generation);
+	old->incarnation++; /* a process of a job that was started again */
+	engine_job(observer, &now);
+	ck_assert_uint_eq(now.step, 1);
+	ck_assert_uint_eq(now.generation, 1);
 	close_job();
 }
 END_TEST
@@ -659,6 +690,7 @@ int main(void)
 	tcase_add_loop_test(t, a_step_ends_all_waits, 0, 2);
 	tcase_add_loop_test(t, a_cancelled_wait_ends_and_the_others_go_on, 0, 2);
 	tcase_add_loop_test(t, nobody_waits_and_nothing_is_asked, 0, 2);
+	tcase_add_test(t, an_old_page_of_another_rank_does_not_take_the_job_back);
 	tcase_add_loop_test(t, the_end_of_the_job_is_a_change, 0, 2);
 	tcase_add_loop_test(t, the_engines_end_ends_waits, 0, 2);
 	tcase_add_loop_test(t, steps_and_edits_are_told_in_order, 0, 2);
