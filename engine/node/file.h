@@ -80,6 +80,7 @@ struct view_reader { /* what generation an open file shows; under the engine's l
 	unsigned restarts;
 	struct waiting waiting; /* OPENING: for those that are changing what it needs */
 	int status;             /* FAILED: why; -ENOMEM, -ETIMEDOUT, -ETIME: until retry_ms */
+	const struct peer *table_of; /* NONE: the rank whose table of states it lacks; NULL */
 	struct view_reader_piece *pieces;
 	uint32_t n;
 	struct closed_view *closed; /* made when it opens, so that its end can always be told */

@@ -311,8 +311,7 @@ static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 		p->incoming.bad = false;
 		p->asked_ns = monotonic_ns();
 	}
-	p->fetching =
-		!peers_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, NULL, rank);
+	p->fetching = !peers_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, p, rank);
 	if (!p->fetching)
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
 }

@@ -61,7 +61,8 @@ bool peers_is_mute(struct engine *e, uint32_t rank, uint64_t silence_ms, uint64_
  * its help: its memory is in reach, and the last table of its states is here.
  */
 bool peers_is_readable(const struct engine *e, uint32_t rank);
-/* Fetches the rank's table of states in the background, if it is missing or stale.
+/* Fetches the rank's table of states in the background, if it is missing or stale.  The owner
+ * of these requests is the rank's struct peer.
  * 0: the table is there.
  * -EAGAIN: it is on its way.
  * peers_lost_status: the rank is lost.

@@ -25,6 +25,7 @@ struct place {
 	uint32_t row;
 	uint64_t since_ns;
 	bool as_it_stands; /* no generation is wanted: the memory of a silent rank will do */
+	const struct peer **table_of; /* is told which table is missing; NULL: none asks */
 };
 
 /* -ETIMEDOUT: it is but silent. */
@@ -48,8 +49,10 @@ static int row_on(struct engine *e, const struct place *p, uint32_t rank, enum s
 		rc = states_find(e->peers[rank].states, kind, index, sub, key);
 	if (rc == -ENOENT && e->peers[rank].states_ns < p->since_ns) {
 		e->peers[rank].states_stale = true;
-		return -EAGAIN;
+		rc = -EAGAIN;
 	}
+	if (rc == -EAGAIN && p->table_of)
+		*p->table_of = &e->peers[rank];
 	return rc;
 }
 
@@ -198,11 +201,12 @@ static int locate_any(struct engine *e, const struct engine_address *a, struct p
 }
 
 static int locate(struct engine *e, const struct engine_address *a, uint64_t since_ns,
-		  struct place *p)
+		  const struct peer **table_of, struct place *p)
 {
 	int rc;
 
-	*p = (struct place){ .as_it_stands = a->now || a->kind != ENGINE_PARAM };
+	*p = (struct place){ .as_it_stands = a->now || a->kind != ENGINE_PARAM,
+			     .table_of = table_of };
 	rc = locate_any(e, a, p);
 	p->since_ns = since_ns;
 	/* A state is looked for in several ways.  Tables of any age may say in which it is
@@ -410,10 +414,12 @@ int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_n
 	struct place p;
 	struct run run;
 	uint64_t element;
-	int rc = locate(e, a, since_ns, &p);
+	int rc;
 
 	plan->n = 0;
 	plan->covered = 0;
+	plan->table_of = NULL;
+	rc = locate(e, a, since_ns, &plan->table_of, &p);
 	if (rc)
 		return rc;
 	element = frag_dtype_size(p.dtype);
@@ -535,7 +541,7 @@ int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_
 		rc = plan_read(e, a, since_ns, offset, size, &plan);
 		return rc ? rc : see(arg, &plan.pieces[0]);
 	}
-	rc = locate(e, a, since_ns, &p);
+	rc = locate(e, a, since_ns, NULL, &p);
 	if (rc)
 		return rc;
 	if (offset > p.bytes || size > p.bytes - offset)
@@ -558,7 +564,7 @@ int plan_describe(struct engine *e, const struct engine_address *a, uint64_t sin
 {
 	struct place p;
 	struct run run;
-	int rc = locate(e, a, since_ns, &p);
+	int rc = locate(e, a, since_ns, NULL, &p);
 
 	if (rc)
 		return rc;

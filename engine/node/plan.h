@@ -27,8 +27,9 @@ struct piece {
 struct plan {
 	struct piece pieces[NODE_PIECES_MAX];
 	unsigned n;
-	uint64_t covered; /* bytes from the start that the pieces give */
-	bool keep_lost;   /* set by the caller: a lost rank's runs are pieces too */
+	uint64_t covered;            /* bytes from the start that the pieces give */
+	const struct peer *table_of; /* the rank whose table of states plan_read lacked last */
+	bool keep_lost;              /* set by the caller: a lost rank's runs are pieces too */
 };
 
 /* since_ns: when the request began, monotonic_ns: a table of states that was asked for earlier

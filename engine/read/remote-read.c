@@ -244,6 +244,7 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 	}
 	rc = view_reader_turn(e, f, now);
 	t->asked_view = true;
+	t->plan.table_of = f->view.table_of;
 	if (rc == -EAGAIN) {
 		if (f->view.state == VIEW_READER_OPENING) /* a slow step is not silence */
 			t->alive_ms = now;
@@ -336,6 +337,7 @@ static void await(struct engine *e, struct remote_read *t, uint64_t now)
 		return;
 	}
 	waiting_begin(w, t->read->file->is_grad, awaited_content(t), now);
+	w->lost = view_reader_lost(t->read->file);
 	for (unsigned i = 0; i < t->plan.n; i++)
 		if (t->plan.pieces[i].awaited) {
 			waiting_add(e, w, t->plan.pieces[i].rank, now);
@@ -363,18 +365,25 @@ static bool is_finished(struct engine *e, struct remote_read *t)
 	return true;
 }
 
-/* Returns the longest silence of a rank that the read or its view has asked; *rank: which. */
+/* Returns the longest silence of a rank that the read or its view has asked, or whose table of
+ * states they wait for; *rank: which.
+ */
 static uint64_t silence_of(const struct engine *e, const struct remote_read *t, uint32_t *rank)
 {
-	uint32_t other = WIRE_OBSERVER;
-	uint64_t mine, views;
+	const struct peer *table_of = t->plan.n ? NULL : t->plan.table_of;
+	const void *owners[] = { t, t->read->file, table_of };
+	uint64_t longest = 0;
 
 	*rank = WIRE_OBSERVER;
-	mine = rpc_silence_ms(e, t, rank);
-	views = rpc_silence_ms(e, t->read->file, &other);
-	if (views > mine)
-		*rank = other;
-	return u64_max(mine, views);
+	for (unsigned i = 0; i < ARRAY_SIZE(owners); i++) {
+		uint32_t other = WIRE_OBSERVER;
+		uint64_t ms = owners[i] ? rpc_silence_ms(e, owners[i], &other) : 0;
+
+		if (ms > longest)
+			*rank = other;
+		longest = u64_max(longest, ms);
+	}
+	return longest;
 }
 
 /* Returns true if a read that is not to wait has waited long enough for a rank's answer. */

@@ -157,6 +157,7 @@ static int plan_pieces(struct engine *e, struct engine_file *f)
 			rc = add_pieces(e, v, &plan, at);
 		at += plan.covered;
 	}
+	v->table_of = rc == -EAGAIN ? plan.table_of : NULL;
 	return rc;
 }
 
@@ -324,14 +325,25 @@ static void ask_unsettled(struct engine *e, struct engine_file *f, uint64_t gene
 	}
 }
 
+int view_reader_lost(const struct engine_file *f)
+{
+	for (uint32_t i = 0; i < f->view.n; i++) {
+		const struct view_reader_piece *p = &f->view.pieces[i];
+
+		if (p->lost)
+			return p->lost;
+		if (f->engine->peers[p->rank].state == ENGINE_RANK_LOST) /* since it answered */
+			return peers_lost_status(f->engine, p->rank);
+	}
+	return 0;
+}
+
 static int wait_for_trainers(struct engine *e, struct engine_file *f, uint64_t now)
 {
 	struct view_reader *v = &f->view;
 
 	waiting_begin(&v->waiting, f->is_grad, 0, now);
-	for (uint32_t i = 0; i < v->n; i++)
-		if (v->pieces[i].lost)
-			v->waiting.lost = v->pieces[i].lost;
+	v->waiting.lost = view_reader_lost(f);
 	for (uint32_t i = 0; i < v->n; i++)
 		if (awaits_trainer(&v->pieces[i]))
 			waiting_add(e, &v->waiting, v->pieces[i].rank, now);

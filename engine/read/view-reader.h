@@ -23,6 +23,9 @@ int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now);
 /* Returns true if the view waits for a trainer, which is to end a step or to have gradients. */
 bool view_reader_waits(const struct engine_file *f);
 
+/* Returns the -errno of a lost rank that holds a piece of the view; 0: none is lost. */
+int view_reader_lost(const struct engine_file *f);
+
 /* Does plan_read for a file whose view is READY. */
 int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
 		     struct plan *plan);

@@ -94,4 +94,19 @@ for way in auto zmq; do
 	within 60 cat $way/params/w/fp32 >got || fail "$way: after that step"
 	shows got 31 || fail "$way: $(od -A n -v -t f4 -w4 got | sort | uniq -c)"
 done
+
+# Rank 1 is behind when an owner is lost: nobody waits for timeout=.
+printf s >&4
+wait_until 60 stands_at 0 64 || fail "$(cat patient/.frag/health)"
+cat patient/params/w/fp32 >late 2>why &
+reader=$!
+started $reader
+wait_until 60 grep -q '^read w fp32 .*, waits ' patient/.frag/inflight || fail "$(cat patient/.frag/inflight)"
+kill -KILL "$rank2"
+wait_until 60 is_over $reader || fail "$(cat patient/.frag/inflight)"
+! wait $reader || fail "the bytes of a lost rank were read"
+grep -q 'Input/output error' why || fail "lost while it waits: $(cat why)"
+status=0
+within 60 cat patient/params/w/fp32 >got 2>why || status=$?
+[ $status = 1 ] && grep -q 'Input/output error' why || fail "lost before: $status $(cat why)"
 exec 4>&- 5>&- 6>&-

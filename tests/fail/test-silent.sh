@@ -77,6 +77,33 @@ for way in auto zmq; do
 	unmount
 done
 
+# ---- it was stopped before the mount: what waits for its table of states ----
+
+stop_process "$rank2"
+for way in auto zmq; do
+	"$top_builddir/fragfs" "$address" "$M" -o timeout=600,transport=$way
+	for file in params now; do
+		status=0
+		within 60 dd if="$M/$file/w/fp32" iflag=nonblock,fullblock bs=1M of=got 2>why || status=$?
+		[ $status = 1 ] && grep -q 'temporarily unavailable' why || fail "$way: $file without a table: $status $(cat why)"
+		cat "$M/$file/w/fp32" >late 2>why &
+		reader=$!
+		started $reader
+		wait_until 60 names_rank_2 "$M/.frag/inflight" '^read w fp32 .*, waits for rank 2, which has not answered for [0-9]* ms$' ||
+			fail "$way: $file: $(cat "$M/.frag/inflight")"
+		within 60 fragctl status "$M" >status || fail "$way: status"
+		grep -q '^1 read waits for ranks that are behind or silent: read w fp32 ' status || fail "$way: $file: $(cat status)"
+		kill -CONT "$rank2"
+		wait_until 60 is_over $reader || fail "$way: $file: it waits on: $(cat "$M/.frag/inflight")"
+		wait $reader || fail "$way: $file: $(cat why)"
+		unmount
+		stop_process "$rank2"
+		"$top_builddir/fragfs" "$address" "$M" -o timeout=600,transport=$way
+	done
+	unmount
+done
+kill -CONT "$rank2"
+
 # ---- rank 1 stands inside a step, and rank 2 is stopped: the silent one is told of, not the slow one ----
 
 printf b >&5
