@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FETCH_RETRY_MS = 100, WITNESS_MS = 1000 };
+enum { FETCH_RETRY_MS = 100, WITNESS_MS = 1000, EARLY_FETCHES = 4 };
 
 static void drop_states(struct engine *e, struct peer *p)
 {
@@ -558,11 +558,33 @@ static void keep_in_touch(struct engine *e)
 		peers_reach(e, rank);
 }
 
+/* A rank that stops can be read from its memory by whoever has its table: a mount fetches those
+ * of its own host before it needs them, a few at a time.
+ */
+static void fetch_early(struct engine *e)
+{
+	unsigned nfetching = 0;
+
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		nfetching += e->peers[rank].fetching;
+	for (uint32_t rank = 0; rank < e->world && nfetching < EARLY_FETCHES; rank++) {
+		struct peer *p = &e->peers[rank];
+
+		if (p->states || p->states_stale || p->way != PEER_WAY_MEMORY ||
+		    !peer_is_live(p))
+			continue;
+		p->states_stale = true;
+		nfetching++;
+	}
+}
+
 void peers_turn(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
-	if (e->job.ready && !e->is_rank)
+	if (e->job.ready && !e->is_rank) {
 		keep_in_touch(e);
+		fetch_early(e);
+	}
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
 		struct peer *p = &e->peers[rank];
 

@@ -69,6 +69,25 @@ static void end(void)
 	close_job();
 }
 
+/* So that a rank that stops before it is read can be read. */
+START_TEST(tables_of_its_own_host_come_before_they_are_needed)
+{
+	open_near();
+	for (int i = 0; i < TURNS && !(observer->peers[1].states && observer->peers[2].states);
+	     i++)
+		turn(NULL);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_ptr_nonnull(observer->peers[rank].states);
+	close_job();
+	open_far();
+	for (int i = 0; i < 100; i++)
+		turn(NULL);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_ptr_null(observer->peers[rank].states);
+	close_job();
+}
+END_TEST
+
 START_TEST(a_view_goes_on_through_steps)
 {
 	open_kept_view(false);
@@ -311,6 +330,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, who_waits_for_room_that_nobody_gives_back_is_told);
 	tcase_add_test(t, a_read_whose_view_is_never_heard_of_ends);
+	tcase_add_test(t, tables_of_its_own_host_come_before_they_are_needed);
 	tcase_add_test(t, a_view_goes_on_through_steps);
 	tcase_add_loop_test(t, a_room_that_cannot_be_read_is_asked_for_or_an_error, 0,
 			    ARRAY_SIZE(gets));
