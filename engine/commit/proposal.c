@@ -23,9 +23,12 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 {
 	struct proposal *p = owner;
 	struct wire_applied applied = { .status = answer->status ? answer->status : -EIO };
+	struct wire_accepted accepted;
 
 	if (answer->type == WIRE_ACCEPTED && !answer->status) {
+		memcpy(&accepted, answer->body, sizeof(accepted));
 		p->state = PROPOSAL_ACCEPTED;
+		p->agreed = accepted.boundary;
 		return true; /* APPLIED, or a refusal, follows */
 	}
 	if (answer->status == -EAGAIN) {

@@ -33,6 +33,7 @@ struct proposal {
 	uint32_t *holders; /* [world] not 0: that rank has a part; NULL: none has */
 	enum proposal_state state;
 	uint32_t coordinator; /* the rank that was asked, from ASKED on */
+	uint64_t agreed;      /* ACCEPTED: the boundary to which all ranks must come */
 	int status;        /* SETTLED: 0, or why it failed; LOST: why the coordinator is lost */
 	uint64_t boundary; /* where it was made, if the coordinator said so; 0 */
 	bool repeat;       /* COMMIT is to be sent again */

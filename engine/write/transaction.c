@@ -226,6 +226,30 @@ void transaction_finish(struct transaction_list *finished)
 	}
 }
 
+/* Names the rank that is the furthest from the boundary that all ranks must come to. */
+static void put_late(struct engine *e, uint64_t boundary, FILE *out)
+{
+	uint32_t last = 0, n = 0;
+
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		const struct wire_control *page = &e->peers[rank].control;
+
+		peers_look(e, rank);
+		if (!peer_is_live(&e->peers[rank]) || !page->cookie[0] ||
+		    page->boundary >= boundary)
+			continue;
+		if (!n++ || page->boundary < e->peers[last].control.boundary)
+			last = rank;
+	}
+	fprintf(out, " %llu", (unsigned long long)boundary);
+	if (n)
+		fprintf(out, "; rank %u stands at boundary %llu for %llu ms", last,
+			(unsigned long long)e->peers[last].control.boundary,
+			(unsigned long long)peers_stood_ms(&e->peers[last]));
+	if (n > 1)
+		fprintf(out, ", and %u more are not there", n - 1);
+}
+
 void transaction_describe(struct engine *e, FILE *out)
 {
 	static const char *const phases[] = { "reading what its edges lack",
@@ -238,15 +262,17 @@ void transaction_describe(struct engine *e, FILE *out)
 
 	LIST_FOREACH (c, &e->write.transactions, link) {
 		const struct engine_address *a = &c->write->file->address;
+		bool accepted =
+			c->phase == TRANSACTION_ASKED && c->proposal.state == PROPOSAL_ACCEPTED;
 
 		fputs("commit ", out);
 		one_line_put(out, a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param)
 							  : "-");
 		fprintf(out, " %s bytes %llu, %u ranks: %s", a->key,
 			(unsigned long long)c->bytes, c->proposal.commit.count,
-			c->phase == TRANSACTION_ASKED && c->proposal.state == PROPOSAL_ACCEPTED
-				? "waiting for its boundary"
-				: phases[c->phase]);
+			accepted ? "waiting for its boundary" : phases[c->phase]);
+		if (accepted)
+			put_late(e, c->proposal.agreed, out);
 		if (c->phase == TRANSACTION_STAGE)
 			fprintf(out, ", %u of %u messages taken", c->sent - c->outstanding,
 				c->items.count);

@@ -64,7 +64,7 @@ cp "$M/params/v/fp32" before
 env --default-signal=INT cp zeros "$M/params/v/fp32" 2>why &
 writer=$!
 started $writer
-wait_until 60 grep -q 'commit v fp32 .*waiting for its boundary' "$M/.frag/inflight" ||
+wait_until 60 grep -q 'commit v fp32 .*waiting for its boundary [0-9]*; rank [01] stands at boundary [0-9]* for [0-9]* ms' "$M/.frag/inflight" ||
 	fail "inflight: $(cat "$M/.frag/inflight")"
 kill -INT $writer
 wait_until 60 is_gone $writer || fail "SIGINT does not end a writer that waits"
