@@ -219,7 +219,21 @@ static int await(struct engine *e)
 
 struct lines { /* of all ranks, each edit once */
 	json_t *list, *ids;
+	char whose[24]; /* the lines that are added */
+	FILE *out;
 };
+
+static void put_dropped(const struct lines *l, json_int_t count)
+{
+	char now[LOG_TIME_MAX];
+
+	log_time(now);
+	fprintf(l->out,
+		"fragfs: warn: %s: %s has dropped its %lld oldest events: edits of which it "
+		"alone "
+		"knew are not here\n",
+		now, l->whose, (long long)count);
+}
 
 static void add_line(void *arg, json_t *event)
 {
@@ -228,6 +242,10 @@ static void add_line(void *arg, json_t *event)
 	struct lines *l = arg;
 	char key[64];
 
+	if (what && !strcmp(what, "lost")) { /* event_ring_read's */
+		put_dropped(l, json_integer_value(json_object_get(event, "count")));
+		return;
+	}
 	/* a thaw has the id of its freeze */
 	snprintf(key, sizeof(key), "%.20s %.40s", what ? what : "", id ? id : "");
 	if (id && json_object_get(l->ids, key))
@@ -297,7 +315,7 @@ static void put_source(const struct edit_history_source *s, struct lines *lines)
 
 static void put(const struct edit_history *p, bool none, FILE *out)
 {
-	struct lines lines = { json_array(), json_object() };
+	struct lines lines = { .list = json_array(), .ids = json_object(), .out = out };
 	int rc = none ? 0 : status_of(p);
 	char now[LOG_TIME_MAX];
 
@@ -312,8 +330,11 @@ static void put(const struct edit_history *p, bool none, FILE *out)
 				"fragfs: warn: %s: rank %u has not answered: edits of which it "
 				"alone knows are not here\n",
 				now, p->sources[i].rank);
-	for (unsigned i = 0; i < p->n; i++)
+	for (unsigned i = 0; i < p->n; i++) {
+		snprintf(lines.whose, sizeof(lines.whose), "rank %u", p->sources[i].rank);
 		put_source(&p->sources[i], &lines);
+	}
+	snprintf(lines.whose, sizeof(lines.whose), "this mount");
 	put_source(&p->own, &lines); /* last: the ranks' words say more of why */
 	put_sorted(out, lines.list);
 	json_decref(lines.list);

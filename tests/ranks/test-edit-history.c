@@ -89,6 +89,19 @@ START_TEST(what_a_rank_does_not_tell_is_said_to_be_unknown)
 }
 END_TEST
 
+START_TEST(a_rank_that_kept_no_older_lines_is_named)
+{
+	struct engine *e = job_frag(&job, 1)->engine;
+
+	for (unsigned i = 0; i < EVENT_RING_KEPT; i++)
+		event_log_add_lines(e, "{\"event\":\"made up\"}\n", 20);
+	while (!log_has(" rank 1 has dropped its 1 oldest events: "))
+		turn(NULL);
+	ck_assert(!log_has("\"lost\""));
+	ck_assert(!log_has("rank 0 has dropped"));
+}
+END_TEST
+
 START_TEST(without_ranks_nothing_is_known)
 {
 	ck_assert(is_told());
@@ -124,6 +137,7 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, close_job);
 	tcase_add_loop_test(t, what_a_rank_does_not_tell_is_said_to_be_unknown, 0,
 			    ARRAY_SIZE(unknowns));
+	tcase_add_test(t, a_rank_that_kept_no_older_lines_is_named);
 	tcase_add_test(t, without_ranks_nothing_is_known);
 	tcase_add_test(t, without_memory_there_is_no_log_or_less_of_it);
 	return run_suite(s, t);
