@@ -66,6 +66,7 @@ struct handle {
 	uint64_t bytes;           /* of the engine's file */
 	char *text;               /* content of texts and hypers, header of .npy; else NULL */
 	uint64_t length;          /* of text */
+	uint64_t changed_ns;      /* of a hyper: hypers_get */
 	_Atomic unsigned refs;    /* one until RELEASE, and one for each request under way */
 	struct write_buffer *write_buffer; /* NULL: opened for reading */
 	_Atomic pid_t opener;   /* thread in open(2); -1: that open(2) has returned */

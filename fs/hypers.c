@@ -18,6 +18,16 @@ struct hyper_read {
 	double value;
 };
 
+/* Follows the value, not the job's generation: an editor takes a file whose mtime has moved for
+ * one that somebody else has written.
+ */
+struct hyper_change {
+	LIST_ENTRY(hyper_change) entry;
+	struct engine_address address;
+	double value;
+	uint64_t ns;
+};
+
 void hypers_init(struct hypers *all, struct deferred *deferred)
 {
 	*all = (struct hypers){ .deferred = deferred };
@@ -92,6 +102,35 @@ static int begin(struct hypers *all, const struct engine_address *address)
 	return 0;
 }
 
+static struct hyper_change *find_change(struct hypers *all, const struct engine_address *a)
+{
+	struct hyper_change *c;
+
+	LIST_FOREACH (c, &all->changes, entry)
+		if (c->address.group == a->group && !strcmp(c->address.key, a->key))
+			break;
+	return c;
+}
+
+/* Returns when the value has changed.  Called with the lock. */
+static uint64_t note_change(struct hypers *all, const struct engine_address *a, double value)
+{
+	struct hyper_change *c = find_change(all, a);
+	bool is_new = !c;
+
+	if (is_new) {
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			return 0;
+		c->address = *a;
+		LIST_INSERT_HEAD(&all->changes, c, entry);
+	}
+	if (is_new || memcmp(&c->value, &value, sizeof(value)))
+		c->ns = engine_changed_ns(all->deferred->engine, a);
+	c->value = value;
+	return c->ns;
+}
+
 static int take(struct hyper_read *r, double *value)
 {
 	int64_t result = r->result;
@@ -103,7 +142,8 @@ static int take(struct hyper_read *r, double *value)
 	return result == sizeof(*value) ? 0 : -EIO;
 }
 
-int hypers_get(struct hypers *all, const struct engine_address *address, double *value)
+int hypers_get(struct hypers *all, const struct engine_address *address, double *value,
+	       uint64_t *changed_ns)
 {
 	uint64_t since = engine_asked_since();
 	struct hyper_read *r;
@@ -120,6 +160,8 @@ int hypers_get(struct hypers *all, const struct engine_address *address, double 
 	r = rc ? NULL : find(all, address);
 	if (!rc)
 		rc = r && r->over ? take(r, value) : -EAGAIN;
+	if (!rc)
+		*changed_ns = note_change(all, address, *value);
 	pthread_mutex_unlock(&all->lock);
 	return rc;
 }
@@ -147,6 +189,8 @@ static void cancel(struct hypers *all, struct hyper_read *r)
 
 void hypers_fini(struct hypers *all)
 {
+	struct hyper_change *c;
+
 	pthread_mutex_lock(&all->lock);
 	while (!LIST_EMPTY(&all->reads)) {
 		struct hyper_read *r = LIST_FIRST(&all->reads);
@@ -154,6 +198,10 @@ void hypers_fini(struct hypers *all)
 		if (!r->over)
 			cancel(all, r);
 		take_out(r);
+	}
+	while ((c = LIST_FIRST(&all->changes))) {
+		LIST_REMOVE(c, entry);
+		free(c);
 	}
 	pthread_mutex_unlock(&all->lock);
 	pthread_cond_destroy(&all->changed);

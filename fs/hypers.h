@@ -9,6 +9,7 @@
 #include "fs/deferred.h"
 
 struct hyper_read;
+struct hyper_change;
 
 struct hypers {
 	struct deferred *deferred; /* woken when a value has come */
@@ -16,6 +17,7 @@ struct hypers {
 	pthread_cond_t changed;
 	LIST_HEAD(, hyper_read) reads; /* at most one of each hyper-parameter */
 	struct hyper_read *cancelling; /* by hypers_fini, without the lock; not to be freed */
+	LIST_HEAD(, hyper_change) changes; /* one of each hyper-parameter that was read */
 	bool stop;
 };
 
@@ -24,10 +26,12 @@ void hypers_init(struct hypers *all, struct deferred *deferred);
 void hypers_stop(struct hypers *all);
 void hypers_fini(struct hypers *all);
 
-/* Gives the value, read no earlier than the handler's first try.
+/* Gives the value, read no earlier than the handler's first try, and the time (CLOCK_REALTIME)
+ * of the generation in which this mount saw it change last, or saw it first; 0: not known.
  * -EAGAIN: it is on its way.
  * Errors of engine_file_open and engine_read.
  */
-int hypers_get(struct hypers *all, const struct engine_address *address, double *value);
+int hypers_get(struct hypers *all, const struct engine_address *address, double *value,
+	       uint64_t *changed_ns);
 
 #endif

@@ -51,16 +51,10 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 static int attr(struct fs *fs, struct node n, const struct engine_state *state, struct stat *st)
 {
 	int rc = tree_attr(&fs->tree, n, state, st);
-	int64_t size;
 
 	if (rc || (n.kind != NODE_TEXT && n.kind != NODE_HYPER))
 		return rc;
-	size = state_text_size(fs, n);
-	if (size < 0)
-		return (int)size;
-	st->st_size = size;
-	st->st_blocks = (blkcnt_t)u64_div_ceil((uint64_t)size, 512);
-	return 0;
+	return state_text_attr(fs, n, st);
 }
 
 static int fill(struct fs *fs, const struct tree_entry *entry, struct fuse_entry_param *e)

@@ -22,7 +22,7 @@
 static int open_hyper_text(struct handle *h, const struct engine_address *address)
 {
 	double value;
-	int rc = hypers_get(&h->fs->hypers, address, &value);
+	int rc = hypers_get(&h->fs->hypers, address, &value, &h->changed_ns);
 
 	if (rc)
 		return rc;
@@ -252,17 +252,19 @@ void state_close_all(struct fs *fs)
 		state_close(LIST_FIRST(&fs->handles));
 }
 
-int64_t state_text_size(struct fs *fs, struct node n)
+int state_text_attr(struct fs *fs, struct node n, struct stat *st)
 {
 	struct handle *h;
 	int rc = open_handle(fs, n, O_RDONLY, &h);
-	uint64_t length;
 
 	if (rc)
 		return rc;
-	length = h->length;
+	st->st_size = (off_t)h->length;
+	st->st_blocks = (blkcnt_t)u64_div_ceil(h->length, 512);
+	if (h->changed_ns)
+		tree_set_time(&st->st_mtim, h->changed_ns);
 	state_close(h);
-	return (int64_t)length;
+	return 0;
 }
 
 /* ---- reading ---- */

@@ -40,7 +40,7 @@ void state_truncated(struct fs *fs, struct node n, pid_t opener);
  */
 int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags);
 
-/* Returns the length that the content of a text or hyper-parameter has now; -errno. */
-int64_t state_text_size(struct fs *fs, struct node n);
+/* Sets the size of a text or hyper-parameter as it is now, and the mtime of the latter. */
+int state_text_attr(struct fs *fs, struct node n, struct stat *st);
 
 #endif

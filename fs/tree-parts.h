@@ -36,9 +36,6 @@ int tree_states(struct tree *t, struct node dir, struct engine_state *out, int m
 int tree_state_entry(struct tree *t, struct node dir, const struct engine_state *state,
 		     bool npy, struct tree_entry *entry);
 
-/* Sets *t to a time in ns; 0: leaves it as it is. */
-void tree_set_time(struct timespec *t, uint64_t ns);
-
 /* Writes the file name of a key. */
 void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out);
 

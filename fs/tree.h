@@ -187,6 +187,9 @@ static inline bool node_is_same(struct node a, struct node b)
 int tree_node(const struct tree *t, uint64_t inode, struct node *n);
 struct node tree_parent(const struct tree *t, struct node n);
 
+/* Sets *t to a time in ns; 0: leaves it as it is. */
+void tree_set_time(struct timespec *t, uint64_t ns);
+
 /* Returns the key of a node's slot; the text is the tree's. */
 const char *tree_key(const struct tree *t, struct node n);
 

@@ -62,6 +62,24 @@ for round in 1 2 3; do
 done
 unmount
 
+# ---- a hyper-parameter's is that of its value, or editors take it for one that somebody has written ----
+
+FRAG_JOB_ID=lr-$$ RANK=0 WORLD_SIZE=1 "$top_builddir/docs/examples/train" --forever --pause-ms 10 >lr.log 2>&1 &
+trainer=$!
+started $trainer
+wait_until 60 grep -q '^train: address' lr.log || fail "no job: $(cat lr.log)"
+within 60 fragfs "$(sed -n 's/^train: address //p' lr.log)" "$M" -o rw || fail "fragfs: $?"
+lr=$M/groups/0/lr
+before=$(mtime "$lr") state=$(ls "$M"/params/*/fp32 | head -n 1)
+wait_until 60 is_other "$state" "$(mtime "$state")" || fail "it does not train"
+sleep 1.1 # the kernel's attributes are a second old at most
+[ "$(mtime "$lr")" = "$before" ] || fail "$lr: its mtime moves with the job"
+echo 0.25 >"$lr" || fail "cannot edit $lr"
+wait_until 60 is_other "$lr" "$before" || fail "$lr: its mtime stays"
+unmount
+kill $trainer
+wait $trainer || :
+
 # ---- checkpoints ----
 
 gzip -dc "$top_srcdir/tests/data/checkpoints"/*/z2-bf16-w4.tar.gz | tar -xf -
