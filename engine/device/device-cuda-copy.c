@@ -91,6 +91,14 @@ static int prepare(struct device *d, struct cuda_device *dev, struct device_io *
 	return is_copy(io) ? look_at_copy(d, io) : look_at_memory(d, io);
 }
 
+/* Ends a request of size 0 without the device. */
+static void end_empty(struct device_io *io)
+{
+	if (device_io_is_sums(io))
+		memset(io->to, 0, sizeof(struct device_sums));
+	io->done(io, 0);
+}
+
 void device_cuda_begin(struct device *d, struct device_io *io)
 {
 	struct cuda_device *dev = device_cuda_of(d, io->number);
@@ -106,8 +114,10 @@ void device_cuda_begin(struct device *d, struct device_io *io)
 	io->port.result = 0;
 	io->port.from_pageable = io->port.to_pageable = false;
 	rc = prepare(d, dev, io);
-	if (rc || !io->size)
+	if (rc)
 		io->done(io, rc);
+	else if (!io->size)
+		end_empty(io);
 	else
 		STAILQ_INSERT_TAIL(&dev->begun, io, port.next);
 }
@@ -116,7 +126,7 @@ void device_cuda_begin(struct device *d, struct device_io *io)
 
 static bool needs_staging(const struct device_io *io)
 {
-	return io->port.from_pageable || io->port.to_pageable;
+	return io->port.from_pageable || io->port.to_pageable || device_io_is_sums(io);
 }
 
 static int issue_copy(struct device *d, struct cuda_device *dev, struct cuda_chunk *c)
@@ -137,7 +147,7 @@ static int issue_copy(struct device *d, struct cuda_device *dev, struct cuda_chu
 static int issue(struct device *d, struct cuda_device *dev, struct cuda_chunk *c)
 {
 	return is_copy(c->io) ? issue_copy(d, dev, c)
-			      : device_cuda_kernel_launch(d, dev, c->io);
+			      : device_cuda_kernel_launch(d, dev, c->io, c->staging);
 }
 
 static void put_staging(struct cuda_device *dev, struct cuda_chunk *c)
@@ -248,7 +258,9 @@ static void land(struct cuda_device *dev)
 	struct cuda_chunk *c = take_oldest(dev);
 	struct device_io *io = c->io;
 
-	if (io->port.to_pageable)
+	if (device_io_is_sums(io))
+		device_cuda_kernel_sum(io, c->staging);
+	else if (io->port.to_pageable)
 		memcpy((uint8_t *)io->to + c->offset, c->staging, c->size);
 	put_staging(dev, c);
 	dev->progress_ms = monotonic_ms();

@@ -4,13 +4,16 @@
 #include "engine/base/log.h"
 #include "engine/device/device-cuda.h"
 #include "engine/device/device-kernels.h"
+#include "engine/device/device-sums.h"
 
 #include <errno.h>
 
 #if defined(HAVE_NVCC) && CUDART_VERSION >= 12080
 
 static const char *const names[CUDA_KERNELS] = { "frag_f32_to_bf16", "frag_bf16_to_f32",
-						 "frag_f32_to_f16", "frag_f16_to_f32" };
+						 "frag_f32_to_f16",  "frag_f16_to_f32",
+						 "frag_sums_f32",    "frag_sums_bf16",
+						 "frag_sums_f16" };
 
 /* As nvcc made it, for several kinds of device. */
 __asm__(".pushsection .rodata\n"
@@ -82,12 +85,14 @@ void device_cuda_kernels_unload(struct device *d)
 
 static unsigned blocks_for(const struct device_io *io)
 {
+	if (device_io_is_sums(io))
+		return DEVICE_KERNEL_SUMS;
 	return (unsigned)u64_max(1, u64_min(u64_div_ceil(io->size, DEVICE_KERNEL_THREADS),
 					    DEVICE_KERNEL_BLOCKS));
 }
 
 int device_cuda_kernel_launch(struct device *d, struct cuda_device *dev,
-			      const struct device_io *io)
+			      const struct device_io *io, void *partial)
 {
 	const dim3 blocks = { blocks_for(io), 1, 1 }, threads = { DEVICE_KERNEL_THREADS, 1, 1 };
 	const void *kernel = d->kernel[io->what - DEVICE_F32_TO_BF16];
@@ -96,24 +101,47 @@ int device_cuda_kernel_launch(struct device *d, struct cuda_device *dev,
 	uint64_t count = io->size;
 	void *arguments[] = { &to, &from, &count };
 
+	if (partial) {
+		int rc = CUDA_CALL(&d->cuda, HostGetDevicePointer, &to, partial, 0);
+		if (rc)
+			return rc;
+	}
 	return CUDA_CALL(&d->cuda, LaunchKernel, kernel, blocks, threads, arguments, 0,
 			 dev->stream);
 }
 
-/* Launches each kernel with no elements, so that all are loaded before anything waits, and that
- * their failure is known.
+/* Launches each for nothing, so that they are loaded before something waits, and that it is
+ * known that they can be.
  */
 static int try_all(struct device *d, struct cuda_device *dev)
 {
-	int rc = 0;
+	void *partial;
+	int rc = pinned_get(dev->staging, 0, &partial);
 
-	for (unsigned i = 0; i < CUDA_KERNELS && !rc; i++)
-		rc = device_cuda_kernel_launch(
-			d, dev, &(struct device_io){ .what = DEVICE_F32_TO_BF16 + i });
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < CUDA_KERNELS && !rc; i++) {
+		struct device_io io = { .what = DEVICE_F32_TO_BF16 + i };
+
+		rc = device_cuda_kernel_launch(d, dev, &io,
+					       device_io_is_sums(&io) ? partial : NULL);
+	}
+	pinned_put(dev->staging, partial);
 	return rc;
 }
 
 void device_cuda_kernels_prepare(struct device *d, struct cuda_device *dev)
 {
 	dev->has_kernels = !load(d) && !try_all(d, dev);
+}
+
+void device_cuda_kernel_sum(const struct device_io *io, const void *partial)
+{
+	const struct device_sums *of_block = partial;
+	struct device_sums sums = { 0 };
+
+	static_assert(DEVICE_KERNEL_SUMS * sizeof(*of_block) <= 8192, "a staging buffer");
+	for (unsigned i = 0; i < DEVICE_KERNEL_SUMS; i++)
+		device_sums_join(&sums, &of_block[i]);
+	memcpy(io->to, &sums, sizeof(sums));
 }

@@ -23,6 +23,7 @@
 	X(GetDeviceCount)                                                                      \
 	X(GetErrorString)                                                                      \
 	X(GetLastError)                                                                        \
+	X(HostGetDevicePointer)                                                                \
 	X(HostRegister)                                                                        \
 	X(HostUnregister)                                                                      \
 	X(LaunchKernel)                                                                        \

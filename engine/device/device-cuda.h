@@ -19,7 +19,7 @@
 
 #include <stdatomic.h>
 
-enum { CUDA_RING = 16, CUDA_KERNELS = 4 };
+enum { CUDA_RING = 16, CUDA_KERNELS = 7 };
 
 struct cuda_chunk {
 	struct device_io *io;
@@ -131,9 +131,13 @@ uint64_t device_cuda_pool_kept(struct device *d, struct cuda_device *dev);
  */
 void device_cuda_kernels_prepare(struct device *d, struct cuda_device *dev);
 void device_cuda_kernels_unload(struct device *d);
-/* Enqueues io's kernel on the device's stream.  -EINVAL.  -EIO. */
+/* Enqueues io's kernel on the device's stream; partial: for sums, a staging buffer.
+ * -EINVAL.  -EIO.
+ */
 int device_cuda_kernel_launch(struct device *d, struct cuda_device *dev,
-			      const struct device_io *io);
+			      const struct device_io *io, void *partial);
+/* Adds up the sums that a kernel left in partial. */
+void device_cuda_kernel_sum(const struct device_io *io, const void *partial);
 
 #endif
 #endif

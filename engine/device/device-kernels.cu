@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Conversions on the device, element by element those of convert.h, which also compiles for the host. */
+/* Conversions and sums where the memory is.  Elements are those of convert.h and device-sums.h, which
+ * also compile for the host.
+ */
 
-#include "engine/base/convert.h"
 #include "engine/device/device-kernels.h"
+#include "engine/device/device-sums.h"
 
 /* Sixteen bytes at a time where both ends are aligned to that; else one element. */
 template <typename To, typename From, To (*one)(From)> static __device__ void
@@ -51,6 +53,31 @@ static __device__ uint16_t f32_to_f16(uint32_t f)
 	return convert_one_f32_to_f16(f);
 }
 
+static __device__ uint32_t f32_to_f32(uint32_t f)
+{
+	return f;
+}
+
+/* Each block leaves one partial sum, so that the order of additions is always the same; of nothing none. */
+template <typename From, uint32_t (*one)(From)> static __device__ void
+sum(struct device_sums *partial, const From *from, uint64_t count)
+{
+	__shared__ struct device_sums shared[DEVICE_KERNEL_THREADS];
+	uint64_t threads = gridDim.x * (uint64_t)blockDim.x;
+	struct device_sums own = { 0, 0, 0 };
+
+	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count; i += threads)
+		device_sums_add(&own, one(from[i]));
+	shared[threadIdx.x] = own;
+	for (unsigned half = blockDim.x / 2; half; half /= 2) {
+		__syncthreads();
+		if (threadIdx.x < half)
+			device_sums_join(&shared[threadIdx.x], &shared[threadIdx.x + half]);
+	}
+	if (count && !threadIdx.x)
+		partial[blockIdx.x] = shared[0];
+}
+
 extern "C" {
 
 __global__ void frag_f32_to_bf16(uint16_t *to, const uint32_t *from, uint64_t count)
@@ -71,5 +98,20 @@ __global__ void frag_f32_to_f16(uint16_t *to, const uint32_t *from, uint64_t cou
 __global__ void frag_f16_to_f32(uint32_t *to, const uint16_t *from, uint64_t count)
 {
 	convert<uint32_t, uint16_t, f16_to_f32>(to, from, count);
+}
+
+__global__ void frag_sums_f32(struct device_sums *partial, const uint32_t *from, uint64_t count)
+{
+	sum<uint32_t, f32_to_f32>(partial, from, count);
+}
+
+__global__ void frag_sums_bf16(struct device_sums *partial, const uint16_t *from, uint64_t count)
+{
+	sum<uint16_t, bf16_to_f32>(partial, from, count);
+}
+
+__global__ void frag_sums_f16(struct device_sums *partial, const uint16_t *from, uint64_t count)
+{
+	sum<uint16_t, f16_to_f32>(partial, from, count);
 }
 }

@@ -29,11 +29,13 @@ int device_options_check(struct device_options *options)
 
 void device_io_sizes(const struct device_io *io, uint64_t *from, uint64_t *to)
 {
-	bool wide = io->what == DEVICE_F32_TO_BF16 || io->what == DEVICE_F32_TO_F16;
+	bool wide = io->what == DEVICE_F32_TO_BF16 || io->what == DEVICE_F32_TO_F16 ||
+		    io->what == DEVICE_SUMS_F32;
+
 	uint64_t size = u64_min(io->size, UINT64_MAX / 4);
 
 	*from = size * (wide ? 4 : 2);
-	*to = size * (wide ? 2 : 4);
+	*to = device_io_is_sums(io) ? 0 : size * (wide ? 2 : 4);
 }
 
 /* ---- the thread ---- */

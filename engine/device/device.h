@@ -59,7 +59,18 @@ enum device_what {
 	DEVICE_BF16_TO_F32,
 	DEVICE_F32_TO_F16,
 	DEVICE_F16_TO_F32,
+	/* Sums over size elements of the device's memory; to is a struct device_sums in host
+	 * memory.
+	 */
+	DEVICE_SUMS_F32,
+	DEVICE_SUMS_BF16,
+	DEVICE_SUMS_F16,
 	DEVICE_RELEASE, /* the port's own */
+};
+
+struct device_sums {
+	double squares; /* of the finite elements; the same elements give the same sum */
+	uint64_t nans, infinities;
 };
 
 /* A request.  The caller keeps it, and all that it points to, until done is called.  Requests

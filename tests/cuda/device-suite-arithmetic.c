@@ -5,6 +5,7 @@
 #include "tests/cuda/device-suite.h"
 
 #include <errno.h>
+#include <math.h>
 
 enum { ELEMENTS = 1 << 16 };
 
@@ -89,8 +90,63 @@ START_TEST(the_device_converts_to_the_same_bits)
 }
 END_TEST
 
+static struct device_sums sums_of(enum device_what what, const void *elements, unsigned size,
+				  uint64_t count)
+{
+	struct device_sums sums = { .squares = -1 };
+	uint8_t *memory = here->alloc(0, ELEMENTS * size);
+
+	here->put(memory, elements, ELEMENTS * size);
+	ck_assert_int_eq(run_io((struct device_io){
+				 .what = what, .size = count, .to = &sums, .from = memory }),
+			 here->has_kernels ? 0 : -ENOSYS);
+	here->free(memory);
+	return sums;
+}
+
+static void expect_sums(struct device_sums seen, double squares, uint64_t nans,
+			uint64_t infinities)
+{
+	if (!here->has_kernels)
+		return;
+	ck_assert_double_le(fabs(seen.squares - squares), 1e-9 * squares);
+	ck_assert_uint_eq(seen.nans, nans);
+	ck_assert_uint_eq(seen.infinities, infinities);
+}
+
+START_TEST(sums_leave_out_what_is_not_finite)
+{
+	float *values = calloc(ELEMENTS, sizeof(*values));
+	uint16_t *half = calloc(ELEMENTS, sizeof(*half));
+	double squares = 0;
+
+	for (uint32_t i = 0; i < ELEMENTS; i++) {
+		values[i] = (float)next_random(1000) - 500;
+		if (i % 1000 == 1)
+			values[i] = i % 3 ? NAN : -INFINITY;
+		if (i % 1000 != 1)
+			squares += (double)values[i] * values[i];
+	}
+	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, ELEMENTS), squares, 44, 22);
+	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, 0), 0, 0, 0);
+	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, 1), (double)values[0] * values[0], 0,
+		    0);
+	for (uint32_t i = 0; i < ELEMENTS; i++)
+		half[i] = i % 2 ? 0xff80 : 0xc040; /* -infinity and -3 */
+	expect_sums(sums_of(DEVICE_SUMS_BF16, half, 2, ELEMENTS), 9.0 * ELEMENTS / 2, 0,
+		    ELEMENTS / 2);
+	for (uint32_t i = 0; i < ELEMENTS; i++)
+		half[i] = i % 2 ? 0x7e00 : 0x4200; /* NaN and 3 */
+	expect_sums(sums_of(DEVICE_SUMS_F16, half, 2, ELEMENTS), 9.0 * ELEMENTS / 2,
+		    ELEMENTS / 2, 0);
+	free(values);
+	free(half);
+}
+END_TEST
+
 void device_suite_add_arithmetic(TCase *c)
 {
 	tcase_add_loop_test(c, the_device_converts_to_the_same_bits, 0,
 			    ARRAY_SIZE(conversions));
+	tcase_add_test(c, sums_leave_out_what_is_not_finite);
 }

@@ -2,6 +2,8 @@
 #include <config.h>
 
 #include "engine/base/convert.h"
+#include "engine/device/device-kernels.h"
+#include "engine/device/device-sums.h"
 #include "tests/cuda/stub.h"
 
 #include <string.h>
@@ -34,14 +36,47 @@ static void from_f16(struct stub_work *w)
 		((uint32_t *)w->to)[i] = convert_one_f16_to_f32(((const uint16_t *)w->from)[i]);
 }
 
+/* Each block has its own. */
+static struct device_sums *clear_sums(struct stub_work *w)
+{
+	return memset(w->to, 0, w->size ? w->blocks * sizeof(struct device_sums) : 0);
+}
+
+static void sums_f32(struct stub_work *w)
+{
+	struct device_sums *sums = clear_sums(w);
+
+	for (uint64_t i = 0; i < w->size; i++)
+		device_sums_add(&sums[i / DEVICE_KERNEL_THREADS % w->blocks],
+				((const uint32_t *)w->from)[i]);
+}
+
+static void sums_bf16(struct stub_work *w)
+{
+	struct device_sums *sums = clear_sums(w);
+
+	for (uint64_t i = 0; i < w->size; i++)
+		device_sums_add(&sums[i / DEVICE_KERNEL_THREADS % w->blocks],
+				convert_one_bf16_to_f32(((const uint16_t *)w->from)[i]));
+}
+
+static void sums_f16(struct stub_work *w)
+{
+	struct device_sums *sums = clear_sums(w);
+
+	for (uint64_t i = 0; i < w->size; i++)
+		device_sums_add(&sums[i / DEVICE_KERNEL_THREADS % w->blocks],
+				convert_one_f16_to_f32(((const uint16_t *)w->from)[i]));
+}
+
 static const struct kernel {
 	const char *name;
 	void (*run)(struct stub_work *w);
 } kernels[] = {
-	{ "frag_f32_to_bf16", to_bf16 },
-	{ "frag_bf16_to_f32", from_bf16 },
-	{ "frag_f32_to_f16", to_f16 },
-	{ "frag_f16_to_f32", from_f16 },
+	{ "frag_f32_to_bf16", to_bf16 }, { "frag_bf16_to_f32", from_bf16 },
+	{ "frag_f32_to_f16", to_f16 },   { "frag_f16_to_f32", from_f16 },
+	{ "frag_sums_f32", sums_f32 },   { "frag_sums_bf16", sums_bf16 },
+	{ "frag_sums_f16", sums_f16 },
 };
 
 STUB_API cudaError_t cudaLaunchKernel(const void *function, dim3 blocks, dim3 threads,
@@ -56,7 +91,8 @@ STUB_API cudaError_t cudaLaunchKernel(const void *function, dim3 blocks, dim3 th
 	return stub_enqueue(stream, (struct stub_work){ .run = k->run,
 							.to = *(void **)arguments[0],
 							.from = *(const void **)arguments[1],
-							.size = count });
+							.size = count,
+							.blocks = blocks.x });
 }
 
 static void call(struct stub_work *w)

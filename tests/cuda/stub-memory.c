@@ -128,6 +128,17 @@ STUB_API cudaError_t cudaHostUnregister(void *at)
 	return cudaSuccess;
 }
 
+STUB_API cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
+{
+	cudaError_t error = stub_enter("HostGetDevicePointer", NULL, 0, false);
+	int number;
+
+	if (error != cudaSuccess)
+		return error;
+	*device = host;
+	return look(host, 1, &number) == REGISTERED ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 /* ---- taking and giving ---- */
 
 static cudaError_t take(void **memory, size_t size, int device, bool coming)

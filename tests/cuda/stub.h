@@ -70,6 +70,7 @@ struct stub_work {
 	const void *from;
 	uint64_t size;
 	int value;
+	unsigned blocks;
 	cudaHostFn_t function;
 	cudaEvent_t event;
 	uint64_t generation;

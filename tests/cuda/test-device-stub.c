@@ -250,9 +250,8 @@ START_TEST(a_runtime_that_loads_no_kernels_converts_nothing)
 	lacking = NULL;
 	ck_assert_int_eq(device_cuda.use(device, 0), 0);
 	memory = here->alloc(0, CHUNK);
-	ck_assert_int_eq(
-		run_io((struct device_io){ .what = DEVICE_F32_TO_BF16, .from = memory }),
-		-ENOSYS);
+	ck_assert_int_eq(run_io((struct device_io){ .what = DEVICE_SUMS_F32, .from = memory }),
+			 -ENOSYS);
 	ck_assert_int_eq(copy(host, memory, sizeof(host)), 0);
 	here->free(memory);
 	device_cuda.close(device);
@@ -358,9 +357,8 @@ START_TEST(without_kernels_the_rest_works)
 	ck_assert_int_eq(device_cuda.open(&device, &options), 0);
 	ck_assert_int_eq(device_cuda.use(device, 0), 0);
 	memory = here->alloc(0, CHUNK);
-	ck_assert_int_eq(
-		run_io((struct device_io){ .what = DEVICE_F32_TO_BF16, .from = memory }),
-		-ENOSYS);
+	ck_assert_int_eq(run_io((struct device_io){ .what = DEVICE_SUMS_F32, .from = memory }),
+			 -ENOSYS);
 	ck_assert_int_eq(copy(host, memory, sizeof(host)), 0);
 	here->free(memory);
 	device_cuda.close(device);
@@ -429,6 +427,7 @@ END_TEST
 static void use_all_there_is(uint8_t *memory)
 {
 	uint8_t *host = calloc(3, CHUNK);
+	struct device_sums sums;
 	struct device_event *event;
 	struct device_kept *kept;
 
@@ -437,10 +436,8 @@ static void use_all_there_is(uint8_t *memory)
 			.to = host, .from = memory, .size = 3 * CHUNK, .after = event });
 		here->ops->unmark(device, event);
 	}
-	run_io((struct device_io){ .what = DEVICE_F32_TO_BF16,
-				   .to = memory + CHUNK,
-				   .from = memory,
-				   .size = 100 });
+	run_io((struct device_io){
+		.what = DEVICE_SUMS_F32, .to = &sums, .from = memory, .size = 100 });
 	if (!here->ops->preserve(device, 0, NULL, memory, CHUNK, NULL, &kept)) {
 		run_io((struct device_io){ .to = host,
 					   .from = kept->memory,

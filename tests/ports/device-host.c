@@ -4,6 +4,7 @@
 #include "engine/base/convert.h"
 #include "tests/ports/device-host.h"
 #include "engine/device/device-queue.h"
+#include "engine/device/device-sums.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -153,6 +154,26 @@ static void convert(const struct device_io *io)
 	}
 }
 
+static uint32_t element(const struct device_io *io, uint64_t i)
+{
+	const uint32_t *f32 = io->from;
+	const uint16_t *half = io->from;
+
+	if (io->what == DEVICE_SUMS_F32)
+		return f32[i];
+	return io->what == DEVICE_SUMS_BF16 ? convert_one_bf16_to_f32(half[i])
+					    : convert_one_f16_to_f32(half[i]);
+}
+
+static void sum(const struct device_io *io)
+{
+	struct device_sums sums = { 0 };
+
+	for (uint64_t i = 0; i < io->size; i++)
+		device_sums_add(&sums, element(io, i));
+	memcpy(io->to, &sums, sizeof(sums));
+}
+
 static bool on_device(struct device *d, const struct device_io *io, const void *memory,
 		      uint64_t size)
 {
@@ -196,8 +217,10 @@ static void work(struct device *d, const struct device_io *io)
 	reached.from = device_host_reach(d, io->from);
 	if (io->what == DEVICE_COPY)
 		memcpy(reached.to, reached.from, io->size);
-	else
+	else if (io->what < DEVICE_SUMS_F32)
 		convert(&reached);
+	else
+		sum(&reached);
 }
 
 static void host_begin(struct device *d, struct device_io *io)
