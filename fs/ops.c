@@ -136,22 +136,12 @@ static int set_size(fuse_req_t req, struct node n, const struct deferred_call *c
 	return rc;
 }
 
-static bool is_same_time(struct timespec a, struct timespec b)
-{
-	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
-/* Returns true if an attribute would change: `cp -p` sets those that are there already.  The
- * present time (UTIME_NOW) is let pass, and sets nothing.
+/* Returns true if an attribute would change: `cp -p` sets those that are there already.  Times
+ * that are set are ignored: states have those of their changes.
  */
-static bool changes_attributes(const struct stat *to, int to_set, const struct stat *now)
+static bool changes_owner_or_mode(const struct stat *to, int to_set, const struct stat *now)
 {
-	bool atime = (to_set & FUSE_SET_ATTR_ATIME) && !(to_set & FUSE_SET_ATTR_ATIME_NOW);
-	bool mtime = (to_set & FUSE_SET_ATTR_MTIME) && !(to_set & FUSE_SET_ATTR_MTIME_NOW);
-
-	return (atime && !is_same_time(to->st_atim, now->st_atim)) ||
-	       (mtime && !is_same_time(to->st_mtim, now->st_mtim)) ||
-	       ((to_set & FUSE_SET_ATTR_MODE) &&
+	return ((to_set & FUSE_SET_ATTR_MODE) &&
 		(to->st_mode & 07777) != (now->st_mode & 07777)) ||
 	       ((to_set & FUSE_SET_ATTR_UID) && to->st_uid != now->st_uid) ||
 	       ((to_set & FUSE_SET_ATTR_GID) && to->st_gid != now->st_gid);
@@ -167,7 +157,7 @@ static int setattr(fuse_req_t req, const struct deferred_call *c)
 
 	if (!rc)
 		rc = attr(fs, n, NULL, &now);
-	if (!rc && changes_attributes(c->attr, c->to_set, &now))
+	if (!rc && changes_owner_or_mode(c->attr, c->to_set, &now))
 		rc = -EPERM;
 	if (!rc && (c->to_set & FUSE_SET_ATTR_SIZE))
 		rc = set_size(req, n, c);
