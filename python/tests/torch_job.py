@@ -160,33 +160,33 @@ def gradients(job: Job, mount: fragfs.Mount | None) -> None:
 
 
 def edit(job: Job, mount: fragfs.Mount | None) -> None:
-    """Rank 0 writes through the mount while all ranks train; a step later the truth has it."""
-    import threading
+    """A process of rank 0's writes through the mount while all ranks train; a step later the truth has it.
+
+    Not a thread: a fork of the trainer's would close the file too, and so wait for a boundary that cannot come.
+    """
+    import subprocess
 
     done = torch.zeros(1)
-    thread = None
-    if mount:
-        for group in mount.groups:
-            group_thread = threading.Thread(target=group.__setitem__, args=("lr", 0.0))
-            group_thread.start()
-            thread = threading.Thread(target=write_all, args=(job, mount, group_thread))
-        thread.start()
+    writer = mount and subprocess.Popen([sys.executable, "-c", WRITER, str(mount.path), job.value])
     while not done.item():
         job.step()
-        done.fill_(not thread.is_alive() if thread else 0)
+        done.fill_(writer.poll() is not None if writer else 0)
         dist.broadcast(done, 0)
     if mount:
+        assert writer.returncode == 0
         assert mount["first.weight"][job.value].torch()[3, 4] == 0.75
         assert mount.groups[0]["lr"] == 0.0
     truth = job.truth()[("first.weight", job.value)]
     assert truth[3, 4] == 0.75 and truth[3, 5] != 0.75, truth[3, :6]
 
 
-def write_all(job: Job, mount: fragfs.Mount, before) -> None:
-    before.join()
-    for group in mount.groups:
-        group["lr"] = 0.0
-    mount["first.weight"][job.value][3, 4] = 0.75
+WRITER = """
+import sys, fragfs
+mount = fragfs.open(sys.argv[1])
+for group in mount.groups:
+    group["lr"] = 0.0
+mount["first.weight"][sys.argv[2]][3, 4] = 0.75
+"""
 
 
 def main(kind: str) -> None:
