@@ -69,6 +69,7 @@ struct handle {
 	uint64_t changed_ns;      /* of a hyper: hypers_get */
 	_Atomic unsigned refs;    /* one until RELEASE, and one for each request under way */
 	struct write_buffer *write_buffer; /* NULL: opened for reading */
+	_Atomic uint64_t writer;           /* lock owner of the last write(2); 0: none was */
 	_Atomic pid_t opener;   /* thread in open(2); -1: that open(2) has returned */
 	_Atomic bool truncated; /* by O_TRUNC; the write buffer takes it from here */
 	pthread_mutex_t lock;  /* of newer and was_read; taken with fs->lock held, or without */

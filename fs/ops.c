@@ -380,18 +380,26 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 {
 	struct handle *h = handle_of(fi);
 
-	if (node_is_freeze(h->node))
+	if (node_is_freeze(h->node)) {
 		freeze_write(h, req, buf, size);
-	else if (h->write_buffer)
+	} else if (h->write_buffer) {
+		atomic_store(&h->writer, fi->lock_owner);
 		write_buffer_write(h, req, buf, size, (uint64_t)offset);
-	else
+	} else {
 		fuse_reply_err(req, EBADF);
+	}
 }
 
+/* A forked child that closes a file commits nothing that its parent has written so far: it
+ * would commit a part, and wait for a boundary, which a trainer that waits for the child never
+ * passes.
+ */
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	if (handle_of(fi)->write_buffer)
-		write_buffer_flush(handle_of(fi), req, false);
+	struct handle *h = handle_of(fi);
+
+	if (h->write_buffer && fi->lock_owner == atomic_load(&h->writer))
+		write_buffer_flush(h, req, false);
 	else
 		fuse_reply_err(req, 0);
 }

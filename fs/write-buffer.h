@@ -5,16 +5,16 @@
 /* The bytes written through one open file: staged, and committed as one transaction when the
  * file is flushed.
  *
- *	at FLUSH and FSYNC			result
- *	nothing written				0, no change (also after O_TRUNC: `: > f`)
- *	a write was refused			its errno, staging kept
- *	FLUSH, a commit was interrupted		EINTR, staging kept: a program that dies of a
- *	and nothing written since		signal must not commit after all
- *	O_TRUNC and not all bytes written	EINVAL, staging kept
- *	else					the engine's; staging kept unless it is 0
+ *         at FLUSH and FSYNC                      result  nothing written
+ * 0, no change (also after O_TRUNC: `: > f`)      a write was refused                     its
+ * errno, staging kept         FLUSH, a commit was interrupted         EINTR, staging kept: a
+ * program that dies of a   and nothing written since               signal must not commit
+ * after all        O_TRUNC and not all bytes written       EINVAL, staging kept    else
+ * the engine's; staging kept unless it is 0
  *
  * A file's size never changes.  Bytes that are staged at RELEASE are dropped, with a line in
- * the log.  FLUSH is each close(2) of a descriptor, RELEASE the last one.
+ * the log.  FLUSH is each close(2) of a descriptor, by the process that wrote last, and
+ * RELEASE the last one of all.
  */
 
 #include "fs/handle.h"

@@ -174,4 +174,24 @@ if command -v vim >/dev/null; then
 fi
 grep -q 'layers.0.bias/fp32: closed without a commit, 3999 staged bytes dropped' \
 	"$M/.frag/log" || fail "what was dropped is not in the log"
+# A child that closes what its parent writes to commits nothing.
+if command -v python3 >/dev/null; then
+	within 60 python3 - "$F" "$M/groups/0/commits" <<'END' || fail "a child's close: $?"
+import os, subprocess, sys
+
+
+def commits():
+    with open(sys.argv[2]) as f:
+        return f.read()
+
+
+before = commits()
+fd = os.open(sys.argv[1], os.O_WRONLY)
+os.pwrite(fd, b"abcd", 0)
+subprocess.run(["true"], pass_fds=[fd], check=True)
+assert commits() == before, "the child has committed"
+os.close(fd)
+assert commits() != before, "the writer has not committed"
+END
+fi
 unmount
