@@ -22,19 +22,18 @@ enum pages_use {
 	PAGES_REFUSED, /* they have, or had, another generation */
 };
 
-enum { PAGES_REFUSALS = 16 };
+enum { PAGES_REFUSALS = 64 };
 
 /* An open(2) that was ESTALE, for the kernel to look the name up again and try once more. */
 struct pages_refusal {
 	uint64_t inode; /* with alias 0; 0: none */
 	pid_t opener;
-	bool looked_up;
+	uint64_t since_ms;
 };
 
 struct pages {
 	uint32_t aliases; /* chosen, ever */
 	struct pages_refusal refusals[PAGES_REFUSALS];
-	unsigned nrefusals; /* ever */
 };
 
 struct fs {

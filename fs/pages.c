@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+enum { REFUSED_MS = 1000 };
+
 /* ---- inodes ---- */
 
 static bool are_in_use(const struct fs *fs, struct node n)
@@ -27,20 +29,25 @@ static struct pages_refusal *find_refusal(struct pages *p, struct node n, pid_t 
 	return NULL;
 }
 
+/* Finds a refusal that is free, or whose thread has not come again; NULL: there is none. */
+static struct pages_refusal *unused_refusal(struct pages *p)
+{
+	for (unsigned i = 0; i < PAGES_REFUSALS; i++)
+		if (!p->refusals[i].inode ||
+		    p->refusals[i].since_ms + REFUSED_MS < monotonic_ms())
+			return &p->refusals[i];
+	return NULL;
+}
+
 /* An opener that was refused gets an inode that nobody has, though the first one may be free by
  * now: the kernel tries only once more.
  */
 void pages_choose_inode(struct fs *fs, struct node *n, pid_t opener)
 {
-	struct pages_refusal *refusal;
-
 	if (!node_has_aliases(*n))
 		return;
 	pthread_mutex_lock(&fs->lock);
-	refusal = find_refusal(&fs->pages, *n, opener);
-	if (refusal)
-		refusal->looked_up = true;
-	if (refusal || are_in_use(fs, *n))
+	if (find_refusal(&fs->pages, *n, opener) || are_in_use(fs, *n))
 		n->alias = 1 + fs->pages.aliases++ % NODE_ALIAS_MAX;
 	pthread_mutex_unlock(&fs->lock);
 }
@@ -48,16 +55,15 @@ void pages_choose_inode(struct fs *fs, struct node *n, pid_t opener)
 int pages_admit(struct handle *h, pid_t opener)
 {
 	struct pages *p = &h->fs->pages;
-	struct pages_refusal *refusal = find_refusal(p, h->node, opener);
+	struct pages_refusal *refusal = find_refusal(p, h->node, opener), *unused = NULL;
 	bool in_use = are_in_use(h->fs, h->node);
+	struct node n = h->node;
 
-	if (in_use && node_has_aliases(h->node) && (!refusal || refusal->looked_up)) {
-		struct node n = h->node;
-
-		n.alias = 0;
-		if (!refusal)
-			refusal = &p->refusals[p->nrefusals++ % PAGES_REFUSALS];
-		*refusal = (struct pages_refusal){ tree_inode(n), opener, false };
+	n.alias = 0;
+	if (in_use && node_has_aliases(n) && !refusal)
+		unused = unused_refusal(p);
+	if (unused) {
+		*unused = (struct pages_refusal){ tree_inode(n), opener, monotonic_ms() };
 		return -ESTALE;
 	}
 	if (refusal)

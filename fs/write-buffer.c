@@ -284,9 +284,15 @@ static void committed(struct engine_write *write, int result)
 		forget(h);
 		d->truncated = false;
 		atomic_store(&h->behind, true);
-	} else if (written) { /* close(2) fails too, and does not try again */
+	} else if (written) { /* as after O_TRUNC; close(2) fails too, and does not try again */
 		d->touched = false;
+		d->length = 0;
+		d->truncated = true;
 		d->refused = error;
+		if (!d->logged) {
+			tree_path(&h->fs->tree, h->node, path, sizeof(path));
+			log_warn("%s: not committed: %s", path, strerror(error));
+		}
 	}
 	waiters = d->waiters;
 	d->waiters = NULL;
@@ -399,13 +405,15 @@ void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size
 	}
 	if (r)
 		r->size = size;
-	if (n < 0 || rc < 0)
-		d->refused = (int)(n < 0 ? -n : -rc);
+	if (n < 0)
+		rc = n;
+	if (rc < 0)
+		d->refused = (int)-rc;
 	leave(h);
 	if (r)
 		submit(h, r);
-	else if (n < 0 || rc < 0)
-		fuse_reply_err(req, (int)(n < 0 ? -n : -rc));
+	else if (rc < 0)
+		fuse_reply_err(req, (int)-rc);
 	else
 		fuse_reply_write(req, (size_t)n);
 }

@@ -160,7 +160,7 @@ int checkpoint_open(struct engine **e, const struct engine_options *o, char *why
 
 enum { DRAIN_SECONDS = 5 };
 
-/* ---- opening ---- */
+/* ---- a table's engine ---- */
 
 static void checkpoint_free(struct checkpoint *c)
 {

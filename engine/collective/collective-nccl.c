@@ -888,7 +888,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* ---- the port ---- */
+/* ---- the port: opening ---- */
 
 static void free_collective(struct collective *c)
 {

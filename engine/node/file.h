@@ -19,7 +19,7 @@ struct ahead { /* one request read ahead; under the read-ahead pool's lock */
 	uint64_t offset;
 	size_t size;
 	uint64_t filled_ms;
-	uint64_t edits; /* engine's edit_count when it was filled */
+	uint64_t edits; /* write.edits when it was filled */
 	void *buffer;
 };
 

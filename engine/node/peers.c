@@ -350,7 +350,6 @@ static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct
 	return false;
 }
 
-/* May be called from any thread with the lock: only marks, the engine thread fetches. */
 bool peers_is_mute(struct engine *e, uint32_t rank, uint64_t silence_ms, uint64_t limit_ms)
 {
 	if (silence_ms >= limit_ms / 2 && rank < e->world &&
@@ -367,6 +366,7 @@ bool peers_is_readable(const struct engine *e, uint32_t rank)
 	       p->way == PEER_WAY_MEMORY && p->states && !p->states_stale;
 }
 
+/* Only marks the table: the engine thread fetches it.  Any thread, with the lock. */
 int peers_want_states(struct engine *e, uint32_t rank)
 {
 	struct peer *p = &e->peers[rank];
@@ -566,7 +566,8 @@ static void fetch_early(struct engine *e)
 	unsigned nfetching = 0;
 
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		nfetching += e->peers[rank].fetching;
+		nfetching += e->peers[rank].fetching ||
+			     (e->peers[rank].states_stale && !e->peers[rank].states);
 	for (uint32_t rank = 0; rank < e->world && nfetching < EARLY_FETCHES; rank++) {
 		struct peer *p = &e->peers[rank];
 

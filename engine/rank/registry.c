@@ -270,6 +270,7 @@ static int replace(struct registry *r, uint32_t number, struct state_segment seg
 {
 	struct state_row *row = &r->states.rows[number];
 	struct state_segment *old = states_find_segment(row, segment.start, segment.numel);
+	uint64_t before;
 
 	if (!old) {
 		struct state_segment empty = { segment.start, segment.numel, 0 };
@@ -279,10 +280,13 @@ static int replace(struct registry *r, uint32_t number, struct state_segment seg
 			return rc == -EEXIST ? -EINVAL : rc;
 		old = states_find_segment(row, segment.start, segment.numel);
 	}
+	before = old->address;
 	set_address(r, row, old, 0);
 	if (segment.address && (row->tier != in->tier || row->device != in->device)) {
-		if (states_row_bytes(row))
+		if (states_row_bytes(row)) {
+			set_address(r, row, old, before);
 			return -EINVAL;
+		}
 		row->tier = (uint8_t)in->tier;
 		row->device = in->device;
 	}

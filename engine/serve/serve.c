@@ -292,6 +292,7 @@ static void serve_thaw(struct engine *e, uint32_t peer, const struct wire_header
 	struct wire_thaw thaw;
 
 	memcpy(&thaw, body, sizeof(thaw));
+	thaw.origin.writer = header->rank;
 	node_ack(e, peer, header->request,
 		 participant_thaw(&e->participant, thaw.transaction, &thaw.origin));
 }

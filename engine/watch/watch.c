@@ -37,7 +37,7 @@ static void take_numbers(struct event_log *l, const struct peer *p)
 	l->generation = p->control.generation;
 }
 
-/* No rank is live: the greatest numbers that were seen of any. */
+/* Takes the numbers of the rank that was furthest: no rank is live. */
 static void last_seen(const struct engine *e, struct event_log *l)
 {
 	for (uint32_t i = 0; i < e->world; i++)

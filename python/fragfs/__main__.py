@@ -35,7 +35,8 @@ def _attach(optimizer: Any) -> None:
 
     objects = gc.get_objects()
     things = [thing for thing in objects if issubclass(type(thing), torch.nn.Module)]  # asks no lazy object anything
-    engine = next((thing for thing in things if _is(thing, "deepspeed", "DeepSpeedEngine")), None)
+    engine = next((thing for thing in things if _is(thing, "deepspeed", "DeepSpeedEngine") and optimizer in
+                   (thing.optimizer, getattr(thing.optimizer, "optimizer", None))), None)
     params = {id(p) for group in optimizer.param_groups for p in group["params"]}
     model = None if engine else _outermost(things, params)
     del objects, things
@@ -51,11 +52,21 @@ def run(script: str, arguments: list[str]) -> None:
     """Runs a script, and attaches what it trains behind its first step.  It is not changed, and knows of nothing."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def after_step(optimizer: Any, *_: Any) -> None:
-        hook.remove()
-        _attach(optimizer)
+    from .attachment import say
 
-    hook = register_optimizer_step_post_hook(after_step)
+    seen = False
+
+    def after_step(optimizer: Any, *_: Any) -> None:  # stays: torch iterates over its hooks
+        nonlocal seen
+        if seen:
+            return
+        seen = True
+        try:
+            _attach(optimizer)
+        except Exception as e:  # the script's objects may raise anything
+            say(f"not attached: {e}")
+
+    register_optimizer_step_post_hook(after_step)
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     runpy.run_path(script, run_name="__main__")

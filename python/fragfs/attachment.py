@@ -54,6 +54,8 @@ class _Gradients:
 
     def come(self, job: Job, tensors: Sequence[Any], forget: Callable[[Any], None]) -> None:
         """forget is called when memory of theirs is freed, whoever holds it until then."""
+        if not self.is_of(tensors):
+            raise ValueError("the gradients of one param group have several dtypes")
         storages = {id(storage): storage for tensor in tensors if tensor is not None
                     for storage in (tensor.untyped_storage(),)}
         self._watches = [weakref.ref(storage, forget) for storage in storages.values()]

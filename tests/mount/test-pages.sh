@@ -51,6 +51,18 @@ if not process:
 assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0, "two processes cannot both fill pages"
 many = [open_it() for _ in range(40)]
 assert all(fills(fd) for fd in reversed(many))
+readers = []
+for _ in range(24):
+    process = os.fork()
+    if not process:
+        for _ in range(50):
+            fd = open_it()
+            fills(fd)
+            os.close(fd)
+        os._exit(0)
+    readers.append(process)
+for process in readers:
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0, "one of many that open at once cannot"
 writer = os.open(path, os.O_RDWR)
 assert not fills(writer), "pages that may differ from what was written"
 END

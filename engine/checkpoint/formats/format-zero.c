@@ -392,7 +392,7 @@ static int add_groups(struct filling *l)
 	return rc;
 }
 
-/* ---- parameters ---- */
+/* ---- the parameters of stages 1 to 3 ---- */
 
 static int add_param(struct filling *l, const struct model_shape *shape, uint32_t group)
 {
