@@ -87,7 +87,7 @@ for way in transport=auto transport=zmq,key=$T/kept; do
 	begin_edit "$M/groups/0/lr" lr
 	exec 6>fp32 7>lr
 	head -c "$size" /dev/zero >&6
-	echo 0.5 >&7
+	printf 0.5 >&7 # without a newline, so that fsync(2) commits it
 	# shellcheck disable=SC2154
 	wait_until 60 has_open "$writer_lr" "$M/groups/0/lr" || fail "$way: lr is not opened"
 	within 60 fragctl freeze -t 120 "$M" >/dev/null || fail "$way: fragctl freeze: $?"

@@ -24,10 +24,11 @@ trains() {
 wait_until 60 trains || fail "no job"
 address=$(awk 'NR == 2 { print $2 }' jobs)
 
-# mount_at TIMEOUT: and then the rank is stopped, of which nothing is known yet.
+# mount_at TIMEOUT: and then the rank is stopped, of which nothing is known yet.  By message: tables in reach of memory are
+# fetched early.
 mount_at() {
 	kill -CONT $rank1
-	within 60 fragfs "$address" mnt -o timeout="$1" || fail "fragfs: $?"
+	within 60 fragfs "$address" mnt -o transport=zmq,timeout="$1" || fail "fragfs: $?"
 	wait_until 60 grep -q ^alive mnt/ranks/1/state || fail "rank 1: $(cat mnt/ranks/1/state)"
 	stop_process $rank1
 }
