@@ -153,7 +153,10 @@ compare_ranks() {
 log_says_which() {
 	grep "\"pid\":$first,.*\"outcome\":\"committed\"" "$M/.frag/log" |
 		sed 's|.*"param":"p\([0-9]\)".*|L \1|' >logged || :
-	grep -h '^S' rank.* | cat - client.0 client.1 logged | awk '
+	{
+		grep -h '^S' rank.*
+		echo "S 0 0 ${answer#ok }" # at the end: behind the last step edits are applied, too
+	} | cat - client.0 client.1 logged | awk '
 	$1 == "S" { for (p = 0; p < 4; p++) seen[p, int($(p + 4) / 4096)] = 1 }
 	$1 == "W" { begun[$3] = $2; time[$3] = $4 }
 	$1 == "D" { if (!$5) { sure[$2]++; returned[$2] = $4 > returned[$2] ? $4 : returned[$2] } delete begun[$3] }
