@@ -7,6 +7,46 @@
 
 enum { REFUSED_MS = 1000 };
 
+/* ---- generations ---- */
+
+/* Returns the newest open file of h's inode that has read nothing yet; else h. */
+static struct handle *newest_unread(struct handle *h)
+{
+	struct handle *other;
+
+	LIST_FOREACH (other, &h->fs->handles, entry)
+		if (node_is_same(other->node, h->node) && !other->write_buffer &&
+		    !other->was_read)
+			return other;
+	return h;
+}
+
+/* Makes o read from source's file, unless it has read from its own. */
+static void join(struct handle *o, struct handle *source, bool is_fresh)
+{
+	pthread_mutex_lock(&o->lock);
+	if (o == source ||
+	    (is_fresh && !o->write_buffer && !o->was_read && o->bytes == source->bytes))
+		o->pages = PAGES_USED;
+	else
+		o->pages = PAGES_REFUSED;
+	if (o->pages == PAGES_USED && o != source)
+		handle_ref(o->newer = source);
+	pthread_mutex_unlock(&o->lock);
+}
+
+/* Makes h, which has found the inode again, read from the file of those that use its pages. */
+static void join_users(struct handle *h)
+{
+	struct handle *user;
+
+	LIST_FOREACH (user, &h->fs->handles, entry)
+		if (user->pages == PAGES_USED && node_is_same(user->node, h->node))
+			break;
+	if (user)
+		join(h, user->newer ? user->newer : user, true);
+}
+
 /* ---- inodes ---- */
 
 static bool are_in_use(const struct fs *fs, struct node n)
@@ -66,40 +106,16 @@ int pages_admit(struct handle *h, pid_t opener)
 		*unused = (struct pages_refusal){ tree_inode(n), opener, monotonic_ms() };
 		return -ESTALE;
 	}
-	if (refusal)
-		refusal->inode = 0;
 	if (in_use)
 		h->pages = PAGES_REFUSED;
+	if (in_use && refusal)
+		join_users(h);
+	if (refusal)
+		refusal->inode = 0;
 	return 0;
 }
 
-/* ---- generations ---- */
-
-/* Returns the newest open file of h's inode that has read nothing yet; else h. */
-static struct handle *newest_unread(struct handle *h)
-{
-	struct handle *other;
-
-	LIST_FOREACH (other, &h->fs->handles, entry)
-		if (node_is_same(other->node, h->node) && !other->write_buffer &&
-		    !other->was_read)
-			return other;
-	return h;
-}
-
-/* Makes o read from source's file, unless it has read from its own. */
-static void join(struct handle *o, struct handle *source, bool is_fresh)
-{
-	pthread_mutex_lock(&o->lock);
-	if (o == source ||
-	    (is_fresh && !o->write_buffer && !o->was_read && o->bytes == source->bytes))
-		o->pages = PAGES_USED;
-	else
-		o->pages = PAGES_REFUSED;
-	if (o->pages == PAGES_USED && o != source)
-		handle_ref(o->newer = source);
-	pthread_mutex_unlock(&o->lock);
-}
+/* ---- reading ---- */
 
 int pages_use(struct handle *h)
 {

@@ -17,7 +17,8 @@ void pages_choose_inode(struct fs *fs, struct node *n, pid_t opener);
 
 /* Admits an opened file to fs->handles.  With fs->lock.
  * -ESTALE: the pages of its inode are in use.  Not if the same thread has been refused, and
- * comes to an inode in use once more, as by /proc/self/fd: then the file may not use pages.
+ * comes to an inode in use once more, as by /proc/self/fd: then the file reads what those read
+ * that use the pages.
  */
 int pages_admit(struct handle *h, pid_t opener);
 

@@ -91,22 +91,27 @@ static void tell_members(struct engine *e, struct communicator *c, const char *w
 						      0, on_disbanded, c, c->ranks[i]);
 }
 
+static const char has_left[] = "has left";
+
 static bool has_lost_member(struct engine *e, const struct communicator *c, char why[64])
 {
 	for (uint32_t i = 0; i < c->nranks; i++) {
 		if (c->ranks[i] == e->rank || peer_is_live(&e->peers[c->ranks[i]]))
 			continue;
 		snprintf(why, 64, "rank %u %s", c->ranks[i],
-			 e->peers[c->ranks[i]].leaving ? "has left" : "was lost");
+			 e->peers[c->ranks[i]].leaving ? has_left : "was lost");
 		return true;
 	}
 	return false;
 }
 
-/* The end of a job is logged without a warning. */
-static bool has_leaving_member(const struct engine *e, const struct communicator *c)
+/* The end of a job is logged without a warning, also by a rank that hears of it from another
+ * one that has heard of it before.
+ */
+static bool has_leaving_member(const struct engine *e, const struct communicator *c,
+			       const char *why)
 {
-	bool leaving = e->job.is_leaving;
+	bool leaving = e->job.is_leaving || strstr(why, has_left);
 
 	for (uint32_t i = 0; i < c->nranks; i++)
 		leaving |= e->peers[c->ranks[i]].leaving;
@@ -127,7 +132,7 @@ static void disband(struct engine *e, struct communicator *c, const char *why)
 	c->failed++;
 	c->failures++;
 	snprintf(c->why, sizeof(c->why), "%s", why);
-	log_line(has_leaving_member(e, c) ? LOG_INFO : LOG_WARN,
+	log_line(has_leaving_member(e, c, why) ? LOG_INFO : LOG_WARN,
 		 "ranks' devices are not connected any more, bytes go by the host: %s", why);
 }
 

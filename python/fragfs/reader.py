@@ -154,14 +154,14 @@ class State:
         first, last, inner = self._rows(key)
         dtype = self.dtype
         row = self._row_bytes(dtype)
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        rows = bytearray((last - first) * row)
+        part = _array(rows, dtype, self._part_shape(last - first))
+        part[inner] = numpy.asarray(value, dtype=part.dtype)
+        asked = numpy.zeros(part.shape, dtype=bool)
+        asked[inner] = True
+        fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            rows = bytearray((last - first) * row)
-            _read_into(fd, rows, first * row, self.path)
-            part = _array(rows, dtype, self._part_shape(last - first))
-            before = bytes(rows)
-            part[inner] = numpy.asarray(value, dtype=part.dtype)
-            _write_changes(fd, before, rows, first * row)
+            _write_elements(fd, rows, asked, part.itemsize, first * row)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -179,15 +179,15 @@ def _read_into(fd: int, out: bytearray, offset: int, path: str) -> None:
         done += got
 
 
-def _write_changes(fd: int, before: bytes, after: bytearray, offset: int) -> None:
-    """Writes from the first byte that differs to the last one."""
-    view = memoryview(after)
-    if before == after:
-        return
-    first = next(i for i in range(len(after)) if before[i] != after[i])
-    last = next(i for i in range(len(after), 0, -1) if before[i - 1] != after[i - 1])
-    while first < last:
-        first += os.pwrite(fd, view[first:last], offset + first)
+def _write_elements(fd: int, rows: bytearray, asked: Any, itemsize: int, offset: int) -> None:
+    """Writes the elements that are asked for, and no others: a job may have changed those meanwhile."""
+    import numpy
+
+    view = memoryview(rows)
+    edges = numpy.flatnonzero(numpy.diff(asked.ravel(), prepend=False, append=False)) * itemsize
+    for first, last in edges.reshape(-1, 2).tolist():
+        while first < last:
+            first += os.pwrite(fd, view[first:last], offset + first)
 
 
 def _array(data: bytearray, dtype: str, shape: tuple[int, ...]) -> Any:
@@ -361,6 +361,8 @@ class Mount(Mapping[str, Parameter]):
     @property
     def groups(self) -> list[Group]:
         folder = os.path.join(self.path, "groups")
+        if not os.path.isdir(folder):  # as of a checkpoint without an optimizer
+            return []
         return [Group(os.path.join(folder, number)) for number in sorted(os.listdir(folder), key=int)]
 
     @contextlib.contextmanager

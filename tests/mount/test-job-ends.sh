@@ -13,6 +13,7 @@ has_address() {
 }
 
 start() {
+	rm -f "$T/job"/* # has_address() must not find that of the job before
 	ranks=
 	for rank in 0 1 2; do
 		RANK=$rank "$top_builddir/docs/examples/train" --forever --every 50 --pause-ms 10 \

@@ -10,7 +10,7 @@ need_fuse
 # write_again FILE COMMIT: by all ways in which O_TRUNC comes.
 write_again() {
 	round=0
-	while [ $round -lt "${TEST_ROUNDS:-20}" ]; do
+	while [ $round -lt "${TEST_ROUNDS:-8}" ]; do
 		: >"$1" || exit 1
 		truncate -s 0 "$1" || exit 1
 		if $2; then

@@ -225,14 +225,16 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("mounted-oracle");
-	TCase *t = tcase_create("mounted-oracle");
+	Suite *s;
+	TCase *t;
 
 	oracle = getenv("TEST_ORACLE");
 	if (!oracle) {
 		puts("no TEST_ORACLE=FOLDER");
 		return 77;
 	}
+	s = suite_create("mounted-oracle");
+	t = tcase_create("mounted-oracle");
 	tcase_add_test(t, bad_files_get_their_verdicts);
 	tcase_add_test(t, distributed_checkpoints_have_their_values);
 	tcase_add_test(t, universal_checkpoints_have_the_values_of_what_they_were_made_of);
