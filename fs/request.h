@@ -58,7 +58,7 @@ struct request {
 		struct engine_freeze freeze;
 	};
 	enum request_kind kind;
-	size_t size; /* WAIT: the reader's room; FREEZE, WRITE of a line: bytes to reply; or 0 */
+	size_t size; /* WAIT: the reader's room; FREEZE and WRITE of a line: bytes to reply */
 	bool held;   /* a freeze that ends when its file is closed */
 	size_t head; /* bytes of a .npy header that go before the engine's */
 	/* References: the handler's until request_submitted, and that of done until
