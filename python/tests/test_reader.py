@@ -95,6 +95,16 @@ class Reader(unittest.TestCase):
         self.assertEqual(after.tobytes(), before.tobytes())
         self.assertEqual(array.array("H", self.weight.bf16.bytes())[7 * after.shape[1] + 3], 0x3F80)
 
+    @unittest.skipUnless(NUMPY, "numpy is not installed")
+    def test_an_edit_has_the_elements_that_are_asked_for(self) -> None:
+        """All of them, changed or not, and no others: the job trains on, and would lose what it did."""
+        state = self.weight.fp32
+        events = self.job.events()
+        state[:, 3] = state[:, 3]
+        edit = next(event for event in events if event["event"] == "edit")
+        self.assertEqual(edit["bytes"], state.shape[0] * 4)
+        events.close()
+
 
 if __name__ == "__main__":
     unittest.main()
