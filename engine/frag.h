@@ -711,7 +711,10 @@ struct frag_devices {
 	size_t size;         /* sizeof(struct frag_devices) */
 	int number;          /* the device's, as its runtime counts */
 	void *stream;        /* on which the trainer changes states; NULL: the default stream */
-	unsigned timeout_ms; /* a device that makes no progress so long is given up; 0: 10 s */
+	/* A device that makes no progress so long is given up, and so is a copy between devices
+	 * whose peer makes none: it goes by the host.  0: 10 s for the device, 1 s for the peer.
+	 */
+	unsigned timeout_ms;
 	/* Memory that preserves, for open files, states about to change.  keep: bytes of a
 	 * device's memory, 0: 256 MiB, taken when they are needed, or now where the driver has
 	 * no memory pools.  keep_host: bytes of the host's pinned memory for what does not fit

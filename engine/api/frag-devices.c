@@ -69,7 +69,8 @@ static int connect(struct engine *e, const struct frag_devices *c)
 {
 	const struct collective_options options = { .device = devices_port(e->registry.devices),
 						    .number = c->number,
-						    .wait_ms = c->timeout_ms };
+						    .wait_ms = c->timeout_ms,
+						    .stuck_ms = c->timeout_ms };
 	int rc;
 
 	if (e->rounds.communicator || !may_connect(e))

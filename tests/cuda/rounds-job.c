@@ -194,7 +194,7 @@ static void scatter_both(struct frag *f, int large, const float *memory)
 
 int main(void)
 {
-	struct frag_devices devices = { .size = sizeof(devices) };
+	struct frag_devices devices = { .size = sizeof(devices), .timeout_ms = WAIT_MS };
 	struct frag *f;
 	void *out, *memory;
 	int param, large;
