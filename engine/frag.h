@@ -265,6 +265,15 @@ FRAG_API int frag_state_move(struct frag *f, int group, uint32_t sub, const char
 FRAG_API int frag_fragments_move(struct frag *f, const int *params, size_t n, const char *key,
 				 void *const *memory);
 
+/* Does the same for the low-precision values of a parameter: with flags 0 the lp that
+ * frag_param was given, with FRAG_SHARD the lp_shard.
+ * -ENOENT: frag_param was given none.
+ * -EINVAL: no such parameter; memory is on another device than before.
+ * -EOPNOTSUPP: they are in an arena, or on NVMe.
+ * -ENOMEM.
+ */
+FRAG_API int frag_lp_move(struct frag *f, int param, unsigned flags, void *memory);
+
 /* Forgets a state, and frees its memory if it is frag_state_alloc's.
  * -ENOENT: no such state.
  * -EBUSY: a sweep visits it.

@@ -360,6 +360,16 @@ int frag_fragments_move(struct frag *f, const int *params, size_t n, const char 
 	return rc;
 }
 
+int frag_lp_move(struct frag *f, int param, unsigned flags, void *memory)
+{
+	struct engine *e = api_engine(f);
+
+	if (!e || param < 0 || (uint32_t)param >= e->own->nparams || flags & ~FRAG_SHARD)
+		return -EINVAL;
+	return move_segment(e, flags ? STATE_LP_SHARD : STATE_LP, (uint32_t)param, 0, "",
+			    (struct state_segment){ .address = (uintptr_t)memory });
+}
+
 int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)
 {
 	struct engine *e = api_engine(f);

@@ -300,7 +300,7 @@ static int replace_any(struct registry *r, uint32_t number, struct state_segment
 {
 	struct state_row *row = &r->states.rows[number];
 
-	if (row->owned || row->tier == STATE_SWAP)
+	if (row->owned || row->in_arena || row->tier == STATE_SWAP)
 		return -EOPNOTSUPP;
 	if (!row->moves) { /* readers have its addresses */
 		row->moves = true;

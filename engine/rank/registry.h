@@ -88,7 +88,7 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
  * for the bytes.  Trainer's thread.
  * -ENOENT: no such row.
  * -EINVAL: it overlaps other segments, or is in another tier than these.
- * -EOPNOTSUPP: the row is on NVMe, or in memory of the library.
+ * -EOPNOTSUPP: the row is on NVMe, in an arena, or in memory of the library.
  * -ENOMEM.
  */
 int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,

@@ -128,6 +128,7 @@ FUNCTIONS = {
     "frag_fragment_keep": (c_int, [_F, c_int, _KEY, _DTYPE, c_void_p]),
     "frag_state_move": (c_int, [_F, c_int, c_uint32, _KEY, c_void_p]),
     "frag_fragments_move": (c_int, [_F, POINTER(c_int), c_size_t, _KEY, _ADDRESS]),
+    "frag_lp_move": (c_int, [_F, c_int, c_uint, c_void_p]),
     "frag_state_drop": (c_int, [_F, c_int, c_uint32, _KEY]),
     "frag_hyper": (c_int, [_F, c_int, c_char_p, POINTER(c_double)]),
     "frag_publish": (c_int, [_F, c_char_p, c_void_p, c_uint64]),

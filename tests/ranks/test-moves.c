@@ -256,6 +256,53 @@ START_TEST(a_state_in_pieces_gets_other_memory_in_each_step)
 }
 END_TEST
 
+static void move_lp(const struct job_memory *m, uint32_t rank, void *to)
+{
+	ck_assert_int_eq(frag_lp_move(job_frag(&job, rank),
+				      job_number(&job, rank, (uint32_t)m->param), 0, to),
+			 0);
+}
+
+/* Moves rank's whole low-precision parameters to `to`, one behind the other; NULL: back. */
+static void move_lps(uint32_t rank, uint8_t *to)
+{
+	for (uint32_t i = 0; i < job.ranks[rank].nmemory; i++) {
+		const struct job_memory *m = &job.ranks[rank].memory[i];
+
+		if (m->kind != STATE_LP)
+			continue;
+		if (to)
+			memcpy(to, m->bytes_at, m->bytes);
+		move_lp(m, rank, to ? to : m->bytes_at);
+		to += to ? m->bytes : 0;
+	}
+}
+
+START_TEST(low_precision_values_are_read_from_where_they_are_now)
+{
+	static uint8_t moved[WORLD][PARAMS * 2 * BYTES];
+	uint64_t bytes;
+
+	open_one(_i);
+	bytes = job_bytes(&job, 0, "lp");
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		move_lps(rank, moved[rank]);
+		for (uint32_t i = 0; i < job.ranks[rank].nmemory; i++)
+			if (job.ranks[rank].memory[i].kind == STATE_LP)
+				memset(job.ranks[rank].memory[i].bytes_at, 0,
+				       job.ranks[rank].memory[i].bytes);
+	}
+	ck_assert_int_eq(read_at(0, (uint32_t)bytes, "lp", false, false), (int64_t)bytes);
+	ck_assert_mem_eq(read_bytes, job_truth(&job, 0, "lp"), bytes);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(
+			frag_lp_move(job_frag(&job, rank), job_number(&job, rank, 0), 0, NULL),
+			0);
+	ck_assert_int_eq(read_at(0, (uint32_t)bytes, "lp", false, false), -ENODATA);
+	close_job();
+}
+END_TEST
+
 START_TEST(what_cannot_be_moved_stays_as_it_was)
 {
 	float value[NUMEL];
@@ -270,6 +317,9 @@ START_TEST(what_cannot_be_moved_stays_as_it_was)
 	ck_assert_int_eq(frag_state_move(f, 0, 0, "mine", value), -EOPNOTSUPP);
 	ck_assert_int_eq(frag_state_move(f, 0, 0, "none", value), -ENOENT);
 	ck_assert_int_eq(frag_state_move(f, 0, 9, "fp32", value), -ENOENT);
+	ck_assert_int_eq(frag_lp_move(f, param, FRAG_SHARD, value), -ENOENT);
+	ck_assert_int_eq(frag_lp_move(f, param, 2 * FRAG_SHARD, value), -EINVAL);
+	ck_assert_int_eq(frag_lp_move(f, 99, 0, value), -EINVAL);
 	ck_assert_int_eq(frag_state_move(f, -1, 0, "fp32", value), -EINVAL);
 	ck_assert_int_eq(frag_state_move(f, 0, 0, NULL, value), -EINVAL);
 	ck_assert_int_eq(frag_fragments_move(f, &param, 1, "none", some), -ENOENT);
@@ -293,6 +343,7 @@ int main(void)
 	tcase_add_loop_test(t, gradients_that_have_no_memory_in_their_window_are_no_data, 0, 2);
 	tcase_add_loop_test(t, a_declared_state_is_there_and_gets_its_memory_in_a_step, 0, 2);
 	tcase_add_loop_test(t, a_state_in_pieces_gets_other_memory_in_each_step, 0, 2);
+	tcase_add_loop_test(t, low_precision_values_are_read_from_where_they_are_now, 0, 2);
 	tcase_add_test(t, what_cannot_be_moved_stays_as_it_was);
 	return run_suite(s, t);
 }
