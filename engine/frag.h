@@ -717,11 +717,11 @@ FRAG_API int frag_swap_flush(struct frag *f, unsigned timeout_ms);
  */
 
 struct frag_devices {
-	size_t size;         /* sizeof(struct frag_devices) */
-	int number;          /* the device's, as its runtime counts */
-	void *stream;        /* on which the trainer changes states; NULL: the default stream */
+	size_t size;  /* sizeof(struct frag_devices) */
+	int number;   /* the device's, as its runtime counts */
+	void *stream; /* on which the trainer changes states; NULL: the default stream */
 	/* A device that makes no progress so long is given up, and so is a copy between devices
-	 * whose peer makes none: it goes by the host.  0: 10 s for the device, 1 s for the peer.
+	 * whose peer makes none: it goes by the host.  0: 10 s for the device, 1 s for a peer.
 	 */
 	unsigned timeout_ms;
 	/* Memory that preserves, for open files, states about to change.  keep: bytes of a

@@ -44,7 +44,7 @@ static inline struct engine *api_engine(const struct frag *f)
  */
 int api_copy_versioned(void *to, const void *from, size_t known);
 
-/* Whether this is between frag_grads_valid and frag_grads_gone. */
+/* Returns true between frag_grads_valid and frag_grads_gone. */
 static inline bool api_grads_are_valid(const struct engine *e)
 {
 	return atomic_load_explicit(&e->registry.control->grads, memory_order_relaxed) & 1;

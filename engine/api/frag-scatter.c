@@ -18,12 +18,12 @@
 #include <string.h>
 
 /* A scatter: all ranks of a group are in the call, and one, the root, has a value for the whole
- * of a state.  By the communicator, window by window, each rank receives the bytes that it
+ * of a state.  By the communicator, chunk by chunk, each rank receives the bytes that it
  * holds and keeps them aside as it does for a writer's STAGE; from there on it is an edit like
  * any other.  By the host, the root writes the value as frag_set() does.
  *
- *   root    meet(0)  value -> window -> sends ...  meet(1)  COMMIT, accepted  meet(2)
- *   others  meet(0)  receive -> window -> aside    meet(1)                    meet(2)
+ *   root    meet(0)  value -> slot -> sends ...  meet(1)  COMMIT, accepted  meet(2)
+ *   others  meet(0)  receive -> slot -> aside    meet(1)                    meet(2)
  */
 
 enum { BYTES_IN_MS = 1000 /* at least */ };
@@ -54,7 +54,7 @@ struct scatter {
 	uint64_t epoch; /* of this rank's rows */
 	struct wire_rendezvous said;
 	uint64_t transaction[2]; /* the root's */
-	uint8_t *window;         /* LANDING_SLOT bytes that devices reach */
+	uint8_t *slot;           /* LANDING_SLOT bytes that devices reach */
 };
 
 static bool is_root(const struct scatter *s)
@@ -179,15 +179,15 @@ static int on_host(const struct scatter *s, uint64_t from, uint64_t size, void *
 }
 
 static void add_send(struct scatter *s, struct collective_io *io, struct collective_move *moves,
-		     const struct span *window, uint32_t place)
+		     const struct span *chunk, uint32_t place)
 {
-	struct span part = overlap(window, &s->held[place]);
+	struct span part = overlap(chunk, &s->held[place]);
 	uint32_t rank = s->group->ranks[place];
 	const uint8_t *from;
 
 	if (part.from == part.to || rank == s->e->rank)
 		return;
-	from = s->number == DEVICE_NONE ? s->window + (part.from - window->from)
+	from = s->number == DEVICE_NONE ? s->slot + (part.from - chunk->from)
 					: s->value + part.from;
 	moves[io->nmoves++] =
 		(struct collective_move){ true, (unsigned)communicator_member(s->e, rank),
@@ -200,12 +200,12 @@ static void add_receive(struct scatter *s, struct collective_io *io,
 	if (part->from < part->to)
 		moves[io->nmoves++] = (struct collective_move){
 			false, (unsigned)communicator_member(s->e, s->said.root),
-			part->to - part->from, s->window
+			part->to - part->from, s->slot
 		};
 }
 
-/* Sends or receives a window; the lock is held. */
-static int pass(struct scatter *s, const struct span *window, const struct span *own)
+/* Sends or receives a chunk; the lock is held. */
+static int pass(struct scatter *s, const struct span *chunk, const struct span *own)
 {
 	CLEANUP(free)
 	struct collective_move *moves = malloc((s->group->nranks + 1) * sizeof(*moves));
@@ -215,7 +215,7 @@ static int pass(struct scatter *s, const struct span *window, const struct span 
 	if (!moves)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->group->nranks && is_root(s); i++)
-		add_send(s, &io.io, moves, window, i);
+		add_send(s, &io.io, moves, chunk, i);
 	if (!is_root(s))
 		add_receive(s, &io.io, moves, own);
 	if (!io.io.nmoves)
@@ -224,17 +224,16 @@ static int pass(struct scatter *s, const struct span *window, const struct span 
 	return rc ? rc : communicator_wait(s->e, &io);
 }
 
-/* Passes a window.  The root copies it to the host first, behind all that its trainer has
+/* Passes a chunk.  The root copies it to the host first, behind all that its trainer has
  * enqueued: a value that is sent from the device is complete then, too.  An error breaks the
  * communicator: the other ranks wait for this one.
  */
-static int pass_window(struct scatter *s, const struct span *window, const struct span *own)
+static int pass_chunk(struct scatter *s, const struct span *chunk, const struct span *own)
 {
-	int rc =
-		is_root(s) ? on_host(s, window->from, window->to - window->from, s->window) : 0;
+	int rc = is_root(s) ? on_host(s, chunk->from, chunk->to - chunk->from, s->slot) : 0;
 
 	pthread_mutex_lock(&s->e->lock);
-	rc = rc ? rc : pass(s, window, own);
+	rc = rc ? rc : pass(s, chunk, own);
 	if (rc)
 		communicator_break(s->e, s->said.communicator);
 	pthread_mutex_unlock(&s->e->lock);
@@ -279,33 +278,33 @@ static int keep_aside(struct scatter *s, const struct own *own, const struct spa
 					    : stage_converted(s, own, &part, value);
 }
 
-static int keep_all_aside(struct scatter *s, const struct span *window, const struct span *came)
+static int keep_all_aside(struct scatter *s, const struct span *chunk, const struct span *came)
 {
-	const uint8_t *bytes = s->window;
+	const uint8_t *bytes = s->slot;
 	int rc = 0;
 
 	if (came->from == came->to)
 		return 0;
 	if (is_root(s))
-		bytes += came->from - window->from;
+		bytes += came->from - chunk->from;
 	for (unsigned i = 0; i < s->nown && !rc; i++)
 		rc = keep_aside(s, &s->own[i], came, bytes);
 	return rc;
 }
 
-/* Passes all windows.  A rank without room goes on receiving: the other ranks wait for it. */
+/* Passes all chunks.  A rank without room goes on receiving: the other ranks wait for it. */
 static int pass_all(struct scatter *s)
 {
 	const struct span *held = &s->held[catalog_member(s->group, s->e->rank)];
 	int rc = 0, kept = 0;
 
 	for (uint64_t at = 0; at < s->file->bytes && !rc; at += LANDING_SLOT) {
-		struct span window = { at, u64_min(at + LANDING_SLOT, s->file->bytes) };
-		struct span own = overlap(&window, held);
+		struct span chunk = { at, u64_min(at + LANDING_SLOT, s->file->bytes) };
+		struct span own = overlap(&chunk, held);
 
-		rc = pass_window(s, &window, &own);
+		rc = pass_chunk(s, &chunk, &own);
 		if (!rc && !kept)
-			kept = keep_all_aside(s, &window, &own);
+			kept = keep_all_aside(s, &chunk, &own);
 	}
 	return rc ? rc : kept;
 }
@@ -380,7 +379,7 @@ static void say_what_it_can(struct scatter *s)
 	s->said.transaction[0] = e->job.engine_id;
 	s->said.transaction[1] = ++e->commit.newest;
 	if (communicator_number(e) && reaches_value(s) && !find_held(s) &&
-	    (s->window = landing_slot_get(e)))
+	    (s->slot = landing_slot_get(e)))
 		s->said.communicator = communicator_number(e);
 	pthread_mutex_unlock(&e->lock);
 }
@@ -399,12 +398,12 @@ static void tell_failed(struct scatter *s, int why)
 	pthread_mutex_unlock(&s->e->lock);
 }
 
-static void give_window_back(struct scatter *s)
+static void return_slot(struct scatter *s)
 {
 	pthread_mutex_lock(&s->e->lock);
-	landing_slot_put(s->e, s->window);
+	landing_slot_put(s->e, s->slot);
 	pthread_mutex_unlock(&s->e->lock);
-	s->window = NULL;
+	s->slot = NULL;
 }
 
 static int by_communicator(struct scatter *s)
@@ -422,7 +421,7 @@ static int by_communicator(struct scatter *s)
 
 static int by_host(struct scatter *s)
 {
-	give_window_back(s);
+	return_slot(s);
 	return meet(s, HAVE_STAGED, is_root(s) ? write_all(s) : 0);
 }
 
@@ -460,7 +459,7 @@ static int begin(struct scatter *s, const struct engine_address *a, uint64_t byt
 
 static void end(struct scatter *s)
 {
-	give_window_back(s);
+	return_slot(s);
 	live_file_close(s->file);
 	free(s->held);
 	free(s->own);

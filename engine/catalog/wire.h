@@ -61,8 +61,8 @@ enum {
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
 	WIRE_CATALOG_MAX = 1 << 28, /* bytes of a catalog, of a table of states */
 	WIRE_ROUND_PIECES = 256,    /* wire_piece in one ROUND */
-	WIRE_WAITS_MAX = 256,       /* WAIT that one rank keeps: one for each peer */
-	WIRE_WAIT_MS = 500,         /* after this CHANGED says that nothing has changed */
+	WIRE_WAITS_MAX = 256,       /* WAIT messages that one rank keeps: one for each peer */
+	WIRE_WAIT_MS = 500,         /* the longest that a WAIT waits for a change */
 	WIRE_EVENTS_MAX = 1 << 16,  /* bytes of events in one CHANGED */
 };
 
@@ -131,7 +131,7 @@ struct wire_header {
 	uint64_t incarnation; /* of the job: its first rank 0's cookie; 0: not known yet */
 	uint64_t membership;  /* epoch of the sender's rank table */
 	uint32_t rank;
-	uint32_t life; /* of a rank: of its process's cookie */
+	uint32_t life; /* 0, or of a rank: 32 bits of its process's cookie */
 };
 static_assert(sizeof(struct wire_header) == 48, "wire");
 
@@ -143,7 +143,7 @@ static_assert(sizeof(struct wire_refuse) == 128, "wire");
 
 struct wire_left {
 	uint32_t rank;
-	uint32_t life; /* of its process, as in its header */
+	uint32_t life; /* as in the header of messages of its process */
 };
 static_assert(sizeof(struct wire_left) == 8, "wire");
 
@@ -160,15 +160,15 @@ struct wire_entry {
 	int64_t pid;
 	uint64_t control; /* address of its control page */
 	uint64_t cookie[2];
-	char host[64];     /* equal: the same memory can be reached */
+	char host[64];     /* two ranks with the same one can read each other's memory */
 	char hostname[64]; /* for people */
-	char address[128]; /* where it takes messages */
-	uint32_t present;  /* 0: has not come, or left */
+	char address[128]; /* the endpoint of the rank's transport */
+	uint32_t present;  /* 0: the rank has not joined, or has left */
 	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_entry) == 304, "wire");
 
-/* The control page as numbers. */
+/* A copy of a rank's struct control_page. */
 struct wire_control {
 	uint64_t cookie[2];
 	uint64_t sequence;
@@ -201,33 +201,33 @@ struct wire_join {
 	uint32_t reserved;
 	uint64_t catalog_hash;
 	uint64_t catalog_bytes;
-	uint64_t barrier; /* the newest that it has passed */
+	uint64_t barrier; /* the number of the last barrier that the rank has passed */
 	struct wire_control control;
 };
 static_assert(sizeof(struct wire_join) == 608, "wire");
 
 struct wire_joined {
 	uint32_t need_catalog;
-	uint32_t complete; /* 1: all had come before, this rank comes back */
+	uint32_t complete; /* 1: all ranks had joined before; this one comes back */
 	uint64_t incarnation;
-	uint64_t barrier; /* rank 0's, and its page */
-	struct wire_control control;
+	uint64_t barrier;            /* the last that rank 0 has passed */
+	struct wire_control control; /* of rank 0 */
 };
 static_assert(sizeof(struct wire_joined) == 296, "wire");
 
-struct wire_welcome { /* then, while not complete, uint32_t: ranks that have not come */
+struct wire_welcome { /* then, while the job is not complete, uint32_t of each absent rank */
 	char job[128];
 	uint32_t world;
-	uint32_t joined; /* ranks that have come */
+	uint32_t joined; /* number of ranks that have joined */
 	uint64_t incarnation;
 	uint64_t membership;
-	uint64_t catalog_hash; /* 0: not complete yet */
+	uint64_t catalog_hash; /* 0: the job is not complete yet */
 	uint64_t catalog_bytes;
 };
 static_assert(sizeof(struct wire_welcome) == 168, "wire");
 
-struct wire_page { /* TABLE_GET, CATALOG_GET, STATES_GET: from where on */
-	uint64_t first;
+struct wire_page {      /* TABLE_GET, CATALOG_GET, STATES_GET */
+	uint64_t first; /* row, or byte, that the answer begins with */
 };
 
 struct wire_table { /* then count wire_entry */
@@ -256,20 +256,23 @@ struct wire_states { /* then size bytes of the encoded table (engine/catalog/sta
 static_assert(sizeof(struct wire_states) == 32, "wire");
 
 struct wire_read {
-	uint64_t epoch; /* of the registry, that state belongs to */
+	uint64_t epoch; /* of the registry in which the state has this index */
 	uint32_t state;
 	uint32_t size; /* at most WIRE_CHUNK */
 	uint64_t offset;
-	uint64_t view[2]; /* offset is in this view; 0: in the state, as it is now */
+	uint64_t view[2]; /* offset is in this view; 0: in the state's present bytes */
 };
 static_assert(sizeof(struct wire_read) == 40, "wire");
 
 struct wire_view_open {
-	uint64_t view[2]; /* the observer's number; again: asks for its state, or moves it */
+	/* Chosen by the observer.  VIEW_OPEN of a view that is open asks for its state, or
+	 * moves it to another range.
+	 */
+	uint64_t view[2];
 	uint64_t epoch;
 	uint64_t offset;
 	uint64_t size;
-	uint64_t want; /* generation it is to show; 0: the present one, or the next */
+	uint64_t want; /* the view's generation; 0: the present one, or the next */
 	uint32_t state;
 	uint32_t reserved;
 };
@@ -284,10 +287,10 @@ struct wire_view {
 static_assert(sizeof(struct wire_view) == 24, "wire");
 
 enum wire_wait_how {
-	WIRE_WAIT_NUMBERS, /* until the control page has other numbers */
-	WIRE_WAIT_EVENTS,  /* or there are events after number `events` */
-	WIRE_WAIT_NOT,     /* not at all: what is the newest event's number? */
-	WIRE_WAIT_KEPT,    /* not at all: the events after number `events` that are kept */
+	WIRE_WAIT_NUMBERS, /* until the control page differs from the numbers in the message */
+	WIRE_WAIT_EVENTS,  /* until that, or until there are events after number `events` */
+	WIRE_WAIT_NOT,     /* answered at once, with the newest event's number */
+	WIRE_WAIT_KEPT,    /* answered at once, with all kept events after number `events` */
 };
 
 struct wire_wait {
@@ -301,7 +304,7 @@ static_assert(sizeof(struct wire_wait) == 32, "wire");
 
 struct wire_changed { /* then size bytes of events, a line of JSON each */
 	struct wire_control control;
-	uint64_t events; /* number of the last of them, or, without any, the one asked from */
+	uint64_t events; /* number of the last event here; without one, as in the WAIT */
 	uint32_t size;   /* at most WIRE_EVENTS_MAX */
 	uint32_t reserved;
 };
@@ -310,11 +313,13 @@ static_assert(sizeof(struct wire_changed) == 288, "wire");
 struct wire_data { /* then size bytes */
 	int32_t status;
 	uint32_t size;
-	struct wire_control control; /* read after the bytes */
+	struct wire_control control; /* of a moment after the bytes were read */
 };
 static_assert(sizeof(struct wire_data) == 280, "wire");
 
-/* The writer and its edit, for events: in the words of the writer, but for its rank. */
+/* The writer and its edit, as events show them.  The writer fills all but `writer`, which the
+ * receiver sets.
+ */
 struct wire_origin {
 	uint32_t writer; /* rank; WIRE_OBSERVER: a mount */
 	uint32_t uid;
@@ -324,7 +329,7 @@ struct wire_origin {
 	uint32_t param;
 	uint32_t group;
 	uint32_t files;
-	uint32_t rank, sub; /* where kind is of one rank alone */
+	uint32_t rank, sub; /* of an address that is one rank's alone */
 	char host[64];
 	char key[FRAG_KEY_MAX + 1];
 };
@@ -340,92 +345,92 @@ struct wire_stage { /* then size bytes */
 };
 static_assert(sizeof(struct wire_stage) == 216, "wire");
 
-struct wire_piece { /* bytes to be sent by a round */
+struct wire_piece { /* a range of a state that a round sends */
 	uint64_t epoch;
 	uint64_t offset;
 	uint64_t size;
 	uint32_t state;
-	uint32_t rank; /* PREFETCH: whose */
+	uint32_t rank; /* PREFETCH: the owner */
 };
 static_assert(sizeof(struct wire_piece) == 32, "wire");
 
-struct wire_round { /* then count wire_piece: what the rank sends to the reader, in order */
+struct wire_round { /* then count wire_piece, in the order in which the rank sends them */
 	uint64_t transaction[2];
-	uint64_t view[2];      /* the view that shows them; 0: as they are at the boundary */
-	uint64_t communicator; /* its number */
+	uint64_t view[2];      /* the pieces' view; 0: their bytes at the boundary */
+	uint64_t communicator; /* the number of the communicator */
 	uint32_t count;
 	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_round) == 48, "wire");
 
-struct wire_prefetch {    /* then count wire_piece; count 0: an earlier one, asked again */
-	uint64_t id[2];   /* the observer's number for them */
-	uint64_t view[2]; /* that shows them */
+struct wire_prefetch {    /* then count wire_piece; count 0: the state of an earlier PREFETCH */
+	uint64_t id[2];   /* chosen by the observer */
+	uint64_t view[2]; /* the pieces' view */
 	uint32_t count;
-	uint32_t tier;    /* enum state_tier, of all their rows */
-	uint32_t wait_ms; /* for a boundary */
-	uint32_t soon;    /* 1: refuse where boundaries are rare */
+	uint32_t tier;    /* enum state_tier, of all the pieces' states */
+	uint32_t wait_ms; /* the longest wait for a boundary */
+	uint32_t soon;    /* 1: refused if the last boundaries lay farther apart than wait_ms */
 };
 static_assert(sizeof(struct wire_prefetch) == 48, "wire");
 
-/* Why bytes do not come by a round. */
+/* The reason for which bytes go by the host instead of a round. */
 enum wire_fallback {
 	WIRE_FIT,
-	WIRE_FALLBACK_TOLD,         /* the mount's option, or the job's, says so */
+	WIRE_FALLBACK_TOLD,         /* an option of the mount or of the job says so */
 	WIRE_FALLBACK_SIZE,         /* too few bytes */
-	WIRE_FALLBACK_REACH,        /* no rank whose memory the mount reads can ask for it */
-	WIRE_FALLBACK_TIER,         /* the communicator does not reach where they lie */
-	WIRE_FALLBACK_BOUNDARY,     /* none came, or is to come, in time */
-	WIRE_FALLBACK_COMMUNICATOR, /* there is none now */
-	WIRE_FALLBACK_BROKEN,       /* it failed on the way, or a rank was lost */
-	WIRE_FALLBACK_VIEW,         /* an owner has not got the view any more */
-	WIRE_FALLBACK_ROOM,         /* no memory is free for it */
-	WIRE_FALLBACK_LATE,         /* the reader came after its memory was reclaimed */
+	WIRE_FALLBACK_REACH,        /* no rank on the mount's host can land them */
+	WIRE_FALLBACK_TIER,         /* the communicator does not reach their tier */
+	WIRE_FALLBACK_BOUNDARY,     /* no boundary is passed in time */
+	WIRE_FALLBACK_COMMUNICATOR, /* the job has no communicator now */
+	WIRE_FALLBACK_BROKEN,       /* the round failed, or a rank was lost */
+	WIRE_FALLBACK_VIEW,         /* an owner has the view no more */
+	WIRE_FALLBACK_ROOM,         /* no landing memory is free */
+	WIRE_FALLBACK_LATE,         /* the landing memory was reclaimed before it was read */
 	WIRE_FALLBACKS,
 };
 
 struct wire_landed {
 	int32_t status;   /* 0, or -errno */
-	uint32_t unfit;   /* why: enum wire_fallback */
-	uint64_t address; /* in the rank: of the bytes, labelled (engine/memory/view-pool.h) */
+	uint32_t unfit;   /* enum wire_fallback */
+	uint64_t address; /* in the rank, of the labelled buffer (engine/memory/view-pool.h) */
 };
 static_assert(sizeof(struct wire_landed) == 16, "wire");
 
-struct wire_form { /* then count uint32_t: the rank of each member */
-	uint64_t number;
+struct wire_form {       /* then count uint32_t: the rank of each member */
+	uint64_t number; /* of the communicator */
 	uint32_t count;
-	uint32_t made;   /* not 0: repeated; a member that has lost it answers -ENOENT */
-	uint8_t id[128]; /* by which the collective library finds them */
+	uint32_t made;   /* 1: a repetition, to which a member that has lost it says -ENOENT */
+	uint8_t id[128]; /* struct collective_id */
 };
 static_assert(sizeof(struct wire_form) == 144, "wire");
 
 enum { WIRE_MEET_LEFT = UINT32_MAX }; /* a stage: the rank waits no more */
 
-struct wire_rendezvous {       /* a rank has come to frag_gather or frag_scatter, or on in it */
-	uint64_t count;        /* grows with each that this process says */
-	uint64_t communicator; /* that it could take; 0: none */
-	uint64_t boundary;     /* the last that it has passed */
-	uint64_t held;         /* wire_hash of the table of holders, as this rank knows it */
-	uint64_t transaction[2]; /* the root's: of what it scatters */
+struct wire_rendezvous {         /* a rank has reached a stage of frag_gather or frag_scatter */
+	uint64_t count;          /* of the messages RENDEZVOUS of this process */
+	uint64_t communicator;   /* the number of the one that the rank could use; 0: none */
+	uint64_t boundary;       /* the last that the rank has passed */
+	uint64_t held;           /* wire_hash of the table of holders, as this rank knows it */
+	uint64_t transaction[2]; /* of the root's bytes */
 	uint32_t group, param;
 	uint32_t root;    /* the rank that scatters; WIRE_OBSERVER: all gather */
 	uint32_t stage;   /* 0: the rank has come */
-	uint32_t wait_ms; /* for the others */
-	int32_t status;   /* 0, or -errno: why the rank has failed before this stage */
+	uint32_t wait_ms; /* the longest wait for the other ranks */
+	int32_t status;   /* 0, or the -errno with which the rank failed before this stage */
 	char key[FRAG_KEY_MAX + 1];
 };
 static_assert(sizeof(struct wire_rendezvous) == 136, "wire");
 
 enum wire_met_why {
 	WIRE_MET_AWAY,    /* the rank has not come, or is lost */
-	WIRE_MET_DIFFERS, /* the rank has come for something else than the first rank */
+	WIRE_MET_DIFFERS, /* the rank's call has other arguments than the first rank's */
 	WIRE_MET_SAID,    /* the status is the rank's own */
 };
 
-struct wire_rendezvous_over { /* all have come, or not */
-	int32_t status;
-	uint32_t rank; /* why status is not 0 */
-	uint32_t why;  /* enum wire_met_why */
+struct wire_rendezvous_over {
+	int32_t status; /* 0: all ranks have reached the stage */
+	uint32_t rank;  /* the one for which status is not 0 */
+	uint32_t why;   /* enum wire_met_why */
 	uint32_t reserved;
 	uint64_t transaction[2]; /* the root's */
 };
@@ -440,7 +445,7 @@ static_assert(sizeof(struct wire_disband) == 80, "wire");
 struct wire_decide {
 	uint64_t transaction[2];
 	uint32_t commit; /* 0: abort */
-	int32_t status;  /* why not */
+	int32_t status;  /* of an abort: -errno */
 };
 static_assert(sizeof(struct wire_decide) == 24, "wire");
 
@@ -461,7 +466,7 @@ struct wire_thaw {
 };
 static_assert(sizeof(struct wire_thaw) == 192, "wire");
 
-struct wire_dropped { /* an edit that was staged, and will never be committed */
+struct wire_dropped { /* an edit whose staged bytes will never be committed */
 	uint64_t transaction[2];
 	struct wire_origin origin;
 	char why[72];
@@ -471,10 +476,13 @@ static_assert(sizeof(struct wire_dropped) == 264, "wire");
 struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, rising */
 	uint64_t transaction[2];
 	uint32_t count;
-	uint32_t grads;  /* 1: some are gradients */
-	uint64_t window; /* in which, control_page.grads; 0: the coordinator's, now or next */
-	uint32_t freeze_ms; /* a freeze, for so long at most, count is 0; 0: an edit */
-	uint32_t round;     /* 1: a round, of which ROUND told the ranks their parts */
+	uint32_t grads; /* 1: some are gradients */
+	/* Gradients: control_page.grads of the window that they belong to.  0: the window that
+	 * is open at the coordinator, or its next.
+	 */
+	uint64_t window;
+	uint32_t freeze_ms; /* the longest that a freeze lasts; 0: this is no freeze */
+	uint32_t round;     /* 1: a round, whose pieces ROUND has told the ranks */
 	struct wire_origin origin;
 };
 static_assert(sizeof(struct wire_commit) == 216, "wire");
@@ -486,8 +494,8 @@ struct wire_accepted {
 struct wire_prepare {
 	uint64_t transaction[2];
 	uint64_t boundary;    /* N: not to be passed without the decision */
-	uint64_t order;       /* among those of one boundary */
-	uint64_t window;      /* of gradients, control_page.grads; 0: none */
+	uint64_t order;       /* among the transactions of one boundary */
+	uint64_t window;      /* as wire_commit's, never 0 for gradients */
 	uint32_t holder;      /* 1: bytes were staged with this rank */
 	uint32_t coordinator; /* rank */
 	uint32_t freeze_ms;   /* as wire_commit's */
@@ -497,9 +505,9 @@ struct wire_prepare {
 static_assert(sizeof(struct wire_prepare) == 232, "wire");
 
 struct wire_vote {
-	int32_t status; /* 0: yes; -EAGAIN: N is passed already; else no */
+	int32_t status; /* 0: yes; -EAGAIN: no, N is passed already; other -errno: no */
 	uint32_t reserved;
-	uint64_t boundary; /* passed by this rank */
+	uint64_t boundary; /* the last that this rank has passed */
 };
 static_assert(sizeof(struct wire_vote) == 16, "wire");
 
@@ -522,13 +530,13 @@ struct wire_rank_text { /* then size bytes of text */
 };
 static_assert(sizeof(struct wire_rank_text) == 8, "wire");
 
-/* BARRIER: the counts of the rank that comes; PASSED: the highest of all ranks, from which all
- * go on.
+/* BARRIER: the numbers of the rank that has reached the barrier.  PASSED: the highest of all
+ * ranks, which all ranks take over.
  */
 struct wire_barrier {
-	uint64_t count; /* which barrier: 1, 2, ... */
+	uint64_t count; /* the barrier's number: 1, 2, ... */
 	uint64_t step, boundary, generation, grads;
-	uint32_t wait_ms; /* REFUSE then names the absent ranks; 0: never */
+	uint32_t wait_ms; /* after it REFUSE names the absent ranks; 0: no limit */
 	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_barrier) == 48, "wire");

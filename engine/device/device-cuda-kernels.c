@@ -110,8 +110,8 @@ int device_cuda_kernel_launch(struct device *d, struct cuda_device *dev,
 			 dev->stream);
 }
 
-/* Launches each for nothing, so that they are loaded before something waits, and that it is
- * known that they can be.
+/* Launches each kernel over no elements: CUDA loads a kernel at its first launch, which may
+ * wait for the device, and a kernel that cannot run is found here.
  */
 static int try_all(struct device *d, struct cuda_device *dev)
 {

@@ -58,7 +58,7 @@ static __device__ uint32_t f32_to_f32(uint32_t f)
 	return f;
 }
 
-/* Each block leaves one partial sum, so that the order of additions is always the same; of nothing none. */
+/* Each block of threads writes one partial sum, so that the order of additions is always the same. */
 template <typename From, uint32_t (*one)(From)> static __device__ void
 sum(struct device_sums *partial, const From *from, uint64_t count)
 {

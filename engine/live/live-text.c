@@ -85,12 +85,6 @@ bool live_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 	return true;
 }
 
-static bool has_ended(const struct engine *e, uint32_t rank)
-{
-	return e->peers[rank].state == ENGINE_RANK_LOST &&
-	       peers_lost_status(e, rank) != -ETIMEDOUT;
-}
-
 void live_job(struct engine *e, struct engine_job *out)
 {
 	memset(out, 0, sizeof(*out));
@@ -99,7 +93,7 @@ void live_job(struct engine *e, struct engine_job *out)
 	out->ended = true;
 	for (uint32_t i = 0; i < e->world; i++) {
 		out->alive += e->peers[i].state == ENGINE_RANK_ALIVE;
-		out->ended &= has_ended(e, i);
+		out->ended &= peers_has_ended(e, i);
 	}
 	snprintf(out->id, sizeof(out->id), "%s", e->job.name);
 	snprintf(out->address, sizeof(out->address), "%.127s", e->job.address);

@@ -190,6 +190,12 @@ int peers_lost_status(const struct engine *e, uint32_t rank)
 	return p->entry.present && p->state == ENGINE_RANK_LOST ? p->lost : -EIO;
 }
 
+bool peers_has_ended(const struct engine *e, uint32_t rank)
+{
+	return e->peers[rank].state == ENGINE_RANK_LOST &&
+	       peers_lost_status(e, rank) != -ETIMEDOUT;
+}
+
 void peers_gone(struct engine *e, uint32_t link)
 {
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++)

@@ -23,6 +23,8 @@ void peers_vanished(struct engine *e, uint32_t rank, int why);
  * -ETIMEDOUT: it is only silent.
  */
 int peers_lost_status(const struct engine *e, uint32_t rank);
+/* Returns true if the rank is lost because its process is gone. */
+bool peers_has_ended(const struct engine *e, uint32_t rank);
 /* Loses the rank of a message peer at whose address nobody listens any more. */
 void peers_gone(struct engine *e, uint32_t link);
 /* Reads the rank's control page, if its memory is in reach; else the rank is pinged from now

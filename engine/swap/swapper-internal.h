@@ -75,7 +75,7 @@ struct swapper_slice {
 	struct swapper_version *current, *next; /* NULL: zeros */
 	bool has_next;                          /* it is in swapper->changed_slices */
 	bool lost;                              /* current was evicted */
-	struct swapper_lent *lent;              /* NULL: it is not */
+	struct swapper_lent *lent;              /* NULL: the slice is not lent */
 	struct swapper_state *state;
 	LIST_ENTRY(swapper_slice) in_changed;
 };
@@ -100,7 +100,7 @@ struct swapper_lent { /* a slice that is lent to the trainer */
 	struct swapper *swapper;
 	struct swapper_slice *slice;
 	struct swapper_version
-		*version;            /* to be read into buffer; NULL: zeros, or it is there */
+		*version;            /* to be read into buffer; NULL: zeros, or read already */
 	struct swapper_block *block; /* of that version, while it is read */
 	uint8_t *buffer;
 	uint64_t index, bytes; /* of the slice */
@@ -238,7 +238,7 @@ void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_
 /* Counts an operation that began at `since` (ns). */
 void swapper_timer_add(struct swapper *sw, const struct swapper_state *s, uint64_t slice,
 		       enum swapper_timed timed, uint64_t bytes, uint64_t since);
-/* Where debug is set: a line about a call of the trainer's on a range.  Needs no lock. */
+/* Logs a trainer's call on a range, where options.debug is set.  Needs no lock. */
 void swapper_log_debug(struct swapper *sw, const struct swapper_state *s, const char *what,
 		       uint64_t offset, uint64_t size);
 
@@ -247,7 +247,7 @@ void swapper_log_debug(struct swapper *sw, const struct swapper_state *s, const 
 /* A pinned buffer.  Errors of swapper_swap_in. */
 int swapper_get_buffer(struct swapper *sw, const struct swapper_state *s, uint64_t wait_ms,
 		       void **buffer);
-/* How long a call may still wait for the disk. */
+/* The time for which the trainer's call may still wait for the disk. */
 uint64_t swapper_time_left_ms(const struct swapper *sw);
 /* Any thread, under the lock: waits for sw->changed.  -ETIMEDOUT. */
 int swapper_wait_changed(struct swapper *sw, const struct timespec *end);

@@ -174,7 +174,7 @@ int swapper_sweep_begin(struct swapper *sw, const struct swapper_swept *states, 
  */
 int swapper_sweep_then(struct swapper_sweep *w, const struct swapper_swept *states, unsigned n,
 		       struct swapper_sweep **next);
-/* No sweep comes after w any more. */
+/* Undoes swapper_sweep_then: nothing is prefetched for the sweep after w any more. */
 void swapper_sweep_alone(struct swapper_sweep *w);
 /* Swaps out the lent slices of SWAPPER_WRITE, returns the others, and swaps in the next ones.
  * May be called again after an error.
@@ -250,13 +250,13 @@ bool swapper_pins_same(const struct swapper_pin *a, const struct swapper_pin *b)
 /* No read of the pin may be under way. */
 void swapper_unpin(struct swapper *sw, struct swapper_pin *pin);
 
-struct swapper_failure { /* why bytes [from, to) of a state were not read, or not written */
+struct swapper_failure { /* bytes [from, to) of a state that were not read, or not written */
 	const struct swapper_state *state;
 	uint64_t from, to;
 	int rc;           /* -errno */
 	const char *what; /* "not read", "not written" ... */
 	bool is_read, damaged;
-	bool unsaid; /* swapper_log_failure is to log it */
+	bool unsaid; /* swapper_log_failure has yet to log it */
 };
 
 struct swapper_read { /* the caller's memory until done is called */
@@ -278,7 +278,7 @@ struct swapper_read { /* the caller's memory until done is called */
 	struct swapper *swapper;
 	struct swapper_pin *own; /* made by swapper_read where pin is NULL */
 	struct swapper_block *block;
-	uint64_t gone, part; /* bytes that are there; of the slice that is being read */
+	uint64_t gone, part; /* bytes read so far; bytes of the slice that is being read */
 	bool submitted, canceled;
 	struct swap_io io;
 };
@@ -309,7 +309,7 @@ enum swapper_timed {
 	SWAPPER_SUBMIT_IN,   /* the time of SWAPPER_IN that the trainer's thread spends */
 	SWAPPER_SUBMIT_OUT,  /* the time of SWAPPER_OUT that the trainer's thread spends */
 	SWAPPER_FROM_MEMORY, /* slices copied from a block in memory: not written, or small */
-	SWAPPER_INIT,        /* what states began as, until it was swapped out */
+	SWAPPER_INIT,        /* initial values of states, until they were swapped out */
 	SWAPPER_TIMED
 };
 

@@ -301,8 +301,7 @@ static int status_of(const struct edit_history *p)
 static bool has_none(const struct engine *e)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		if (e->peers[rank].control.events || e->peers[rank].state != ENGINE_RANK_LOST ||
-		    peers_lost_status(e, rank) == -ETIMEDOUT)
+		if (e->peers[rank].control.events || !peers_has_ended(e, rank))
 			return false;
 	return !atomic_load(&e->counters.writes);
 }
