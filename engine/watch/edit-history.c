@@ -285,10 +285,11 @@ static void put_sorted(FILE *out, const json_t *list)
 		put_event(out, events[i]);
 }
 
-/* 0: a source has told its lines; else why the first has not. */
+/* 0: a source has told its lines; -EHOSTDOWN: no rank lives; else why the first source has not.
+ */
 static int status_of(const struct edit_history *p)
 {
-	int rc = p->n ? p->sources[0].status : -EIO;
+	int rc = p->n ? p->sources[0].status : p->told_ns ? -EHOSTDOWN : -ETIMEDOUT;
 
 	for (unsigned i = 0; i < p->n && rc; i++)
 		rc = p->sources[i].status ? rc : 0;
@@ -319,7 +320,12 @@ static void put(const struct edit_history *p, bool none, FILE *out)
 	char now[LOG_TIME_MAX];
 
 	log_time(now);
-	if (rc)
+	if (rc == -EHOSTDOWN)
+		fprintf(out,
+			"fragfs: warn: %s: no rank lives that can tell what became of the "
+			"job's edits\n",
+			now);
+	else if (rc)
 		fprintf(out,
 			"fragfs: warn: %s: what became of the job's edits is not known: %s\n",
 			now, strerror(-rc));
@@ -358,6 +364,7 @@ static void copy_own(const struct engine *e, struct edit_history *mine)
 static void copy(const struct edit_history *p, struct edit_history *mine)
 {
 	mine->n = p->n;
+	mine->told_ns = p->told_ns;
 	for (unsigned i = 0; i < p->n; i++) {
 		const struct edit_history_source *s = &p->sources[i];
 
@@ -382,8 +389,10 @@ int edit_history_tell(struct engine *e, FILE *out)
 		copy_own(e, &mine);
 	none = has_none(e);
 	pthread_mutex_unlock(&e->lock);
-	if (rc == -EAGAIN)
+	if (rc == -EAGAIN || rc == -ENOMEM) {
+		forget(&mine);
 		return rc;
+	}
 	put(&mine, none, out);
 	forget(&mine);
 	return 0;

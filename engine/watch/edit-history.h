@@ -15,6 +15,7 @@
 /* Writes the history to out, no older than this call, or a line that says why it is not known.
  * Waits for the ranks' answers, without the lock.
  * -EAGAIN: the calling thread may not wait (engine_hurry).
+ * -ENOMEM
  */
 int edit_history_tell(struct engine *e, FILE *out);
 
