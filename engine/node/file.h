@@ -8,6 +8,8 @@
 
 #include "engine/node/node.h"
 
+#include <stdio.h>
+
 enum { AHEAD_MAX = 4 };
 
 enum ahead_state { AHEAD_EMPTY, AHEAD_QUEUED, AHEAD_FILLING, AHEAD_READY };
@@ -137,5 +139,10 @@ static inline bool file_is_stale(const struct engine_file *f)
 {
 	return !f->live && f->incarnation != f->engine->job.incarnation;
 }
+
+/* Writes the folder of a state's file for people: "w" of a parameter, "groups/0" of a
+ * hyper-parameter, "ranks/1/params/w", "ranks/1/partitions/0.0".
+ */
+void file_put_folder(const struct engine *e, const struct engine_address *a, FILE *out);
 
 #endif

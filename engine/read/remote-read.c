@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/one-line.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
@@ -505,7 +504,7 @@ static void describe(struct engine *e, const struct remote_read *t, FILE *out)
 	uint64_t silence_ms = silence_of(e, t, &rank);
 
 	fputs("read ", out);
-	one_line_put(out, a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param) : "-");
+	file_put_folder(e, a, out);
 	fprintf(out,
 		" %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
 		"ms",

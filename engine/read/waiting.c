@@ -111,20 +111,16 @@ void waiting_describe(struct engine *e, const struct waiting *w, FILE *out)
 static void warn(struct engine *e, const struct waiting *w, const struct engine_file *f,
 		 const char *before, const char *after)
 {
-	const struct engine_address *a = &f->address;
-	char words[WORDS_MAX] = "";
+	char words[FRAG_NAME_MAX + WORDS_MAX] = "";
 	FILE *out = fmemopen(words, sizeof(words), "w");
 
-	if (out) {
-		waiting_describe(e, w, out);
-		fclose(out);
-	}
-	if (a->kind == ENGINE_RANK_PARTITION)
-		log_warn("ranks/%u/partitions/%u.%u/%s %s%s", a->rank, a->group, a->sub, a->key,
-			 before, words);
-	else
-		log_warn("%s/%s %s%s%s", catalog_name(e->catalog, a->param), a->key, before,
-			 words, after);
+	if (!out)
+		return;
+	file_put_folder(e, &f->address, out);
+	fprintf(out, "/%s %s", f->address.key, before);
+	waiting_describe(e, w, out);
+	fclose(out);
+	log_warn("%s%s", words, after);
 }
 
 /* Once for a wait, and for all waits for one rank once in TOLD_MS, of a rank that takes longer

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/one-line.h"
 #include "engine/write/stage.h"
 #include "engine/write/transaction.h"
 #include "engine/node/event-log.h"
@@ -15,7 +14,10 @@
  * asks the coordinator for a boundary; if a holder cannot, all are told to drop their bytes.
  */
 
-enum { RESTARTS_MAX = 20 };
+enum {
+	RESTARTS_MAX = 20,
+	SILENT_MS = 100, /* a rank that has not answered for so long is named */
+};
 
 /* ---- the protocol: engine thread ---- */
 
@@ -250,6 +252,19 @@ static void put_late(struct engine *e, uint64_t boundary, FILE *out)
 		fprintf(out, ", and %u more are not there", n - 1);
 }
 
+/* Names the rank that has not answered for the longest time: a holder of the bytes, or, before
+ * and after they are staged, any rank.
+ */
+static void put_silent(const struct engine *e, const struct transaction *c, FILE *out)
+{
+	uint32_t rank = WIRE_OBSERVER;
+	uint64_t ms = rpc_silence_ms(e, c->phase == TRANSACTION_STAGE ? c : NULL, &rank);
+
+	if (ms >= SILENT_MS)
+		fprintf(out, ", waits for rank %u, which has not answered for %llu ms", rank,
+			(unsigned long long)ms);
+}
+
 void transaction_describe(struct engine *e, FILE *out)
 {
 	static const char *const phases[] = { "reading what its edges lack",
@@ -266,8 +281,7 @@ void transaction_describe(struct engine *e, FILE *out)
 			c->phase == TRANSACTION_ASKED && c->proposal.state == PROPOSAL_ACCEPTED;
 
 		fputs("commit ", out);
-		one_line_put(out, a->kind == ENGINE_PARAM ? catalog_name(e->catalog, a->param)
-							  : "-");
+		file_put_folder(e, a, out);
 		fprintf(out, " %s bytes %llu, %u ranks: %s", a->key,
 			(unsigned long long)c->bytes, c->proposal.commit.count,
 			accepted ? "waiting for its boundary" : phases[c->phase]);
@@ -276,6 +290,8 @@ void transaction_describe(struct engine *e, FILE *out)
 		if (c->phase == TRANSACTION_STAGE)
 			fprintf(out, ", %u of %u messages taken", c->sent - c->outstanding,
 				c->items.count);
+		if (!accepted)
+			put_silent(e, c, out);
 		fputc('\n', out);
 	}
 }
