@@ -42,21 +42,24 @@ static int wait_names(struct engine *e, uint32_t rank)
 	return is_lost(rc) && e->peers[rank].states ? 0 : rc;
 }
 
-/* The rank whose table speaks for all that share the parameter. */
-static uint32_t speaker(const struct engine *e, const struct catalog_param *p)
+/* Returns the rank whose table speaks for all that share the group. */
+static uint32_t group_speaker(const struct engine *e, const struct catalog_group *g)
 {
-	const struct catalog_group *g;
-
-	if (p->group == CATALOG_NONE)
-		return p->owner;
-	g = &e->catalog->groups[p->group];
 	for (uint32_t i = 0; i < g->nranks; i++)
-		if (e->peers[g->ranks[i]].state == ENGINE_RANK_ALIVE)
+		if (e->peers[g->ranks[i]].state == ENGINE_RANK_ALIVE &&
+		    !e->peers[g->ranks[i]].silence_told)
 			return g->ranks[i];
 	for (uint32_t i = 0; i < g->nranks; i++)
 		if (e->peers[g->ranks[i]].states)
 			return g->ranks[i];
 	return g->ranks[0];
+}
+
+/* Returns the rank whose table speaks for all that share the parameter. */
+static uint32_t speaker(const struct engine *e, const struct catalog_param *p)
+{
+	return p->group == CATALOG_NONE ? p->owner
+					: group_speaker(e, &e->catalog->groups[p->group]);
 }
 
 static int compare_states(const void *a, const void *b)
@@ -233,10 +236,14 @@ int live_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint3
 
 int live_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max)
 {
+	uint32_t rank;
+
 	if (group >= e->catalog->ngroups)
 		return -ENOENT;
-	return list_rows(e, e->catalog->groups[group].ranks[0], STATE_HYPER, group, 0, out,
-			 max);
+	pthread_mutex_lock(&e->lock);
+	rank = group_speaker(e, &e->catalog->groups[group]);
+	pthread_mutex_unlock(&e->lock);
+	return list_rows(e, rank, STATE_HYPER, group, 0, out, max);
 }
 
 int live_rank_arena(struct engine *e, uint32_t rank)

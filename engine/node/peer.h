@@ -33,7 +33,8 @@ struct peer {
 	uint64_t pong;        /* number of the newest PING that it answered by message */
 	uint64_t fabric_pong; /* number of the newest PING that it answered by the fabric */
 	bool silent;          /* a request got no answer: the engine thread loses the rank */
-	bool silence_told;    /* the silence is logged, until the rank is heard */
+	bool silence_told;    /* the silence is logged, until the rank is heard; another
+			       * rank's table of states is asked for meanwhile */
 
 	/* its control page */
 	struct wire_control control; /* the newest that was seen */

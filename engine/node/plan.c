@@ -71,8 +71,24 @@ static uint32_t member(const struct place *p, uint32_t i)
 	return p->group ? p->group->ranks[i] : p->param->owner;
 }
 
-/* Whether any live member has the row: 0 (its dtype in *p), -ENOENT, -EAGAIN, is_lost: none
- * lives.
+/* Merges what one member's table says, rc, into *all.  Returns true if the next member is to be
+ * asked, because this one is lost, or has been silent for so long that the log has told of it.
+ */
+static bool passes_over(const struct engine *e, uint32_t rank, int rc, int *all)
+{
+	bool over = is_lost(rc) || (rc == -EAGAIN && e->peers[rank].silence_told);
+
+	if (!over || *all == -EIO || rc == -EAGAIN)
+		*all = rc;
+	return over;
+}
+
+/* Finds out if a live member has the row.  All members register states alike: the first table
+ * that is here will do.
+ * 0: its dtype is in *p.
+ * -ENOENT: none has it.
+ * -EAGAIN: a table is on its way.
+ * is_lost: no member lives.
  */
 static int some_member_has(struct engine *e, struct place *p, enum state_kind kind,
 			   uint32_t index, uint32_t sub)
@@ -83,15 +99,11 @@ static int some_member_has(struct engine *e, struct place *p, enum state_kind ki
 		uint32_t rank = member(p, i);
 		int row = row_on(e, p, rank, kind, index, sub, p->key);
 
-		if (row >= 0) {
+		if (passes_over(e, rank, row, &rc))
+			continue;
+		if (row >= 0)
 			p->dtype = row_of(e, rank, (uint32_t)row)->dtype;
-			return 0;
-		}
-		if (row == -EAGAIN)
-			return row;
-		if (row == -ENOENT) /* states are registered alike: one answer will do */
-			return row;
-		rc = rc == -ETIMEDOUT ? rc : row;
+		return row >= 0 ? 0 : row;
 	}
 	return rc;
 }
@@ -177,8 +189,12 @@ static int locate_hyper(struct engine *e, const struct engine_address *a, struct
 	if (a->group >= e->catalog->ngroups)
 		return -ENOENT;
 	g = &e->catalog->groups[a->group];
-	for (uint32_t i = 0; i < g->nranks && is_lost(rc); i++)
-		rc = locate_row(e, p, g->ranks[i], STATE_HYPER, a->group, 0, a->key);
+	for (uint32_t i = 0; i < g->nranks; i++)
+		if (!passes_over(
+			    e, g->ranks[i],
+			    locate_row(e, p, g->ranks[i], STATE_HYPER, a->group, 0, a->key),
+			    &rc))
+			break;
 	p->group = g;
 	p->group_number = a->group;
 	return rc;

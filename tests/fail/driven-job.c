@@ -39,6 +39,7 @@ int main(void)
 {
 	struct frag_tensor t = { sizeof(t), "w", NULL, FRAG_BF16, 2, shape, NULL, NULL, 0 };
 	void *memory = NULL;
+	double lr = 0.5;
 	struct frag *f;
 	int param, group;
 
@@ -47,8 +48,8 @@ int main(void)
 	param = frag_param(f, &t);
 	group = frag_group(f, &param, 1,
 			   &(struct frag_zero){ sizeof(struct frag_zero), .stage = 1 });
-	if (frag_state_alloc(f, group, 0, "fp32", FRAG_F32, &memory) || frag_ready(f) ||
-	    frag_barrier(f, WAIT_MS))
+	if (frag_state_alloc(f, group, 0, "fp32", FRAG_F32, &memory) ||
+	    frag_hyper(f, group, "lr", &lr) || frag_ready(f) || frag_barrier(f, WAIT_MS))
 		return 2;
 	if (!frag_rank(f))
 		printf("%s\n", frag_address(f));

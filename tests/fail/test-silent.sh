@@ -5,6 +5,9 @@
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 
+# The mount that is opened while rank 0 is stopped reaches the job by rank 1, and finds the key by this.
+(umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >job.key && echo >>job.key)
+export FRAG_KEY_FILE=$T/job.key
 drive_ranks silent
 
 state_is() { # RANK WORDS
@@ -45,8 +48,14 @@ done
 names_rank_2() { # FILE WORDS
 	grep -q "$2" "$1"
 }
+is_over_by_a_step() { # PROCESS
+	printf s >&4
+	printf s >&5
+	printf s >&6
+	is_over "$1"
+}
 for way in auto zmq; do
-	"$top_builddir/fragfs" "$address" "$M" -o timeout=600,transport=$way
+	"$top_builddir/fragfs" "$address" "$M" -o rw,timeout=600,transport=$way
 	as_it_stands "$way: all live"
 	stop_process "$rank2"
 	for file in params/w/fp32 $([ $way = auto ] || echo ranks/2/params/w/fp32); do
@@ -63,6 +72,13 @@ for way in auto zmq; do
 	within 60 fragctl status "$M" >status || fail "$way: status"
 	grep -q '^ *2 .* alive .*  silent for [0-9]* s$' status || fail "$way: $(cat status)"
 	grep -q '^1 read waits for ranks that are behind or silent: read w fp32 ' status || fail "$way: $(cat status)"
+	head -c $((700 * 1001 * 4)) /dev/zero >"$M/params/w/fp32" 2>why &
+	writer=$!
+	started $writer
+	wait_until 60 names_rank_2 "$M/.frag/inflight" '^commit w fp32 .*: staging, .*, waits for rank 2, which has not answered for [0-9]* ms$' ||
+		fail "$way: $(cat "$M/.frag/inflight")"
+	within 60 fragctl status "$M" >status || fail "$way: status"
+	grep -q '^1 edit waits for ranks or their boundary: commit w fp32 ' status || fail "$way: $(cat status)"
 	for file in .frag/log ranks/2/swap; do
 		within 60 cat "$M/$file" >said || fail "$way: $file: $?"
 	done
@@ -73,6 +89,8 @@ for way in auto zmq; do
 	wait_until 60 is_over $reader || fail "$way: it waits on: $(cat "$M/.frag/inflight")"
 	wait $reader || fail "$way: $(cat why)"
 	[ "$(stat -c %s late)" = "$(stat -c %s "$M/params/w/fp32")" ] || fail "$way: half of it"
+	wait_until 60 is_over_by_a_step $writer || fail "$way: the edit waits on: $(cat "$M/.frag/inflight")"
+	wait $writer || fail "$way: not written"
 	[ "$(grep -c 'rank 2 has not answered for' "$M/.frag/log")" = 1 ] || fail "$way: $(cat "$M/.frag/log")"
 	unmount
 done
@@ -103,6 +121,25 @@ for way in auto zmq; do
 	unmount
 done
 kill -CONT "$rank2"
+
+# ---- the first rank of the group was: the next one's table of states will do to find and list names ----
+
+"$top_builddir/fragfs" "$address" "$M"
+other=$(cat "$M/ranks/1/address")
+other=${other#tcp://}
+unmount
+stop_process "$rank0"
+for way in auto zmq; do
+	"$top_builddir/fragfs" "$other" "$M" -o timeout=600,transport=$way
+	status=0
+	within 60 dd if="$M/params/w/fp32" iflag=nonblock,fullblock bs=1M of=got 2>why || status=$?
+	[ $status = 1 ] && grep -q 'temporarily unavailable' why || fail "$way: rank 0 has no table: $status $(cat why)"
+	within 60 grep -q 'rank 0 has not answered for [0-9]* ms; it is lost after 600000$' "$M/.frag/log" || fail "$way: $(cat "$M/.frag/log")"
+	within 60 ls -l "$M/params/w" "$M/groups/0" >got || fail "$way: rank 0 has no table: $?"
+	grep -q fp32 got && grep -q ' lr$' got || fail "$way: $(cat got)"
+	unmount
+done
+kill -CONT "$rank0"
 
 # ---- rank 1 stands inside a step, and rank 2 is stopped: the silent one is told of, not the slow one ----
 
