@@ -43,6 +43,8 @@ struct status {
 	uint32_t nranks;
 	uint64_t nwaiting; /* reads of the mount that wait for a rank which is behind */
 	char *waiting;     /* the first of them, as .frag/inflight has it; NULL: none */
+	uint64_t nediting; /* edits of the mount, which wait for ranks and their boundary */
+	char *editing;     /* the first of them; NULL: none */
 };
 
 /* Both fill *s; after an error *s needs no status_fini. */

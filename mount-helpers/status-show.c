@@ -162,6 +162,9 @@ static void print_waits(const struct status *s, FILE *to)
 	if (s->waiting)
 		fprintf(to, "%" PRIu64 " read%s for ranks that are behind or silent: %s\n",
 			s->nwaiting, s->nwaiting == 1 ? " waits" : "s wait", s->waiting);
+	if (s->editing)
+		fprintf(to, "%" PRIu64 " edit%s for ranks or their boundary: %s\n", s->nediting,
+			s->nediting == 1 ? " waits" : "s wait", s->editing);
 }
 
 void status_print(const struct status *s, FILE *to)
@@ -221,12 +224,13 @@ json_t *status_json(const struct status *s)
 			return NULL;
 		}
 	}
-	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:I s:I s:I s:o s:o}",
+	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:I s:I s:I s:I s:o s:o}",
 			 "mountpoint", s->mountpoint, "source", s->source, "job", s->job,
 			 "world", (json_int_t)s->nranks, "alive", (json_int_t)count_alive(s),
 			 "step", (json_int_t)s->step, "generation", (json_int_t)s->generation,
 			 "phase", s->phase, "params", (json_int_t)s->nparams, "swap_errors",
 			 (json_int_t)sum_faults(s).errors, "swap_damaged",
 			 (json_int_t)sum_faults(s).damaged, "waiting", (json_int_t)s->nwaiting,
-			 "bytes", tiers_json(sum_bytes(s)), "ranks", ranks);
+			 "waiting_edits", (json_int_t)s->nediting, "bytes",
+			 tiers_json(sum_bytes(s)), "ranks", ranks);
 }

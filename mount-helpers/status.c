@@ -51,7 +51,13 @@ static void read_job_name(const char *mountpoint, char *job, size_t size)
 	free(text);
 }
 
-/* Reads which reads wait for ranks; a mount without .frag/inflight has none. */
+static void count_waiting(uint64_t *n, char **first, const char *line)
+{
+	if (!(*n)++)
+		*first = strdup(line);
+}
+
+/* Reads which reads and edits wait for ranks; a mount without .frag/inflight has none. */
 static void read_waiting(struct status *s, const char *mountpoint)
 {
 	char *text, *save;
@@ -60,10 +66,10 @@ static void read_waiting(struct status *s, const char *mountpoint)
 		return;
 	for (char *line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save)) {
-		if (strncmp(line, "read ", 5) || !strstr(line, ", waits "))
-			continue;
-		if (!s->nwaiting++)
-			s->waiting = strdup(line);
+		if (!strncmp(line, "read ", 5) && strstr(line, ", waits "))
+			count_waiting(&s->nwaiting, &s->waiting, line);
+		else if (!strncmp(line, "commit ", 7))
+			count_waiting(&s->nediting, &s->editing, line);
 	}
 	free(text);
 }
@@ -188,4 +194,5 @@ void status_fini(struct status *s)
 	free(s->source);
 	free(s->ranks);
 	free(s->waiting);
+	free(s->editing);
 }

@@ -71,13 +71,17 @@ END
 	echo 'read w fp32 bytes 0 of 8, 0 ranks asked, no progress for 9 ms, waits 7 ms for rank 0, at boundary 40'
 	echo 'read v fp32 bytes 0 of 8, 1 ranks asked, no progress for 9 ms'
 	echo 'read v grad bytes 0 of 8, 0 ranks asked, no progress for 9 ms, waits 7 ms for rank 0, at boundary 40'
+	echo 'commit groups/0 lr bytes 8, 3 ranks: staging, 2 of 3 messages taken, waits for rank 2, which has not answered for 140 ms'
+	echo 'commit v fp32 bytes 8, 1 ranks: waiting for its boundary 53; rank 0 stands at boundary 40 for 12000 ms'
 } >m/.frag/inflight
 fragctl status m >out
 line '^no rank gets on: rank 0 at boundary 40 for 12 s, rank 2 at boundary 52 for 9 s$'
 line '^2 reads wait for ranks that are behind or silent: read w fp32 .* for rank 0, at boundary 40$'
+line '^2 edits wait for ranks or their boundary: commit groups/0 lr .* for 140 ms$'
 fragctl status --json m >out
 line '"boundary_ms": 9500'
 line '"waiting": 2'
+line '"waiting_edits": 2'
 : >m/.frag/inflight
 sed -i 's/ 9500 / 500 /' m/.frag/health
 fragctl status m >out
