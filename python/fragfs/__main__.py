@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m fragfs run SCRIPT ARGS...: the script, attached as it is.   python -m fragfs doctor: what is here."""
+"""python -m fragfs run SCRIPT ARGS...: the script, attached as it is.   python -m fragfs doctor: what is here.
+python -m fragfs attach PID...: a job that is running."""
 
 from __future__ import annotations
 
@@ -12,38 +13,17 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-USAGE = "usage: python -m fragfs run SCRIPT [ARGUMENT...]\n       python -m fragfs doctor"
+USAGE = "usage: python -m fragfs run SCRIPT [ARGUMENT...]\n       python -m fragfs attach [OPTION...] PID... (--help: its options)\n       python -m fragfs doctor"
 
 
 # ---- run ----
 
 
-def _outermost(modules: list[Any], params: set[int]) -> Any:
-    """The module that has all of the parameters, and most modules below it; None: there is none."""
-    holders = [module for module in modules if params <= {id(p) for p in module.parameters()}]
-    return max(holders, key=lambda module: sum(1 for _ in module.modules()), default=None)
-
-
 def _attach(optimizer: Any) -> None:
-    """Attaches the DeepSpeedEngine that there is, else the optimizer and its model."""
-    import gc
-
-    import torch
-
-    from .adapters import _is
+    from ._find import things_of
     from .attachment import attach, say
 
-    objects = gc.get_objects()
-    things = [thing for thing in objects if issubclass(type(thing), torch.nn.Module)]  # asks no lazy object anything
-    engine = next((thing for thing in things if _is(thing, "deepspeed", "DeepSpeedEngine") and optimizer in
-                   (thing.optimizer, getattr(thing.optimizer, "optimizer", None))), None)
-    params = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    model = None if engine else _outermost(things, params)
-    del objects, things
-    if not engine and model is None:
-        say("not attached: no model has the parameters of the first optimizer that stepped")
-        return
-    job = attach(engine) if engine else attach(model, optimizer)
+    job = attach(*things_of(optimizer))
     if job:
         say(f"attached: {job.address or 'rank 0 has the address'}")
 
@@ -118,6 +98,10 @@ def main() -> int:
     if len(sys.argv) > 2 and sys.argv[1] == "run":
         run(sys.argv[2], sys.argv[3:])
         return 0
+    if sys.argv[1:2] == ["attach"]:
+        from . import remote
+
+        return remote.main(sys.argv[2:])
     print(USAGE, file=sys.stderr)
     return 2
 

@@ -222,11 +222,14 @@ def find() -> str:
 _library: ctypes.CDLL | None = None
 
 
-def load() -> ctypes.CDLL:
-    """The library, with the prototypes of FUNCTIONS.  OSError: it cannot be loaded, or is too old."""
+def load(path: str | None = None) -> ctypes.CDLL:
+    """The library, with the prototypes of FUNCTIONS; it is loaded once, from path, or from where find() finds it.
+
+    OSError: it cannot be loaded, or is too old.
+    """
     global _library
     if _library is None:
-        path = find()
+        path = path or find()
         library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
         for name, (result, arguments) in FUNCTIONS.items():
             function = getattr(library, name, None)

@@ -168,6 +168,11 @@ class Attachment:
         """HOST:PORT for fragfs; None until it is known, and after detach()."""
         return self._job.address if self._job else None
 
+    @property
+    def optimizer(self) -> Any:
+        """The object whose step is followed."""
+        return self._adapter.optimizer
+
     def detach(self) -> None:
         """Takes the hooks away and closes libfrag.  Again: nothing."""
         job, self._job = self._job, None
@@ -319,18 +324,29 @@ class _Nothing:
         pass
 
 
+_RANKS = ("FRAG_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+def launched_as() -> dict[str, Any]:
+    """Rank and world, of torch.distributed where it knows them; of a single process, where no launcher says any."""
+    distributed = sys.modules.get("torch.distributed")
+    if "FRAG_RANK" not in os.environ and distributed and distributed.is_available() and distributed.is_initialized():
+        return {"rank": distributed.get_rank(), "world": distributed.get_world_size()}
+    return {} if any(name in os.environ for name in _RANKS) else {"rank": 0, "world": 1}
+
+
 def attach(*things: Any, strict: bool = False, **config: Any) -> Attachment | _Nothing:
     """Lets `fragfs HOST:PORT /frag` mount what is trained here; each rank calls it, and waits for none.
 
     things: a DeepSpeedEngine; or a model and its torch optimizer (FSDP2, DDP, one process).
     config: fields of struct frag_config of frag(3), such as job="run-7"; by default the launcher's
-    environment says rank, world and address.
+    environment says where rank 0 is, and torch.distributed, or else the environment, rank and world.
     strict: raises what is wrong.  By default one line says it, the result is false, training goes on.
     """
     from .adapters import adapter_for
 
     try:
-        return Attachment(lambda job: adapter_for(job, things), **config)
+        return Attachment(lambda job: adapter_for(job, things), **{**launched_as(), **config})
     except Exception as e:
         if strict:
             raise

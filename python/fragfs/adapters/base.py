@@ -45,6 +45,7 @@ class Adapter:
     """One framework's objects.  The constructor describes parameters and groups to the job."""
 
     job: Job
+    optimizer: Any  # whose step is followed
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
         """All states that there are now, and gradients whose memory stays over the steps."""

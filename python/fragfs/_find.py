@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process trains, and with what, among the objects of its interpreter."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from .adapters import _is
+
+
+def _objects() -> list[Any]:
+    """All that gc knows; behind gc.freeze(), what can be reached from modules and from running frames."""
+    objects = gc.get_objects()
+    if not gc.get_freeze_count():
+        return objects
+    import sys
+
+    waiting: list[Any] = [*sys.modules.values(), *sys._current_frames().values()]
+    seen = {id(thing): thing for thing in objects}
+    seen.update((id(thing), thing) for thing in waiting)
+    while waiting:
+        for thing in gc.get_referents(waiting.pop()):
+            if id(thing) not in seen:
+                seen[id(thing)] = thing
+                if gc.is_tracked(thing):
+                    waiting.append(thing)
+    return list(seen.values())
+
+
+def instances(*kinds: type) -> list[Any]:
+    """All objects of these classes.  type() is asked, and not the object, which may be a lazy one."""
+    return [thing for thing in _objects() if issubclass(type(thing), kinds)]
+
+
+def params_of(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _outermost(modules: list[Any], params: set[int]) -> Any:
+    """The module that has all of the parameters, and most modules below it; None: there is none."""
+    holders = [module for module in modules if params <= {id(p) for p in module.parameters()}]
+    return max(holders, key=lambda module: sum(1 for _ in module.modules()), default=None)
+
+
+def things_of(optimizer: Any) -> tuple[Any, ...]:
+    """What attach() takes: the DeepSpeedEngine of the optimizer, else its model and itself.
+
+    LookupError: no model has its parameters.
+    """
+    import torch
+
+    modules = instances(torch.nn.Module)
+    for module in modules:
+        if _is(module, "deepspeed", "DeepSpeedEngine") and any(
+                optimizer is one for one in (module.optimizer, getattr(module.optimizer, "optimizer", None))):
+            return (module,)
+    model = _outermost(modules, {id(p) for p in params_of(optimizer)})
+    if model is None:
+        raise LookupError("no model has the parameters of its optimizer")
+    return model, optimizer
+
+
+def main_optimizer() -> Any:
+    """The optimizer whose step is the job's: an engine's, else torch's with most parameters; None: there is none."""
+    import torch
+
+    engines = [module for module in instances(torch.nn.Module) if _is(module, "deepspeed", "DeepSpeedEngine")]
+    engines = [engine for engine in engines if engine.optimizer is not None]
+    if engines:
+        return max(engines, key=lambda engine: sum(p.numel() for p in engine.module.parameters())).optimizer
+    optimizers = [thing for thing in instances(torch.optim.Optimizer) if getattr(thing, "param_groups", None)]
+    inner = [thing for thing in optimizers  # not one that is only around another, as Accelerate's
+             if not issubclass(type(getattr(thing, "optimizer", None)), torch.optim.Optimizer)]
+    return max(inner, key=lambda thing: (sum(p.numel() for p in params_of(thing)), len(thing.state)), default=None)
+
+
+def steps_done(things: tuple[Any, ...]) -> int | None:
+    """How many steps there have been, by a number that all ranks have alike; None: nothing counts them.
+
+    things: as of things_of().
+    """
+    import torch
+
+    if len(things) == 1:
+        return int(things[0].global_steps)
+    optimizer = things[1]
+    counts = [int(state["step"]) for state in list(optimizer.state.values())[:16] if "step" in state]
+    if counts:
+        return max(counts)
+    scheduler = getattr(torch.optim.lr_scheduler, "LRScheduler", None) or torch.optim.lr_scheduler._LRScheduler
+    counts = [int(one.last_epoch) for one in instances(scheduler) if getattr(one, "optimizer", None) is optimizer]
+    return max(counts, default=None)

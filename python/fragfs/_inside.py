@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of `python -m fragfs attach` that runs in the job: in its main thread, between two bytecodes.
+
+There it only looks for the optimizer and waits for the end of its next steps.  What an order changes, it changes
+behind the step that all ranks have been told; ranks that began at different steps would count boundaries differently.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from .adapters.base import wrap_method
+
+
+class Refused(Exception):
+    """Why this process is not attached or detached, in one line."""
+
+
+class Order:
+    """What the attaching process wants, in a folder that it has made, and its answers.
+
+    `taken` is there as long as the order holds; `step` says behind which step it is to be done.
+    """
+
+    def __init__(self, folder: str, action: str, config: dict[str, Any]) -> None:
+        self.folder, self.action, self.config = folder, action, config
+        self._pid = os.getpid()
+        self._first: tuple[int, int] | None = None  # the first count that was seen, and how many steps since
+        self._undo = lambda: None
+
+    def answer(self, word: str, *values: object) -> None:
+        try:
+            with open(f"{self.folder}/answers", "a") as f:
+                f.write(" ".join(map(str, (word, *values))).replace("\n", " ") + "\n")
+        except OSError:  # nobody waits any more
+            pass
+
+    def _take(self) -> bool:
+        """Whether the order still holds; from then on it cannot be taken back."""
+        try:
+            os.rename(f"{self.folder}/taken", f"{self.folder}/doing")
+        except OSError:
+            return False
+        return True
+
+    def begin(self) -> None:
+        """Finds the optimizer, and waits for its steps."""
+        from ._find import main_optimizer, things_of
+
+        if "torch" not in sys.modules:
+            raise Refused("it has not imported torch")
+        attachments = _attachments()
+        if self.action == "attach":
+            if attachments:
+                raise Refused(f"it is attached already ({attachments[0].address or 'rank 0 has the address'})")
+            self.optimizer = main_optimizer()
+            if self.optimizer is None:
+                raise Refused("it has no DeepSpeedEngine and no torch optimizer")
+        elif attachments:
+            self.optimizer = attachments[0].optimizer
+        else:
+            raise Refused("it is not attached")
+        self.things = things_of(self.optimizer)
+        names = " and ".join(type(thing).__name__ for thing in self.things)
+        rank, world = _place()
+        self._undo = wrap_method(self.optimizer, "step", self._around)
+        self.answer("found", rank, world, names)
+
+    def _around(self, step: Any) -> Any:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            result = step(*args, **kwargs)
+            if os.getpid() == self._pid:
+                self._after_step()
+            return result
+        return wrapped
+
+    def _after_step(self) -> None:
+        try:
+            if not os.path.exists(f"{self.folder}/taken"):
+                self._undo()
+                return
+            now = self._count()
+            try:
+                with open(f"{self.folder}/step") as f:
+                    at = int(f.read())
+            except FileNotFoundError:
+                self.answer("step", now, time.monotonic())
+                return
+            if now > at:
+                raise Refused(f"step {at} was over before it heard of it")
+            if now < at:
+                self.answer("ready", now)
+                return
+            self._undo()
+            if self._take():
+                self._do()
+        except Exception as e:  # the job's objects may raise anything
+            self._undo()
+            self.answer("refused", e)
+
+    def _count(self) -> int:
+        from ._find import steps_done
+
+        now = steps_done(self.things)
+        if now is None and _place()[1] == 1:
+            now = 0 if self._first is None else sum(self._first) + 1
+        if now is None:
+            raise Refused("nothing counts its steps (neither its optimizer nor an LRScheduler), "
+                          "so that its ranks cannot begin at the same one")
+        first, since = self._first or (now, -1)
+        self._first = first, since + 1
+        if now != sum(self._first):
+            raise Refused("its count of steps does not grow by one with each step of its optimizer")
+        return now
+
+    def _do(self) -> None:
+        from .attachment import attach
+
+        if self.action == "attach":
+            job = attach(*self.things, strict=True, **self.config)
+            self.answer("done", job.address or "-")
+        else:
+            for attachment in _attachments():
+                attachment.detach()
+            self.answer("done", "-")
+
+
+def _attachments() -> list[Any]:
+    from ._find import instances
+    from .attachment import Attachment
+
+    return [thing for thing in instances(Attachment) if thing]
+
+
+def _place() -> tuple[int, int]:
+    from .attachment import launched_as
+
+    place = launched_as()
+    return int(place.get("rank", os.environ.get("RANK", 0))), int(place.get("world", os.environ.get("WORLD_SIZE", 1)))
+
+
+def serve(folder: str, action: str, config: dict[str, Any], library: str | None) -> None:
+    """Called by the code that the attaching process has put into this one."""
+    order = Order(folder, action, config)
+    try:
+        if library:
+            from . import _libfrag
+
+            _libfrag.load(library)
+        order.begin()
+    except Exception as e:
+        order.answer("refused", e)
