@@ -7,7 +7,8 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from ctypes import c_double, c_int, c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
@@ -162,9 +163,10 @@ class Job:
             self._need(tensor, self.partition_numel(group, sub), key)
         self._call("frag_state_move", group, sub, key.encode(), _address(tensor))
 
-    def move_fragments(self, params: Any, key: str, addresses: Sequence[int | None]) -> None:
-        """frag_fragments_move: params is an array of c_int."""
-        self._call("frag_fragments_move", params, len(params), key.encode(), (c_void_p * len(params))(*addresses))
+    def move_fragments(self, params: Any, key: str, addresses: Iterable[int]) -> None:
+        """frag_fragments_move: params is an array of c_int; address 0: no memory."""
+        memory = (c_void_p * len(params)).from_buffer(array("Q", addresses))
+        self._call("frag_fragments_move", params, len(params), key.encode(), memory)
 
     def drop(self, group: int, sub: int, key: str) -> None:
         self._call("frag_state_drop", group, sub, key.encode())

@@ -18,21 +18,25 @@ from typing import Any
 from ._job import Job, watch_storage
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
+_FEW = 64  # tensors, whose addresses each boundary compares
+_LOOK_EVERY = 32  # boundaries; after a change sooner
+
 
 class _Registered:
     """A state that libfrag knows: where its tensors were, and the finalizers that drop it in time."""
 
     def __init__(self, kept: Kept, watches: list[weakref.finalize]) -> None:
         self.signature = _signature(kept)
-        self.tensors = [(weakref.ref(tensor), tensor.data_ptr()) for _, tensor in kept.tensors]
         self.watches = watches
+        self._refs = [weakref.ref(tensor) for _, tensor in kept.tensors]
+        self._addresses = [tensor.data_ptr() for _, tensor in kept.tensors]
+        self._data_ptr = type(kept.tensors[0][1]).data_ptr  # of the class: for map(), which costs a tenth of a loop
 
     def has_moved(self) -> bool:
-        for ref, address in self.tensors:
-            tensor = ref()
-            if tensor is None or tensor.data_ptr() != address:
-                return True
-        return False
+        try:
+            return list(map(self._data_ptr, [ref() for ref in self._refs])) != self._addresses
+        except TypeError:  # of None: a tensor is gone
+            return True
 
 
 class _Gradients:
@@ -43,31 +47,40 @@ class _Gradients:
         self._numbers = (c_int * len(declared.numbers))(*declared.numbers)
         self._numels = [fragment.numel for fragment in map(job.fragment, declared.numbers) if fragment]
         self._watches: list[Any] = []
-        if not declared.numbers:
-            job.declare(*place, declared.dtype)
-        for number in declared.numbers:
-            job.declare_fragment(number, place.key, declared.dtype)
+        self._declare(job)
 
-    def is_of(self, tensors: Sequence[Any]) -> bool:
-        """Whether the declaration has their dtype."""
-        return all(tensor is None or tensor.dtype == self.declared.dtype for tensor in tensors)
+    def _declare(self, job: Job) -> None:
+        if not self.declared.numbers:
+            job.declare(*self.place, self.declared.dtype)
+        for number in self.declared.numbers:
+            job.declare_fragment(number, self.place.key, self.declared.dtype)
 
     def come(self, job: Job, tensors: Sequence[Any], forget: Callable[[Any], None]) -> None:
         """forget is called when memory of theirs is freed, whoever holds it until then."""
-        if not self.is_of(tensors):
-            raise ValueError("the gradients of one param group have several dtypes")
-        storages = {id(storage): storage for tensor in tensors if tensor is not None
-                    for storage in (tensor.untyped_storage(),)}
-        self._watches = [weakref.ref(storage, forget) for storage in storages.values()]
-        if not self.declared.numbers:
-            job.move(*self.place, tensors[0])
+        present = [tensor for tensor in tensors if tensor is not None]
+        if not present:
             return
-        for tensor, numel in zip(tensors, self._numels):
-            if tensor is not None and (tensor.numel() != numel or not tensor.is_contiguous()):
-                raise ValueError(f"a gradient has {tensor.numel()} elements where the layout has {numel}, "
-                                 "or is not contiguous")
-        job.move_fragments(self._numbers, self.place.key,
-                           [None if tensor is None else tensor.data_ptr() for tensor in tensors])
+        dtypes = {tensor.dtype for tensor in present}
+        if len(dtypes) > 1:
+            raise ValueError("the gradients of one param group have several dtypes")
+        if self.declared.dtype not in dtypes:
+            job.drop(*self.place)
+            self.declared = self.declared._replace(dtype=present[0].dtype)
+            self._declare(job)
+        of = type(present[0])
+        self._watches = [weakref.ref(storage, forget) for storage in map(of.untyped_storage, present)]
+        if not self.declared.numbers:
+            job.move(*self.place, present[0])
+            return
+        numels = self._numels
+        if len(present) < len(tensors):
+            numels = [numel for numel, tensor in zip(numels, tensors) if tensor is not None]
+        if list(map(of.numel, present)) != numels or not all(map(of.is_contiguous, present)):
+            raise ValueError("a gradient has other elements than the layout, or is not contiguous")
+        addresses = map(of.data_ptr, present)
+        if len(present) < len(tensors):
+            addresses = (0 if tensor is None else next(addresses) for tensor in tensors)
+        job.move_fragments(self._numbers, self.place.key, addresses)
 
     def go(self, job: Job) -> None:
         if self._watches:
@@ -135,6 +148,8 @@ class Attachment:
         self._hypers: list[_Hyper] = []
         self._dirty = True
         self._shape: object = None
+        self._few = True
+        self._boundaries = self._look_at = 0
         self._in_step = False
         self._unhook: Callable[[], None] = lambda: None
         try:
@@ -213,14 +228,8 @@ class Attachment:
     def _grads_valid(self, job: Job, loss_scale: float) -> None:
         self._sync()
         forget = functools.partial(_forget_gradients, weakref.ref(self))
-        for i, gradients in enumerate(self._gradients):
-            tensors = self._adapter.gradients(gradients.place)
-            if not gradients.is_of(tensors):
-                job.drop(*gradients.place)
-                dtype = next(tensor.dtype for tensor in tensors if tensor is not None)
-                gradients = _Gradients(job, gradients.place, gradients.declared._replace(dtype=dtype))
-                self._gradients[i] = gradients
-            gradients.come(job, tensors, forget)
+        for gradients in self._gradients:
+            gradients.come(job, self._adapter.gradients(gradients.place), forget)
         job.grads_valid(loss_scale)
 
     def _step_begin(self, job: Job) -> None:
@@ -244,22 +253,32 @@ class Attachment:
 
     # ---- the registry ----
 
-    def _has_changed(self) -> bool:
+    def _may_have_changed(self) -> bool:
+        """Finalizers tell of memory that is freed.  Where somebody holds what was replaced, a look finds it: at
+        few tensors at each boundary, at many, whose objects are in no cache by then, within _LOOK_EVERY.
+        """
+        self._boundaries += 1
         return (self._dirty or self._shape != self._adapter.shape_of_states() or
-                any(registered.has_moved() for registered in self._registered.values()))
+                self._boundaries >= self._look_at or
+                self._few and any(registered.has_moved() for registered in self._registered.values()))
 
     def _sync(self) -> None:
         """Makes libfrag's registry what the optimizer holds now."""
-        if not self._has_changed():
+        if not self._may_have_changed():
             return
         self._dirty, self._shape = False, self._adapter.shape_of_states()
         wanted = {place: kept for place, kept in self._adapter.states() if kept.tensors}
+        changed = False
         for place in list(self._registered):
             if place not in wanted or self._registered[place].signature != _signature(wanted[place]):
                 self._drop(place)
+        self._dirty = False
         for place, kept in wanted.items():
             if place not in self._registered:
                 self._keep(place, kept)
+                changed = True
+        self._few = sum(len(kept.tensors) for kept in wanted.values()) <= _FEW
+        self._boundaries, self._look_at = 0, 1 if changed else min(2 * self._look_at + 1, _LOOK_EVERY)
 
     def _keep(self, place: Place, kept: Kept) -> None:
         assert self._job is not None

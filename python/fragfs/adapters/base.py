@@ -60,7 +60,7 @@ class Adapter:
         raise NotImplementedError
 
     def shape_of_states(self) -> object:
-        """Changes when states come or go; cheap, since it is asked for at each boundary."""
+        """Changes when all states become others; each boundary asks for it, so it looks at no tensor."""
         raise NotImplementedError
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:

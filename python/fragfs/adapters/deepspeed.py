@@ -50,7 +50,7 @@ class _DeepSpeed(Adapter):
 
     def shape_of_states(self) -> object:
         state = self._inner().state
-        return len(state), sum(map(len, state.values()))
+        return id(state), len(state)
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from zip(self.groups, self._inner().param_groups)

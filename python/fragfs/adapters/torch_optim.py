@@ -75,7 +75,7 @@ class TorchAdapter(Adapter):
 
     def shape_of_states(self) -> object:
         state = self.optimizer.state
-        return len(state), sum(map(len, state.values()))
+        return id(state), len(state)
 
     def declared(self) -> Iterator[tuple[Place, Declared]]:
         for group, members in self._here.items():
@@ -84,7 +84,8 @@ class TorchAdapter(Adapter):
                        Declared("fragments", tuple(n for n, _ in members), members[0][1].dtype))
 
     def gradients(self, place: Place) -> Sequence[Any]:
-        return [None if p.grad is None else _local(p.grad) for _, p in self._here[place.group]]
+        grads = [p.grad for _, p in self._here[place.group]]
+        return [None if grad is None else _local(grad) for grad in grads]
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from zip((group for group, _ in self.members), self.optimizer.param_groups)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process of torch, attached and mounted: memory that is replaced or freed while libfrag knows it."""
+
+import errno
+import gc
+import importlib.util
+import os
+import shutil
+import time
+import unittest
+
+import fragfs
+
+TORCH = importlib.util.find_spec("torch")
+STATES = ("exp_avg", "exp_avg_sq")
+
+
+@unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
+@unittest.skipUnless(TORCH, "torch is not installed")
+class Memory(unittest.TestCase):
+    def start(self, layers: int) -> None:
+        import torch
+
+        os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", FRAG_PLAIN="1",
+                          FRAG_JOB_ID=f"memory-{os.getpid()}-{self.id()}")
+        self.model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(layers)])  # weights of 256 bytes
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.weight = self.model[0].weight
+        self.attachment = fragfs.attach(self.model, self.optimizer, strict=True)
+        self.addCleanup(self.attachment.detach)
+        for _ in range(3):
+            self.step()
+        self.mount = fragfs.open(self.attachment.address)
+        self.addCleanup(self.mount.close)
+
+    def step(self) -> None:
+        import torch
+
+        self.optimizer.zero_grad()
+        self.model(torch.ones(2, 8)).square().mean().backward()
+        self.optimizer.step()
+
+    def compare(self) -> bool:
+        """Whether the mount has what the optimizer computes with."""
+        import torch
+
+        mine = self.mount["0.weight"]
+        return (torch.equal(mine.fp32.torch(), self.weight.detach()) and
+                all(torch.equal(mine[key].torch(), self.optimizer.state[self.weight][key]) for key in STATES))
+
+    def replace(self) -> object:
+        """Other memory for a state and for a parameter; the result holds the old."""
+        state, old = self.optimizer.state[self.weight], (self.optimizer.state[self.weight]["exp_avg"], self.weight.data)
+        state["exp_avg"] = state["exp_avg"].clone()
+        self.weight.data = self.weight.data.clone()
+        return old
+
+    def find_replaced(self, layers: int, hold: bool, steps: int) -> None:
+        self.start(layers)
+        self.assertTrue(self.compare())
+        for _ in range(100):  # until the looks at all of them are far between
+            self.step()
+        held = [self.replace()]
+        if not hold:
+            held.clear()
+        for _ in range(steps):
+            self.step()
+        self.assertTrue(self.compare())
+
+    def test_what_is_replaced_and_freed_is_found_at_the_next_boundary(self) -> None:
+        self.find_replaced(layers=40, hold=False, steps=1)
+
+    def test_what_is_replaced_and_held_is_found_by_a_look(self) -> None:
+        from fragfs.attachment import _LOOK_EVERY
+
+        self.find_replaced(layers=40, hold=True, steps=_LOOK_EVERY // 2)
+
+    def test_of_few_what_is_replaced_and_held_is_found_at_once(self) -> None:
+        self.find_replaced(layers=1, hold=True, steps=1)
+
+    def test_a_state_is_dropped_before_its_memory_is_freed(self) -> None:
+        import torch
+
+        self.start(1)
+        state = self.mount["0.weight"].exp_avg
+        self.assertEqual(state.nbytes, 256)
+        del self.optimizer.state[self.weight]["exp_avg"]
+        gc.collect()
+        others = [torch.full((8, 8), 7.0) for _ in range(100)]  # may have the memory now
+        with self.assertRaises(OSError) as raised:
+            while True:
+                self.assertNotIn(7.0, state.torch())
+                time.sleep(0.01)
+        self.assertIn(raised.exception.errno, (errno.ENOENT, errno.ESTALE, errno.EIO))
+        del others
+
+    def test_gradients_are_gone_before_their_memory_is_freed(self) -> None:
+        self.start(1)
+        grad = os.path.join(self.mount["0.weight"].path, "grad")
+        fd = os.open(grad, os.O_RDONLY | os.O_NONBLOCK)
+        self.assertEqual(len(os.read(fd, 256)), 256)
+        os.close(fd)
+        for p in self.model.parameters():
+            p.grad = None
+        with self.assertRaises(OSError) as raised:
+            os.read(os.open(grad, os.O_RDONLY | os.O_NONBLOCK), 256)
+        self.assertEqual(raised.exception.errno, errno.ENODATA)
+
+
+if __name__ == "__main__":
+    unittest.main()
