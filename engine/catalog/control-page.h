@@ -3,8 +3,10 @@
 #define ENGINE_CATALOG_CONTROL_PAGE_H
 
 /* The control page of a rank: one page of its memory that a reader of its fragments reads
- * beside them.  The trainer's thread writes it inside frag_ calls (registry_epoch: under the
- * registry's lock); the engine thread reads it as atomics, other processes as bytes.
+ * beside them.  The trainer's thread writes inside frag_ calls what says which bytes are there
+ * (registry_epoch: under the registry's lock); the engine thread writes figures and `events`.
+ * Threads of the rank read it as atomics, other processes as bytes.  A new word comes from
+ * `spare`, and into struct wire_control and wire_control_from_page.
  */
 
 #include "engine/base/base.h"

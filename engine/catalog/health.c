@@ -5,6 +5,7 @@
 
 #include "engine/base/vec.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -20,7 +21,9 @@ static const char *const state_names[] = {
 	[ENGINE_RANK_LEFT] = "left",
 };
 
-/* The columns, in their order, and the field of struct engine_rank that each shows. */
+/* The columns, in their order, and the field of struct engine_rank that each shows: NUMBER one
+ * of 64 bits.  LINE is the last: it has the rest of a row.
+ */
 static const struct column {
 	const char *name;
 	enum { RANK, STATE, NUMBER, FLAG, CONSTANT, TEXT, LINE } kind;
@@ -39,7 +42,7 @@ static const struct column {
 	COLUMN("boundary_ms", NUMBER, boundary_ms),
 	COLUMN("phase", CONSTANT, phase),
 	COLUMN("way", CONSTANT, way),
-	COLUMN("bytes", NUMBER, bytes_host),
+	COLUMN("bytes", NUMBER, bytes_host), /* fragctl adds those of the other tiers */
 	COLUMN("swap_bytes", NUMBER, bytes_swap),
 	COLUMN("device_bytes", NUMBER, bytes_device),
 	COLUMN("swap_errors", NUMBER, swap_errors),
@@ -154,6 +157,8 @@ static enum engine_rank_state state_of(const char *word)
 static void take(struct engine_rank *r, const struct column *c, const char *word)
 {
 	void *field = (char *)r + c->offset;
+
+	assert(c->kind != NUMBER || c->size == sizeof(uint64_t));
 
 	switch (c->kind) {
 	case RANK: /* the row's number says it */

@@ -266,7 +266,7 @@ static_assert(sizeof(struct wire_read) == 40, "wire");
 
 struct wire_view_open {
 	/* Chosen by the observer.  VIEW_OPEN of a view that is open asks for its state, or
-	 * moves it to another range.
+	 * moves it to the newer generation `want`; its range stays.
 	 */
 	uint64_t view[2];
 	uint64_t epoch;

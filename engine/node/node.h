@@ -37,7 +37,7 @@
  * A thread that takes one of these holds no other lock, or engine.lock alone, and takes none
  * inside:
  *   transport-host's lock              the table of processes that are attached
- *   process.lock (reading, writing)    one of these, while bytes are copied
+ *   a struct process's rwlock          transport-host: its memory, while bytes are copied
  *   transport-loop's lock              tests' transport: all its ends
  *   readahead_pool.lock                read: streams of readers; let go while bytes are copied
  *   the waits of reads.c, devices.c and the swapper: one call's result, on its stack
@@ -151,7 +151,7 @@ struct engine {
 		struct rendezvous *rendezvous;
 		bool is_leaving; /* this rank is to tell the others that it ends */
 	} job;
-	uint32_t world; /* ranks of the job; 0: not known yet */
+	uint32_t world; /* ranks of the job, read without the lock; 0: not known yet */
 
 	/* a rank's, each with a lock of its own */
 	struct registry registry;
@@ -162,7 +162,7 @@ struct engine {
 
 	struct catalog *own;     /* what this rank described; frozen by frag_ready */
 	struct catalog *catalog; /* the job's; once set it stays */
-	struct peer *peers;      /* [world] */
+	struct peer *peers;      /* [world], by rank; a message's `peer` is peers[].link */
 
 	struct rpc_table *rpc;
 	struct event_log *event_log;

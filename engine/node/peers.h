@@ -2,8 +2,8 @@
 #ifndef ENGINE_NODE_PEERS_H
 #define ENGINE_NODE_PEERS_H
 
-/* The ranks of a job, as an engine knows them.  All with the lock; engine thread where it says
- * so.
+/* The ranks of a job, as an engine knows them.  The caller of every function holds
+ * engine.lock, and is the engine thread where the comment says so.
  */
 
 #include "engine/node/rpc.h"

@@ -20,12 +20,12 @@ const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch
 
 /* ---- tiers ---- */
 
-/* Operations on rows of one tier, in registry-host.c, registry-swap.c and registry-device.c.
- * Trainer's thread, without the lock.
- */
 typedef int make_version(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 uint64_t size, struct registry_version *v);
 
+/* Operations on rows of one tier, in registry-host.c, registry-swap.c and registry-device.c.
+ * From read to dropped: trainer's thread, without the lock.
+ */
 struct tier_ops {
 	/* Arguments and errors of registry_read, _write, _put and _clear. */
 	int (*read)(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,

@@ -240,14 +240,14 @@ static bool same(const struct registry_version *a, const struct registry_version
 	return swapper_pins_same(a->swap.pin, b->swap.pin);
 }
 
-static void on_read(struct swapper_read *io, int rc)
+static void on_swapper_read(struct swapper_read *io, int rc)
 {
 	struct registry_fetch *f = container_of(io, struct registry_fetch, swap);
 
 	f->done(f, rc);
 }
 
-static int begin(struct registry *r, struct registry_fetch *f)
+static int begin_fetch(struct registry *r, struct registry_fetch *f)
 {
 	const struct registry_version *v = f->version;
 
@@ -257,7 +257,7 @@ static int begin(struct registry *r, struct registry_fetch *f)
 					 .offset = v->swap.row_at + f->offset,
 					 .size = f->size,
 					 .memory = f->memory,
-					 .done = on_read };
+					 .done = on_swapper_read };
 	swapper_read(v->swap.swapper, &f->swap);
 	return 0;
 }
@@ -282,7 +282,7 @@ const struct tier_ops registry_tier_swap = {
 	.hold = pin_row,
 	.release = unpin,
 	.same = same,
-	.begin = begin,
+	.begin = begin_fetch,
 	.cancel = cancel,
 	.log = log_failure,
 };

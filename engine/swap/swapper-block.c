@@ -206,7 +206,7 @@ static void block_drop(struct swapper_block *b)
 	block_unref(b);
 }
 
-bool swapper_block_read(struct swapper_block *b)
+bool swapper_block_read_begin(struct swapper_block *b)
 {
 	bool from_memory = b->memory && !b->written;
 

@@ -188,7 +188,7 @@ void swapper_uncharge(struct swapper *sw, enum swapper_memory kind, uint64_t byt
 /* Begins a read of the block.  True: the caller copies from b->memory; false: it reads
  * b->extent.  Either way the bytes stay until swapper_block_read_end.
  */
-bool swapper_block_read(struct swapper_block *b);
+bool swapper_block_read_begin(struct swapper_block *b);
 /* Ends a read; may free the block, and its state with it.  May let go of the lock. */
 void swapper_block_read_end(struct swapper_block *b, bool from_memory);
 /* Counts a failed read and fills *failure; a line about the same block comes once in SAY_MS. */

@@ -237,7 +237,7 @@ static enum from choose(struct swapper_read *r)
 	r->block = v ? v->block : NULL;
 	if (!r->block || swapper_version_covers(v, offset_of(r), r->part))
 		return FROM_NOTHING;
-	if (swapper_block_read(r->block))
+	if (swapper_block_read_begin(r->block))
 		return FROM_MEMORY;
 	prepare(r);
 	return FROM_DISK;

@@ -197,7 +197,7 @@ static void start(struct swapper_lent *l)
 	pthread_mutex_lock(&l->swapper->lock);
 	l->block = l->version ? l->version->block : NULL;
 	if (l->block)
-		is_in_memory = swapper_block_read(l->block);
+		is_in_memory = swapper_block_read_begin(l->block);
 	if (l->block && !is_in_memory) {
 		l->swapper->swapping_in++;
 		swapper_timer_begin(l->swapper, l->block->state->kind, SWAPPER_IN);
