@@ -35,7 +35,7 @@ class Refused(Exception):
 # In __main__ of the rank: it leaves no name there, and raises nothing.  Ctrl-C that comes meanwhile is the job's.
 _CALL = """\
 try:
-    exec(open({folder!r} + '/order.py').read(), {{'__name__': 'fragfs_order'}})
+    exec(__import__('pathlib').Path({folder!r}, 'order.py').read_text(), {{'__name__': 'fragfs_order'}})
 except KeyboardInterrupt:
     __import__('_thread').interrupt_main()
 except BaseException:
@@ -84,7 +84,7 @@ _LLDB = """\
 expression -- void *$run = (void *) &PyRun_SimpleString
 expression -- char *$memory = ((char *(*)(void *, unsigned long, int, int, int, long)) mmap)(0, {size}, 3, 0x22, -1, 0)
 memory write -i {file} $memory
-expression -- (void) 0, "fragfs:", ((int (*)(void *, void *)) Py_AddPendingCall)($run, $memory)
+expression -- ((int (*)(void *, void *)) Py_AddPendingCall)($run, $memory)
 detach
 """
 
@@ -95,7 +95,7 @@ def _lldb() -> str | None:
 
 
 def _by_debugger(command: list[str], timeout: float) -> None:
-    """The process stands until the debugger has let it go, well below a second; it is never killed in between."""
+    """The process stands until the debugger has let it go: gdb takes less than a second, lldb some five."""
     debugger = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, errors="replace", start_new_session=True)
     try:
@@ -126,7 +126,9 @@ def _by_lldb(pid: int, call: Path, timeout: float) -> None:
     script = call.with_suffix(".lldb")
     script.write_text(_LLDB.format(file=call, size=call.stat().st_size + 1))
     try:
-        _by_debugger([_lldb() or "lldb", "--batch", "--no-lldbinit", "-p", str(pid), "-s", str(script)], timeout)
+        _by_debugger([_lldb() or "lldb", "--batch", "--no-lldbinit", "-O", "settings set target.preload-symbols false",
+                      "-O", "settings set symbols.enable-external-lookup false", "-p", str(pid), "-s", str(script)],
+                     timeout)
     finally:
         os.kill(pid, signal.SIGCONT)  # some versions leave it stopped
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -62,9 +63,10 @@ class Attach(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
 
-    def attach(self, *arguments: object, status: int = 0) -> str:
+    def attach(self, *arguments: object, status: int = 0, **environment: str) -> str:
         done = subprocess.run([*ATTACH, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, timeout=TIMEOUT_S, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+                              text=True, timeout=TIMEOUT_S,
+                              env={**os.environ, "PYTHONPATH": str(HERE.parent), **environment})
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
 
@@ -101,6 +103,79 @@ class Attach(unittest.TestCase):
 
     def test_one_process_without_a_launcher(self) -> None:
         self.of_a_running_job("plain", 1, "fp32")
+
+    def process(self, code: str) -> subprocess.Popen:
+        """A Python process without torch.  It has come to the line behind print()."""
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "here\n")
+        return process
+
+    def test_lldb_where_there_is_no_gdb(self) -> None:
+        from fragfs import remote
+
+        lldb = remote._lldb()
+        if not lldb:
+            self.skipTest("no lldb in PATH")
+        process = self.process("import time\nprint('here', flush=True)\nwhile True: time.sleep(0.01)")
+        os.symlink(lldb, Path(self.folder, "lldb"))
+        self.assertIn("it has not imported torch", self.attach(process.pid, status=1, PATH=self.folder))
+
+    def test_a_process_that_trains_nothing_stays_as_it_is(self) -> None:
+        code = "import os, sys, time\n{}\nprint('here', flush=True)\nbefore = [*globals()]\nos.set_blocking(0, False)\n" \
+               "while sys.stdin.buffer.raw.read(1) is None: time.sleep(0.01)\n" \
+               "assert [*globals()] == before + ['before'], [*globals()]\nprint('well')"
+        for imports, reason in (("", "it has not imported torch"), ("import torch", "no DeepSpeedEngine and no torch")):
+            process = self.process(code.format(imports))
+            self.assertIn(reason, self.attach(process.pid, status=1))
+            self.assertEqual(process.communicate("x")[0], "well\n")
+
+    def test_a_main_thread_that_does_not_come_back_to_python(self) -> None:
+        process = self.process("import os, sys\nprint('here', flush=True)\nos.read(0, 1)\nfor _ in range(1000): pass\n"
+                               "print('fragfs' in sys.modules, *os.listdir('/tmp'), sep='\\n')")
+        said = self.attach("--timeout", 2, process.pid, status=1)
+        self.assertIn("its main thread has not come back to Python within 2 s", said)
+        self.assertEqual(process.communicate("x")[0].split("\n")[0], "False")  # nothing has run late
+
+    def test_an_interrupt_takes_the_order_back(self) -> None:
+        process = self.process("import os, sys\nprint('here', flush=True)\nos.read(0, 1)\nprint('fragfs' in sys.modules)")
+        with subprocess.Popen([*ATTACH, str(process.pid)], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PYTHONPATH": str(HERE.parent)}) as attaching:
+            folders = Path(f"/proc/{process.pid}/root/tmp")
+            before = set(folders.glob("fragfs-*"))
+            while not any((folder / "call.py").exists() for folder in set(folders.glob("fragfs-*")) - before):
+                time.sleep(0.01)
+            attaching.send_signal(signal.SIGINT)
+            self.assertIn("the job is as it was", attaching.communicate(timeout=TIMEOUT_S)[0])
+        self.assertEqual(process.communicate("x")[0], "False\n")
+
+    def test_what_is_no_python_that_can_be_told(self) -> None:
+        sleep = shutil.which("sleep")
+        for name, reason in (("sleep", "it is no Python"), ("python3.8", "its Python is 3.8, and fragfs needs 3.9"),
+                             ("python3.11", "has no symbol PyRun_SimpleString")):
+            shutil.copy(sleep, Path(self.folder, name))
+            process = subprocess.Popen([Path(self.folder, name), "1000"])
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            self.assertIn(reason, self.attach(process.pid, status=1))
+            self.assertIsNone(process.poll())
+        self.assertIn("there is no such process here", self.attach(2 ** 22 + 1, status=1))
+
+    @unittest.skipUnless(os.geteuid() == 0, "who is not root cannot become another user")
+    def test_another_user_s_process(self) -> None:
+        process = self.process("import time\nprint('here', flush=True)\ntime.sleep(1000)")
+        code = "import os, sys, fragfs.remote as r\nos.setgid(65534)\nos.setuid(65534)\nr.Rank(int(sys.argv[1]))"
+        done = subprocess.run([sys.executable, "-c", code, str(process.pid)], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+        self.assertIn("it is another user's: be that user, or root (CAP_SYS_PTRACE)", done.stderr)
+
+    def test_ranks_that_cannot_agree_on_a_step(self) -> None:
+        job = PlainJob("sgd", 2, self.folder)
+        job.wait_for_steps(2)
+        self.assertIn("nothing counts its steps", self.attach("--launcher", job.launcher.pid, status=1))
+        job.wait_for_steps(2)
+        job.end()
 
     @needs("deepspeed")
     def test_deepspeed(self) -> None:
