@@ -11,12 +11,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._accelerate import attach_accelerator
+    from ._lightning import LightningCallback
+    from ._transformers import TrainerCallback
     from .attachment import Attachment, attach
     from .reader import Mount, Parameter, State, open
 
-_MODULES = {"Attachment": "attachment", "attach": "attachment",
+_MODULES = {"Attachment": "attachment", "attach": "attachment", "attach_accelerator": "_accelerate",
+            "LightningCallback": "_lightning", "TrainerCallback": "_transformers",
             "Mount": "reader", "Parameter": "reader", "State": "reader", "open": "reader"}
-__all__ = ["Attachment", "Mount", "Parameter", "State", "attach", "open"]
+__all__ = ["Attachment", "LightningCallback", "Mount", "Parameter", "State", "TrainerCallback", "attach",
+           "attach_accelerator", "open"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,28 +11,19 @@ import runpy
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import Any
 
-USAGE = "usage: python -m fragfs run SCRIPT [ARGUMENT...]\n       python -m fragfs attach [OPTION...] PID... (--help: its options)\n       python -m fragfs doctor"
+USAGE = ("usage: python -m fragfs run SCRIPT [ARGUMENT...]\n"
+         "       python -m fragfs attach [OPTION...] PID... (--help: its options)\n       python -m fragfs doctor")
 
 
 # ---- run ----
-
-
-def _attach(optimizer: Any) -> None:
-    from ._find import things_of
-    from .attachment import attach, say
-
-    job = attach(*things_of(optimizer))
-    if job:
-        say(f"attached: {job.address or 'rank 0 has the address'}")
 
 
 def run(script: str, arguments: list[str]) -> None:
     """Runs a script, and attaches what it trains behind its first step.  It is not changed, and knows of nothing."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from .attachment import say
+    from .attachment import attach_aloud
 
     seen = False
 
@@ -41,10 +32,7 @@ def run(script: str, arguments: list[str]) -> None:
         if seen:
             return
         seen = True
-        try:
-            _attach(optimizer)
-        except Exception as e:  # the script's objects may raise anything
-            say(f"not attached: {e}")
+        attach_aloud(optimizer)
 
     register_optimizer_step_post_hook(after_step)
     sys.argv = [script, *arguments]

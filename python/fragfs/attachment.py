@@ -190,10 +190,15 @@ class Attachment:
 
     def detach(self) -> None:
         """Takes the hooks away and closes libfrag.  Again: nothing."""
+        unhook, self._unhook = self._unhook, lambda: None
+        unhook()
+        self._close()
+
+    def _close(self) -> None:
+        """The hooks stay, and do nothing."""
         job, self._job = self._job, None
         if job is None:
             return
-        self._unhook()
         for registered in self._registered.values():
             for watch in registered.watches:
                 watch.detach()
@@ -218,7 +223,7 @@ class Attachment:
             step(self._job, *args)
         except Exception as e:
             say(f"{e}; detached, training goes on")
-            self.detach()
+            self._close()  # this is a hook: torch goes through its hooks, and they must not change meanwhile
 
     def _grads_gone(self, job: Job) -> None:
         job.grads_gone()
@@ -320,6 +325,14 @@ def _forget_gradients(attachment: Callable[[], Attachment | None], _: object) ->
 def say(text: str) -> None:
     rank = os.environ.get("RANK")
     print(f"fragfs: {f'rank {rank}: ' if rank else ''}{text}", file=sys.stderr, flush=True)
+
+
+def attach_aloud(*things: Any, **options: Any) -> Attachment | _Nothing:
+    """attach(), and a line that says what to mount."""
+    job = attach(*things, **options)
+    if job and job.address:
+        say(f"attached: fragfs {job.address} /frag")
+    return job
 
 
 class _Nothing:

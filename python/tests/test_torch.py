@@ -76,7 +76,7 @@ class Torch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "script.py").write_text(script)
             output = self.run_ranks(["-m", "fragfs", "run", f"{folder}/script.py", "a"], "run", 1)
-        self.assertRegex(output, "fragfs: rank 0: attached: [0-9.]+:[0-9]+")
+        self.assertRegex(output, "fragfs: rank 0: attached: fragfs [0-9.]+:[0-9]+ /frag")
 
     def test_examples(self) -> None:
         for name in ["ddp", "fsdp2"] + ["zero"] * bool(importlib.util.find_spec("deepspeed")):

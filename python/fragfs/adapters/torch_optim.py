@@ -91,20 +91,51 @@ class TorchAdapter(Adapter):
         yield from zip((group for group, _ in self.members), self.optimizer.param_groups)
 
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
-        """Gradients are valid from the optimizer's step on, until zero_grad or the next forward pass."""
-        def before_step(*_: Any) -> None:
+        """Gradients are valid from the optimizer's step on, until zero_grad or the next forward pass.
+
+        A step that takes a closure begins where the closure, which computes the gradients, has ended.
+        """
+        import torch
+
+        in_closure = False
+
+        def begin() -> None:
             boundaries.grads_valid(1.0)
             boundaries.step_begin()
+
+        def begin_after(closure: Callable[[], Any]) -> Callable[[], Any]:
+            def wrapped() -> Any:
+                nonlocal in_closure
+                in_closure = True
+                try:
+                    result = closure()
+                finally:
+                    in_closure = False
+                begin()
+                return result
+            return wrapped
+
+        def before_step(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            """args: the optimizer, then what step() was given."""
+            closure = args[1] if len(args) > 1 else kwargs.get("closure")
+            if closure is None:
+                begin()
+                return None
+            return (args[0], begin_after(closure)), {}
 
         def after_step(*_: Any) -> None:
             boundaries.step_end()
 
         def gone(*_: Any) -> None:
+            if torch.compiler.is_compiling():  # the pass itself, which has no word of this then
+                return
+            if not in_closure:  # an exception has ended the step, and not after_step
+                boundaries.step_end()
             boundaries.grads_gone()
 
         def before_zero(zero_grad: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*args: Any, **kwargs: Any) -> Any:
-                boundaries.grads_gone()
+                gone()
                 return zero_grad(*args, **kwargs)
             return wrapped
 
