@@ -265,12 +265,12 @@ FRAG_API int frag_state_move(struct frag *f, int group, uint32_t sub, const char
 FRAG_API int frag_fragments_move(struct frag *f, const int *params, size_t n, const char *key,
 				 void *const *memory);
 
-/* Does the same for the low-precision values of a parameter: with flags 0 the lp that
- * frag_param was given, with FRAG_SHARD the lp_shard.
- * -ENOENT: frag_param was given none.
+/* Gives a parameter's low-precision values other memory, with NULL none for now: with flags 0
+ * the lp of frag_param, with FRAG_SHARD the lp_shard, whether there was one or not.
+ * -ENOENT: memory is NULL and there were none; FRAG_SHARD of a parameter that is not cut.
  * -EINVAL: no such parameter; memory is on another device than before.
  * -EOPNOTSUPP: they are in an arena, or on NVMe.
- * -ENOMEM.
+ * -ENOMEM. -ENOSPC: too many states.
  */
 FRAG_API int frag_lp_move(struct frag *f, int param, unsigned flags, void *memory);
 

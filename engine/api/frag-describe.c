@@ -360,14 +360,33 @@ int frag_fragments_move(struct frag *f, const int *params, size_t n, const char 
 	return rc;
 }
 
+/* Elements of this rank's piece of a parameter; 0: it is not cut. */
+static uint64_t piece_numel(const struct catalog *own, uint32_t param)
+{
+	uint32_t group = own->params[param].group;
+
+	return group != CATALOG_NONE && catalog_lp_is_sharded(&own->groups[group])
+		       ? catalog_lp_piece(own, param)
+		       : 0;
+}
+
 int frag_lp_move(struct frag *f, int param, unsigned flags, void *memory)
 {
 	struct engine *e = api_engine(f);
+	enum state_kind kind = flags ? STATE_LP_SHARD : STATE_LP;
+	uint32_t number = (uint32_t)param;
+	uint64_t numel;
+	int rc;
 
-	if (!e || param < 0 || (uint32_t)param >= e->own->nparams || flags & ~FRAG_SHARD)
+	if (!e || param < 0 || number >= e->own->nparams || flags & ~FRAG_SHARD)
 		return -EINVAL;
-	return move_segment(e, flags ? STATE_LP_SHARD : STATE_LP, (uint32_t)param, 0, "",
-			    (struct state_segment){ .address = (uintptr_t)memory });
+	rc = move_segment(e, kind, number, 0, "",
+			  (struct state_segment){ .address = (uintptr_t)memory });
+	numel = flags ? piece_numel(e->own, number) : e->own->params[number].numel;
+	return rc == -ENOENT && memory && numel
+		       ? registry_keep(&e->registry, kind, number, 0, "",
+				       e->own->params[number].dtype, numel, memory)
+		       : rc;
 }
 
 int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)

@@ -303,6 +303,30 @@ START_TEST(low_precision_values_are_read_from_where_they_are_now)
 }
 END_TEST
 
+START_TEST(low_precision_values_may_come_late)
+{
+	static const struct job_param one[] = { { "w", .ndim = 1, .shape = { NUMEL } } };
+	static const struct job_group all[] = { { .stage = 3, .nparams = 1 } };
+	const void *truth;
+	int rc;
+
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = WORLD, JOB_PARAMS(one), JOB_GROUPS(all), .lp = JOB_LP_NONE });
+	truth = job_truth(&job, 0, "lp");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(frag_lp_move(job_frag(&job, rank), job_number(&job, rank, 0),
+					      0, (void *)(uintptr_t)truth),
+				 0);
+	while ((rc = frag_get(job_frag(&job, 0), job_number(&job, 0, 0), "lp", read_bytes,
+			      job_bytes(&job, 0, "lp"))) == -ENOENT)
+		job_turn(&job); /* until rank 0 has the new tables */
+	ck_assert_int_eq(rc, 0);
+	ck_assert_mem_eq(read_bytes, truth, job_bytes(&job, 0, "lp"));
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(what_cannot_be_moved_stays_as_it_was)
 {
 	float value[NUMEL];
@@ -344,6 +368,7 @@ int main(void)
 	tcase_add_loop_test(t, a_declared_state_is_there_and_gets_its_memory_in_a_step, 0, 2);
 	tcase_add_loop_test(t, a_state_in_pieces_gets_other_memory_in_each_step, 0, 2);
 	tcase_add_loop_test(t, low_precision_values_are_read_from_where_they_are_now, 0, 2);
+	tcase_add_test(t, low_precision_values_may_come_late);
 	tcase_add_test(t, what_cannot_be_moved_stays_as_it_was);
 	return run_suite(s, t);
 }
