@@ -168,6 +168,10 @@ class Job:
         memory = (c_void_p * len(params)).from_buffer(array("Q", addresses))
         self._call("frag_fragments_move", params, len(params), key.encode(), memory)
 
+    def move_lp(self, param: int, shard: bool, tensor: Any) -> None:
+        """frag_lp_move; None: the parameter has no such values now."""
+        self._call("frag_lp_move", param, _libfrag.FRAG_SHARD if shard else 0, _address(tensor))
+
     def drop(self, group: int, sub: int, key: str) -> None:
         self._call("frag_state_drop", group, sub, key.encode())
 

@@ -144,6 +144,7 @@ class Attachment:
     def __init__(self, make_adapter: Callable[[Job], Adapter], **config: Any) -> None:
         self._job: Job | None = Job(**config)
         self._registered: dict[Place, _Registered] = {}
+        self._lps: dict[tuple[int, bool], tuple[int, Any]] = {}  # address and finalizer of low-precision values
         self._gradients: list[_Gradients] = []
         self._hypers: list[_Hyper] = []
         self._dirty = True
@@ -163,7 +164,7 @@ class Attachment:
             self._job.ready()
             self._unhook = self._adapter.hook(Boundaries(
                 *(functools.partial(self._guard, step) for step in
-                  (self._grads_gone, self._grads_valid, self._step_begin, self._step_end))))
+                  (self._grads_gone, self._grads_valid, self._step_begin, self._step_end, self._changed))))
         except BaseException:
             self.detach()
             raise
@@ -202,7 +203,10 @@ class Attachment:
         for registered in self._registered.values():
             for watch in registered.watches:
                 watch.detach()
+        for _, watch in self._lps.values():
+            watch.detach()
         self._registered.clear()
+        self._lps.clear()
         self._gradients.clear()
         if job.is_open:
             job.close()
@@ -256,6 +260,9 @@ class Attachment:
         for hyper in self._hypers:
             hyper.pull()
 
+    def _changed(self, _: Job) -> None:
+        self._dirty = True
+
     # ---- the registry ----
 
     def _may_have_changed(self) -> bool:
@@ -284,6 +291,22 @@ class Attachment:
                 changed = True
         self._few = sum(len(kept.tensors) for kept in wanted.values()) <= _FEW
         self._boundaries, self._look_at = 0, 1 if changed else min(2 * self._look_at + 1, _LOOK_EVERY)
+        for number, is_shard, tensor in self._adapter.lps():
+            self._place_lp((number, is_shard), tensor)
+
+    def _place_lp(self, lp: tuple[int, bool], tensor: Any) -> None:
+        assert self._job is not None
+        old, new = self._lps.get(lp), 0 if tensor is None else tensor.data_ptr()
+        if not old and not new or old and old[0] == new and old[1].alive:
+            return
+        if old:
+            self._lps.pop(lp)[1].detach()
+        if new:
+            self._lps[lp] = new, watch_storage(tensor, _forget_lp, weakref.ref(self), lp)
+        if new and (not old or old[0] != new):
+            self._job.move_lp(*lp, tensor)
+        elif old and not new:
+            self._job.move_lp(*lp, None)
 
     def _keep(self, place: Place, kept: Kept) -> None:
         assert self._job is not None
@@ -313,6 +336,16 @@ def _forget(attachment: Callable[[], Attachment | None], place: Place) -> None:
     owner = attachment()
     if owner is not None:
         owner._drop(place)
+
+
+def _forget_lp(attachment: Callable[[], Attachment | None], lp: tuple[int, bool]) -> None:
+    """Inside a step others do not read, and edits that wait are to find the memory that is there at its end."""
+    owner = attachment()
+    if owner is None:
+        return
+    owner._dirty = True
+    if not owner._in_step and owner._lps.pop(lp, None) and owner._job and owner._job.is_open:
+        owner._job.move_lp(*lp, None)
 
 
 def _forget_gradients(attachment: Callable[[], Attachment | None], _: object) -> None:

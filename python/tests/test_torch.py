@@ -84,14 +84,6 @@ class Torch(unittest.TestCase):
                 script = HERE.parents[1] / "docs/examples/torch" / f"{name}.py"
                 self.run_ranks([str(script), "--steps", "8", "--poison", "4"], name, 2)
 
-    @needs("deepspeed")
-    def test_zero(self) -> None:
-        for case, world in (("zero1", 2), ("zero1", 3), ("zero2", 2), ("zero2", 4), ("zero3", 2), ("zero3", 3),
-                            ("zero2-offload", 2), ("zero3-offload", 2), ("zero2-fp32-grads", 2), ("zero2-aligned", 2),
-                            ("bf16-optimizer", 2)):
-            with self.subTest(case=case, world=world):
-                self.run_job(case, world)
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -90,44 +90,6 @@ class TorchJob(Job):
         return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-class DeepSpeedJob(Job):
-    CASES = {
-        "zero1": {"stage": 1}, "zero2": {"stage": 2}, "zero3": {"stage": 3, "sub_group_size": 700},
-        "zero2-offload": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
-        "zero3-offload": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
-        "zero2-aligned": {"stage": 2, "parameter_alignment": True},
-        "zero2-fp32-grads": {"stage": 2}, "bf16-optimizer": {"stage": 1},
-    }
-
-    def __init__(self, kind: str) -> None:
-        import deepspeed
-
-        self.model = Model()
-        config = {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True},
-                  "zero_optimization": self.CASES[kind], "zero_allow_untested_optimizer": True,
-                  "zero_force_ds_cpu_optimizer": False}
-        if kind in ("bf16-optimizer", "zero2-fp32-grads"):
-            config["data_types"] = {"grad_accum_dtype": "fp32"}
-        optimizer = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], lr=1e-3)
-        self.engine = deepspeed.initialize(model=self.model, optimizer=optimizer, config=config)[0]
-        self.model = self.engine.module
-
-    def attach(self) -> fragfs.Attachment:
-        return fragfs.attach(self.engine, strict=True)
-
-    def step(self, look=lambda: None) -> None:
-        self.engine.backward(self.engine(torch.randn(4, 37).bfloat16()).float().square().mean())
-        look()
-        self.engine.step()
-
-    def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
-        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state
-
-        if key == "grad":
-            return safe_get_full_grad(param)
-        return safe_get_full_fp32_param(param) if key == "fp32" else safe_get_full_optimizer_state(param, key)
-
-
 def compare(job: Job, mount: fragfs.Mount | None, when: str, keys: tuple[str, ...] = ()) -> None:
     """All ranks: the truth takes collectives.  Rank 0 reads the mount."""
     truth = job.truth(keys)
@@ -193,7 +155,7 @@ def main(kind: str) -> None:
     torch.manual_seed(1234)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    job = DeepSpeedJob(kind) if kind in DeepSpeedJob.CASES else TorchJob(kind)
+    job = TorchJob(kind)
     with job.attach() as attachment:
         for _ in range(3):
             job.step()
@@ -209,16 +171,15 @@ def main(kind: str) -> None:
         gradients(job, mount)
         edit(job, mount)
         compare(job, mount, "after an edit")
-        if isinstance(job, TorchJob):
-            job.optimizer.load_state_dict(job.optimizer.state_dict())  # new tensors
-            gc.collect()
-            job.step()
-            dist.barrier()
-            compare(job, mount, "after load_state_dict")
+        job.optimizer.load_state_dict(job.optimizer.state_dict())  # new tensors
+        gc.collect()
+        job.step()
+        dist.barrier()
+        compare(job, mount, "after load_state_dict")
         if mount:
             mount.close()
         dist.barrier()
-    assert not attachment and "step" not in vars(getattr(job, "engine", job))
+    assert not attachment and "step" not in vars(job.optimizer)
     job.step()
     dist.barrier()
     dist.destroy_process_group()

@@ -39,6 +39,7 @@ class Boundaries(NamedTuple):
     grads_valid: Callable[[float], None]
     step_begin: Callable[[], None]
     step_end: Callable[[], None]
+    changed: Callable[[], None]  # the memory of states may be another, which the next boundary looks at
 
 
 class Adapter:
@@ -60,8 +61,12 @@ class Adapter:
         raise NotImplementedError
 
     def shape_of_states(self) -> object:
-        """Changes when all states become others; each boundary asks for it, so it looks at no tensor."""
+        """Changes when all states become others, or lps() move; each boundary asks for it, so it looks at few tensors."""
         raise NotImplementedError
+
+    def lps(self) -> Iterator[tuple[int, bool, Any]]:
+        """(parameter, whether it is this rank's piece, tensor) of low-precision values whose memory may change."""
+        yield from ()
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(number of the group, the optimizer's dict of hyper-parameters)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's optimizers: ZeRO 1 to 3 and BF16_Optimizer; attributes as of 0.14 to 0.19."""
+"""DeepSpeed's optimizers: stage 0, ZeRO 1 to 3 and BF16_Optimizer; attributes as of 0.14 to 0.19."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 from .. import _libfrag
 from .._job import Job
 from .base import Adapter, Boundaries, Declared, Kept, Place, partition_states, wrap_method
+from .torch_optim import TorchAdapter
+
+# What DeepSpeed calls between steps, on all ranks alike, and what gives states other values or other memory.
+_LIKE_A_STEP = ("load_checkpoint", "offload_states", "reload_states")
 
 
 def _ranks_of(group: Any) -> list[int] | None:
@@ -18,69 +22,76 @@ def _ranks_of(group: Any) -> list[int] | None:
     return dist.get_process_group_ranks(group) if group is not None else None
 
 
-class _DeepSpeed(Adapter):
-    def __init__(self, job: Job, engine: Any) -> None:
-        self.job, self.engine, self.optimizer = job, engine, engine.optimizer
-        self.names = {p: name for name, p in engine.module.named_parameters()}
-        self.numbers: dict[Any, int] = {}  # parameter -> its number
-        self.groups: list[int] = []
-        self._describe()
-        for p, name in self.names.items():
-            if p not in self.numbers:
-                whole = None if hasattr(p, "ds_id") else p
-                self.numbers[p] = job.param(name, getattr(p, "ds_shape", p.shape), p.dtype, lp=whole, frozen=True)
+def _coordinate(p: Any) -> str | None:
+    """Ranks of an expert-parallel group have different experts under one name; None: it is the same on all."""
+    if getattr(p, "allreduce", True):
+        return None
+    from deepspeed.utils import groups
 
-    def _describe(self) -> None:
-        raise NotImplementedError
+    if groups._get_expert_parallel_world_size(p.group_name) == 1:
+        return None
+    return f"ep={groups._get_expert_parallel_rank(p.group_name)}"
 
-    def _param(self, p: Any, **memory: Any) -> int:
-        shape = getattr(p, "ds_shape", p.shape)
-        self.numbers[p] = self.job.param(self.names[p], shape, p.dtype, **memory)
-        return self.numbers[p]
 
-    def _flat_states(self, group: int, sub: int, flat: Any) -> Iterator[tuple[Place, Kept]]:
-        """The master of one partition, and the optimizer's states of it."""
-        yield Place(group, sub, "fp32"), Kept("partition", ((-1, flat),))
-        for key, value in partition_states(self._inner(), flat):
-            yield Place(group, sub, key), Kept("partition", ((-1, value),))
+def _is_on_nvme(p: Any) -> bool:
+    """Whether this rank's piece of a parameter is in a file when nobody uses it."""
+    location = getattr(p.ds_tensor, "final_location", None)
+    return getattr(location, "value", location) == "nvme"
 
-    def _inner(self) -> Any:
-        """The torch optimizer that DeepSpeed's is around."""
-        return self.optimizer.optimizer
 
-    def shape_of_states(self) -> object:
-        state = self._inner().state
-        return id(state), len(state)
+def _say(text: str) -> None:
+    from ..attachment import say
 
-    def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        yield from zip(self.groups, self._inner().param_groups)
+    say(text)
+
+
+class _Engine(Adapter):
+    """What all engines have: hooks."""
+
+    engine: Any
+    optimizer: Any
 
     def _loss_scale(self) -> float:
+        scaler = getattr(self.engine, "torch_autocast_z0_gradscaler", None)
+        if scaler:
+            return float(scaler.get_scale())
         return float(getattr(self.optimizer, "loss_scale", 1) or 1)
 
+    def _are_reduced(self) -> bool:
+        """Whether the backward pass that has ended was the last one before a step."""
+        return not getattr(self.engine, "inside_no_sync_ctxt", False) and self.engine.is_gradient_accumulation_boundary()
+
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
-        def around_step(step: Callable[..., Any]) -> Callable[..., Any]:
+        def around(method: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*args: Any, **kwargs: Any) -> Any:
                 boundaries.step_begin()
                 boundaries.grads_gone()
                 try:
-                    return step(*args, **kwargs)
+                    return method(*args, **kwargs)
                 finally:
                     boundaries.step_end()
             return wrapped
 
+        def around_changes(method: Callable[..., Any]) -> Callable[..., Any]:
+            def changes(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return method(*args, **kwargs)
+                finally:
+                    boundaries.changed()
+            return around(changes)
+
         def after_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*args: Any, **kwargs: Any) -> Any:
                 result = backward(*args, **kwargs)
-                if self.engine.is_gradient_accumulation_boundary():
+                if self._are_reduced():
                     boundaries.grads_valid(self._loss_scale())
                 return result
             return wrapped
 
         # loss.backward() and engine.backward() both end in _backward_epilogue, where there is one.
         backward = "_backward_epilogue" if hasattr(self.engine, "_backward_epilogue") else "backward"
-        undo = [wrap_method(self.optimizer, "step", around_step),
-                wrap_method(self.engine, backward, after_backward)]
+        undo = [wrap_method(self.optimizer, "step", around), wrap_method(self.engine, backward, after_backward)]
+        undo += [wrap_method(self.engine, name, around_changes) for name in _LIKE_A_STEP if hasattr(self.engine, name)]
 
         def unhook() -> None:
             for one in undo:
@@ -89,13 +100,122 @@ class _DeepSpeed(Adapter):
         return unhook
 
 
+class Plain(_Engine, TorchAdapter):
+    """Stage 0 without a master apart from the parameters: torch's own optimizer."""
+
+    def __init__(self, job: Job, engine: Any) -> None:
+        self.engine = engine
+        TorchAdapter.__init__(self, job, engine.module, engine.optimizer)
+
+
+class _DeepSpeed(_Engine):
+    def __init__(self, job: Job, engine: Any) -> None:
+        self.job, self.engine, self.optimizer = job, engine, engine.optimizer
+        self.names = {p: name for name, p in engine.module.named_parameters()}
+        self.numbers: dict[Any, int] = {}  # parameter -> its number
+        self.groups: list[int] = []
+        self._describe()
+        self._describe_others([p for p in self.names if p not in self.numbers])
+
+    def _describe(self) -> None:
+        raise NotImplementedError
+
+    def _describe_others(self, params: Sequence[Any]) -> None:
+        """Those that the optimizer has not."""
+        for p in params:
+            if p.requires_grad and getattr(p, "ds_numel", p.numel()):
+                _say(f"{self.names[p]} has gradients, but the optimizer does not have it, as if it had come after "
+                     "deepspeed.initialize: its value alone is shown")
+            self._param(p, frozen=True)
+
+    def _param(self, p: Any, **options: Any) -> int:
+        if p not in self.names:
+            raise ValueError("the optimizer has a parameter that the engine's module has not")
+        self.numbers[p] = self.job.param(self.names[p], getattr(p, "ds_shape", p.shape), p.dtype,
+                                         coordinate=_coordinate(p), **options)
+        return self.numbers[p]
+
+    def lps(self) -> Iterator[tuple[int, bool, Any]]:
+        for p, number in self.numbers.items():
+            yield number, False, p
+
+    def _flat_states(self, group: int, sub: int, flat: Any) -> Iterator[tuple[Place, Kept]]:
+        """The master of one partition, and the optimizer's states of it."""
+        yield Place(group, sub, "fp32"), Kept("partition", ((-1, flat),))
+        for key, value in partition_states(self._inner(), flat):
+            if not key.endswith("_offload_buffer"):  # the memory of an offloaded state, under a second key
+                yield Place(group, sub, key), Kept("partition", ((-1, value),))
+
+    def _inner(self) -> Any:
+        """The torch optimizer that DeepSpeed's is around."""
+        return self.optimizer.optimizer
+
+    def shape_of_states(self) -> object:
+        state = self._inner().state
+        return id(state), len(state), self._lp_addresses()
+
+    def _lp_addresses(self) -> object:
+        """Changes when lps() move."""
+        return ()
+
+    def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield from zip(self.groups, self._inner().param_groups)
+
+
+class Stage0(_DeepSpeed):
+    """FP16_UnfusedOptimizer and FP16_Optimizer: each rank has all masters, apart from the parameters."""
+
+    def _describe(self) -> None:
+        for params in self.optimizer.fp16_groups:
+            self.groups.append(self.job.group([self._param(p) for p in params], stage=0,
+                                              ranks=_ranks_of(self._sharers(params))))
+
+    def _sharers(self, params: Sequence[Any]) -> Any:
+        """The process group of the ranks that have these parameters."""
+        from deepspeed.utils import groups
+
+        if params and _coordinate(params[0]):
+            return groups._get_expert_data_parallel_group(params[0].group_name)
+        return self.engine.seq_data_parallel_group
+
+    def states(self) -> Iterator[tuple[Place, Kept]]:
+        for number, group in enumerate(self.groups):
+            if hasattr(self.optimizer, "fp32_groups_flat"):
+                yield from self._flat_states(group, 0, self.optimizer.fp32_groups_flat[number])
+            else:
+                yield from self._own_states(number, group)
+
+    def _own_states(self, number: int, group: int) -> Iterator[tuple[Place, Kept]]:
+        """Of masters that are tensors of their own."""
+        by_key: dict[str, list[tuple[int, Any]]] = {}
+        for p, master in zip(self.optimizer.fp16_groups[number], self.optimizer.fp32_groups[number]):
+            for key, value in (("fp32", master), *self._inner().state.get(master, {}).items()):
+                if hasattr(value, "data_ptr") and value.shape == master.shape and value.numel():
+                    by_key.setdefault(key, []).append((self.numbers[p], value))
+        for key, tensors in by_key.items():
+            yield Place(group, 0, key), Kept("fragments", tuple(tensors))
+
+    def _members(self, group: int) -> list[Any]:
+        return [p for p in self.optimizer.fp16_groups[self.groups.index(group)] if p.numel()]
+
+    def declared(self) -> Iterator[tuple[Place, Declared]]:
+        for group in self.groups:
+            params = self._members(group)
+            if params:
+                yield (Place(group, 0, "grad"),
+                       Declared("fragments", tuple(self.numbers[p] for p in params), params[0].dtype))
+
+    def gradients(self, place: Place) -> Sequence[Any]:
+        return [p.grad for p in self._members(place.group)]
+
+
 class Zero12(_DeepSpeed):
     """DeepSpeedZeroOptimizer, stages 1 and 2."""
 
     def _describe(self) -> None:
         o = self.optimizer
         for number, params in enumerate(o.bit16_groups):
-            numbers = [self._param(p, lp=p) for p in params]
+            numbers = [self._param(p) for p in params]
             group = self.job.group(
                 numbers, stage=2 if o.partition_gradients else 1,
                 ranks=_ranks_of(o.real_dp_process_group[number]),
@@ -105,6 +225,9 @@ class Zero12(_DeepSpeed):
             if have != want:
                 raise ValueError(f"group {number}: DeepSpeed's partition has {want} elements, libfrag's {have}")
             self.groups.append(group)
+
+    def _lp_addresses(self) -> object:
+        return [flat.data_ptr() for flat in self.optimizer.bit16_groups_flat]  # which the parameters are views of
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
         o = self.optimizer
@@ -145,7 +268,7 @@ class Bf16(_DeepSpeed):
     def _describe(self) -> None:
         o = self.optimizer
         for number, params in enumerate(o.bf16_groups):
-            group = self.job.group([self._param(p, lp=p) for p in params], stage=1,
+            group = self.job.group([self._param(p) for p in params], stage=1,
                                    ranks=_ranks_of(o.real_dp_process_group[number]))
             self.groups.append(group)
 
@@ -163,21 +286,47 @@ class Zero3(_DeepSpeed):
     def _describe(self) -> None:
         o = self.optimizer
         self.subs: list[tuple[int, int, int, int]] = []  # DeepSpeed's number, group, sub, offset in the gradients
-        of_group: dict[int, list[int]] = {}
-        for sub in range(len(o.fp16_groups)):
-            of_group.setdefault(o.sub_group_to_group_id[sub], []).append(sub)
+        self.sources: list[int] = []  # of each group, the number in the optimizer
+        of_group: dict[tuple[int, Any], list[int]] = {}
         starts, at = [], 0
-        for params in o.fp16_groups:
+        for sub, params in enumerate(o.fp16_groups):
+            sharers = getattr(params[0], "ds_process_group", o.dp_process_group)  # those of experts are others
+            of_group.setdefault((o.sub_group_to_group_id[sub], sharers), []).append(sub)
             starts.append(at)
             at += sum(p.partition_numel() for p in params)
-        for _, subs in sorted(of_group.items()):
-            numbers = [self._param(p, shard=p.ds_tensor) for sub in subs for p in o.fp16_groups[sub]]
+        for (source, sharers), subs in of_group.items():
+            numbers = [self._param(p) for sub in subs for p in o.fp16_groups[sub]]
             group = self.job.group(numbers, stage=3, sub_group_size=int(o.sub_group_size or 0),
-                                   ranks=_ranks_of(o.dp_process_group))
+                                   ranks=_ranks_of(sharers))
             if self.job.sub_groups(group) != len(subs):
                 raise ValueError(f"DeepSpeed has {len(subs)} sub-groups, libfrag {self.job.sub_groups(group)}")
             self.groups.append(group)
+            self.sources.append(source)
             self.subs += [(sub, group, index, starts[sub]) for index, sub in enumerate(subs)]
+
+    def _describe_others(self, params: Sequence[Any]) -> None:
+        """They are cut like the others, of which libfrag learns by a group."""
+        super()._describe_others(params)
+        cut = [self.numbers[p] for p in params if hasattr(p, "ds_id")]
+        if cut:
+            self.job.group(cut, stage=3, ranks=_ranks_of(self.optimizer.dp_process_group))
+
+    def lps(self) -> Iterator[tuple[int, bool, Any]]:
+        for p, number in self.numbers.items():
+            if not hasattr(p, "ds_id"):
+                yield number, False, p
+                continue
+            yield number, True, None if _is_on_nvme(p) else p.ds_tensor
+            if p.ds_persist:  # each rank has all of it, which no step gathers again
+                yield number, False, p
+
+    def _lp_addresses(self) -> object:
+        return ([params[0].ds_tensor.data_ptr() for params in self.optimizer.fp16_groups],
+                [p.data_ptr() for p in self.optimizer.persistent_parameters])
+
+    def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for group, source in zip(self.groups, self.sources):
+            yield group, self._inner().param_groups[source]
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
         o = self.optimizer
@@ -191,7 +340,8 @@ class Zero3(_DeepSpeed):
                 yield Place(group, index, "grad"), Kept("partition", ((-1, grad),))
 
 
-_ADAPTERS = {"DeepSpeedZeroOptimizer": Zero12, "DeepSpeedZeroOptimizer_Stage3": Zero3, "BF16_Optimizer": Bf16}
+_ADAPTERS = {"DeepSpeedZeroOptimizer": Zero12, "DeepSpeedZeroOptimizer_Stage3": Zero3, "BF16_Optimizer": Bf16,
+             "FP16_UnfusedOptimizer": Stage0, "FP16_Optimizer": Stage0}
 
 
 def adapter_for_engine(job: Job, engine: Any) -> Adapter:
@@ -199,8 +349,6 @@ def adapter_for_engine(job: Job, engine: Any) -> Adapter:
     name = type(engine.optimizer).__name__
     if name in _ADAPTERS:
         return _ADAPTERS[name](job, engine)
-    if hasattr(engine.optimizer, "register_step_pre_hook"):  # stage 0 in float32: torch's own
-        from .torch_optim import TorchAdapter
-
-        return TorchAdapter(job, engine.module, engine.optimizer)
+    if hasattr(engine.optimizer, "register_step_pre_hook"):
+        return Plain(job, engine)
     raise TypeError(f"DeepSpeed's {name} is not known to fragfs")

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of small DeepSpeed jobs, one after the other: deepspeed_job.py CASE...  Rank 0 mounts and compares.
+
+Exit status 0: all was right.  Environment: as for torch_job.py.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state
+
+import fragfs
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+STATES = ("fp32", "exp_avg", "exp_avg_sq")
+
+
+class Model(torch.nn.Module):
+    """Odd shapes, one element, a frozen parameter, a tied one, and one without elements, which stage 3 cannot take."""
+
+    def __init__(self, stage: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(37, 53)
+        self.norm = torch.nn.LayerNorm(53)
+        self.frozen = torch.nn.Linear(53, 53, bias=False).requires_grad_(False)
+        self.second = torch.nn.Linear(53, 53)
+        self.tied = torch.nn.Linear(53, 53, bias=False)
+        self.tied.weight = self.second.weight
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        if stage < 3:
+            self.empty = torch.nn.Parameter(torch.empty(0, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.frozen(self.norm(self.first(x)).relu())
+        return self.tied(self.second(x)) * self.scale
+
+
+class Experts(torch.nn.Module):
+    def __init__(self, ep_size: int) -> None:
+        super().__init__()
+        from deepspeed.moe.layer import MoE
+
+        self.first = torch.nn.Linear(37, 24)
+        expert = torch.nn.Sequential(torch.nn.Linear(24, 11), torch.nn.Linear(11, 24))
+        self.moe = MoE(24, expert, num_experts=4, ep_size=ep_size, k=1, min_capacity=4, use_rts=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.moe(self.first(x))[0]
+
+
+class Case:
+    """options: what differs from a bf16 job; the rest is DeepSpeed's zero_optimization."""
+
+    def __init__(self, *, dtype: str = "bf16", api: bool = True, accumulate: int = 1, ep_size: int = 0, groups: int = 2,
+                 fused: bool = False, grads: str | None = None, **zero: Any) -> None:
+        self.dtype, self.api, self.accumulate, self.ep_size = dtype, api, accumulate, ep_size
+        self.groups, self.fused, self.grads, self.zero = groups, fused, grads, zero
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[self.dtype]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": self.accumulate,
+                  "zero_optimization": self.zero, "zero_allow_untested_optimizer": True,
+                  "zero_force_ds_cpu_optimizer": False, "steps_per_print": 1 << 30}
+        if self.dtype == "bf16":
+            config["bf16"] = {"enabled": True}
+        elif self.dtype == "fp16":
+            config["fp16"] = {"enabled": True, "loss_scale": 128}
+        if self.grads:
+            config["data_types"] = {"grad_accum_dtype": self.grads}
+        return config
+
+
+CPU = {"device": "cpu"}
+CASES = {
+    # api=False: DeepSpeed's safe_get_full_* cannot say, or says what is wrong
+    "0-fp16": Case(stage=0, dtype="fp16", api=False), "0-bf16": Case(stage=0, api=False),
+    "0-fused": Case(stage=0, dtype="fp16", fused=True, api=False),
+    "0-bf16-fused": Case(stage=0, fused=True, api=False, groups=1, accumulate=2),
+    "0-fp32": Case(stage=0, dtype="fp32", api=False, accumulate=2),
+    "0-moe": Case(stage=0, api=False, ep_size=2),
+    "1-bf16": Case(stage=1, groups=1), "1-fp32": Case(stage=1, dtype="fp32", groups=1),
+    "1-fp16": Case(stage=1, dtype="fp16", groups=1), "1-groups": Case(stage=1, api=False, groups=3),
+    "2-bf16": Case(stage=2, groups=1), "2-fp32": Case(stage=2, dtype="fp32", groups=1, accumulate=3),
+    "2-fp16": Case(stage=2, dtype="fp16", groups=1), "2-groups": Case(stage=2, api=False, groups=3),
+    "2-round-robin": Case(stage=2, api=False, round_robin_gradients=True),
+    "1-round-robin": Case(stage=1, api=False, round_robin_gradients=True, accumulate=2),
+    "2-scattered": Case(stage=2, groups=1, contiguous_gradients=False, overlap_comm=False),
+    "1-scattered": Case(stage=1, groups=1, contiguous_gradients=False, reduce_scatter=False, accumulate=2),
+    "2-overlap": Case(stage=2, groups=1, overlap_comm=True, reduce_bucket_size=1000),
+    "1-offload": Case(stage=1, groups=1, offload_optimizer=CPU),
+    "2-offload": Case(stage=2, groups=1, offload_optimizer=CPU),
+    "2-offload-groups": Case(stage=2, api=False, offload_optimizer=CPU, accumulate=2),
+    "2-aligned": Case(stage=2, api=False, parameter_alignment=True),
+    "2-fp32-grads": Case(stage=2, groups=1, grads="fp32"),
+    "1-moe": Case(stage=1, api=False, ep_size=2), "2-moe": Case(stage=2, api=False, ep_size=2),
+    "2-moe-all": Case(stage=2, api=False, ep_size=1),
+    "bf16-optimizer": Case(stage=1, api=False, grads="fp32", accumulate=2),
+    "3-bf16": Case(stage=3), "3-fp16": Case(stage=3, dtype="fp16"), "3-fp32": Case(stage=3, dtype="fp32"),
+    "3-subs": Case(stage=3, sub_group_size=700, accumulate=2),
+    "3-partitioned": Case(stage=3, stage3_param_persistence_threshold=0),
+    "3-offload": Case(stage=3, offload_optimizer=CPU),
+    "3-offload-all": Case(stage=3, offload_optimizer=CPU, offload_param=CPU),
+    "3-offload-fp32": Case(stage=3, dtype="fp32", offload_optimizer=CPU),
+}
+
+
+def param_groups(model: torch.nn.Module, case: Case) -> list[dict[str, Any]]:
+    """So many groups, of alternating parameters; the frozen one is in the first."""
+    groups: list[dict[str, Any]] = [{"params": [], "lr": 1e-3 * (1 + i), "name": str(i)} for i in range(case.groups)]
+    for i, p in enumerate(model.parameters()):
+        groups[i % case.groups if p.requires_grad else 0]["params"].append(p)
+    if case.ep_size:
+        from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
+
+        groups = split_params_into_different_moe_groups_for_optimizer(groups)
+    return groups
+
+
+class Job:
+    def __init__(self, case: Case) -> None:
+        torch.manual_seed(1234)
+        self.case = case
+        model = Experts(case.ep_size) if case.ep_size else Model(case.zero["stage"])
+        torch.manual_seed(1000 + RANK)
+        self.optimizer = torch.optim.AdamW(param_groups(model, case), lr=1e-3, foreach=False)
+        if case.fused:  # which optimizer is around it depends on its class alone
+            deepspeed.runtime.engine.FusedAdam = torch.optim.AdamW
+        try:
+            self.engine = deepspeed.initialize(model=model, optimizer=self.optimizer, config=case.config)[0]
+        finally:
+            deepspeed.runtime.engine.FusedAdam = deepspeed.ops.adam.FusedAdam
+        self.named = dict(self.engine.module.named_parameters())
+        self.mount: fragfs.Mount | None = None
+        self.folder = ""
+
+    def __enter__(self) -> "Job":
+        self.attachment = fragfs.attach(self.engine, strict=True)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.mount:
+            self.mount.close()
+        if not exception[0]:
+            dist.barrier()
+        self.attachment.detach()
+
+    def open(self) -> None:
+        if RANK == 0:
+            self.mount = fragfs.open(self.attachment.address, "rw")
+        path = [self.mount.path if self.mount else ""]
+        dist.broadcast_object_list(path)
+        self.folder = path[0]
+
+    def step(self, look: Callable[[], None] = lambda: None) -> None:
+        """look() is called where gradients are valid."""
+        for micro in range(self.case.accumulate):
+            x = torch.randn(4, 37).to(self.case.torch_dtype)
+            self.engine.backward(self.engine(x).float().square().mean())
+            if micro == self.case.accumulate - 1:
+                look()
+            self.engine.step()
+
+    def trained(self) -> dict[str, torch.nn.Parameter]:
+        return {name: p for name, p in self.named.items() if p.requires_grad and getattr(p, "ds_numel", p.numel())}
+
+    def file(self, name: str) -> str:
+        """The name of one of this rank's parameters in the mount."""
+        p = self.named[name]
+        if getattr(p, "allreduce", True) or self.case.ep_size == 1:
+            return name
+        return f"{name}@ep={RANK % self.case.ep_size}"
+
+    def value(self, p: torch.nn.Parameter) -> torch.Tensor:
+        """The parameter that the model computes with.  Stage 3: all ranks call it."""
+        if not hasattr(p, "ds_id"):
+            return p.detach().clone()
+        with deepspeed.zero.GatheredParameters([p]):
+            return p.detach().clone()
+
+    def api(self, p: torch.nn.Parameter, key: str) -> torch.Tensor:
+        if key == "grad":
+            return safe_get_full_grad(p)
+        return safe_get_full_fp32_param(p) if key == "fp32" else safe_get_full_optimizer_state(p, key)
+
+
+def same(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """All bits."""
+    return bool(got.dtype == want.dtype and got.shape == want.shape and
+                torch.equal(got.contiguous().flatten().view(torch.uint8), want.contiguous().flatten().view(torch.uint8)))
+
+
+def mounted(job: Job) -> fragfs.Mount:
+    """Every rank reads the one mount, since each has other experts."""
+    return fragfs.open(job.folder)
+
+
+def check_values(job: Job, when: str) -> None:
+    """The arbiter: a master, rounded, is the value that the model computes with, and so is the mount's own."""
+    mount = mounted(job)
+    for name, p in job.named.items():
+        value, shown = job.value(p), mount[job.file(name)]
+        dist.barrier()
+        assert shown.shape == tuple(value.shape), f"{name}: {shown.shape}"
+        if value.numel() and (job.case.dtype != "fp32" or not p.requires_grad):
+            lp = shown[job.case.dtype if job.case.dtype != "fp32" else "lp"].torch()
+            assert same(lp, value), f"{when}: the value of {name} differs"
+        if name in job.trained():
+            assert same(shown["fp32"].torch().to(value.dtype), value), f"{when}: the master of {name} differs"
+    dist.barrier()
+
+
+def check_api(job: Job, when: str, keys: tuple[str, ...] = STATES) -> None:
+    """What DeepSpeed's own calls say, but for the sign of zero, which those of stages 1 and 2 lose."""
+    if not job.case.api:
+        return
+    mount = mounted(job)
+    for name, p in job.trained().items():
+        for key in keys:
+            want = job.api(p, key).detach().cpu()
+            dist.barrier()
+            got = mount[job.file(name)][key].torch()
+            assert torch.equal(got, want.to(got.dtype)), f"{when}: {name}/{key} differs"
+    dist.barrier()
+
+
+def read(job: Job, keys: tuple[str, ...]) -> dict[tuple[str, str], torch.Tensor]:
+    """Of this rank's parameters, in one generation."""
+    mount = mounted(job)
+    states = {(name, key): mount[job.file(name)][key].torch() for name in job.trained() for key in keys}
+    dist.barrier()
+    return states
+
+
+def check_step(job: Job, when: str) -> None:
+    """The gradients and states of one step that the mount shows are those that Adam makes the next ones of."""
+    before, grads = read(job, STATES), {}
+    options = {name: group for group, names in group_names(job) for name in names}
+    counts = {name: step_count(job) for name in job.trained()}
+    job.step(lambda: (grads.update(read(job, ("grad",))), check_api(job, when + ", window", ("grad",))))
+    after = read(job, STATES)
+    for name in job.trained():
+        p = torch.nn.Parameter(before[name, "fp32"].clone())
+        p.grad = grads[name, "grad"].float() / (128 if job.case.dtype == "fp16" else 1)
+        adam = torch.optim.AdamW([p], lr=options[name]["lr"], foreach=False)
+        adam.state[p] = {"step": torch.tensor(float(counts[name])), "exp_avg": before[name, "exp_avg"].clone(),
+                         "exp_avg_sq": before[name, "exp_avg_sq"].clone()}
+        adam.step()
+        assert p.grad.abs().sum() > 0 or "moe" in name, f"{when}: no gradient of {name}"
+        for key, want in (("fp32", p.detach()), *((key, adam.state[p][key]) for key in STATES[1:])):
+            assert torch.allclose(after[name, key], want, rtol=1e-5, atol=1e-10), f"{when}: {name}/{key} is not the step's"
+    dist.barrier()
+
+
+def check_while_training(job: Job, when: str) -> None:
+    """What is read while all ranks train is what there was behind one step; gradients come with the next step."""
+    name, key = "first.weight", "exp_avg"
+    behind, of, got = [], [], {key: [], "grad": []}
+    mount = mounted(job)
+    readers = [threading.Thread(target=lambda key=key: got[key].append(mount[name][key].torch())) for key in got]
+    behind.append(read(job, (key,))[name, key])
+    for reader in readers if RANK == 0 else ():
+        reader.start()
+    done = torch.zeros(1)
+    while not done.item():
+        job.step(lambda: of.append(read(job, ("grad",))[name, "grad"]))
+        behind.append(read(job, (key,))[name, key])
+        done.fill_(not any(reader.is_alive() for reader in readers))
+        dist.broadcast(done, 0)
+    if RANK == 0:
+        assert any(same(got[key][0], truth) for truth in behind), f"{when}: {key} of no step"
+        assert any(same(got["grad"][0], truth) for truth in of), f"{when}: gradients of no step"
+    dist.barrier()
+
+
+def step_count(job: Job) -> float:
+    return next(float(state["step"]) for state in job.optimizer.state.values() if "step" in state)
+
+
+def group_names(job: Job) -> list[tuple[dict[str, Any], list[str]]]:
+    """The trained parameters of each param group that the job was made with."""
+    groups = param_groups(job.engine.module, job.case)
+    names = {p: name for name, p in job.named.items()}
+    return [(group, [names[p] for p in group["params"]]) for group in groups]
+
+
+def check_edit(job: Job, when: str) -> None:
+    """A process writes while all train: the next step computes with it, the model's value follows at once."""
+    name = "first.weight"
+    done = torch.zeros(1)
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, job.folder, name]) if RANK == 0 else None
+    while not done.item():
+        job.step()
+        done.fill_(writer.poll() is not None if writer else 0)
+        dist.broadcast(done, 0)
+    assert not writer or writer.returncode == 0
+    assert read(job, ("fp32",))[name, "fp32"][3, 4] == 0.75
+    assert job.value(job.named[name])[3, 4] == 0.75
+    check_values(job, when + ", after an edit")
+
+
+WRITER = """
+import sys, fragfs
+mount = fragfs.open(sys.argv[1])
+for group in mount.groups:
+    if "lr" in group:
+        group["lr"] = 0.0
+mount[sys.argv[2]].fp32[3, 4] = 0.75
+mount[sys.argv[2]].exp_avg[3, 4] = 0
+"""
+
+
+def run(name: str) -> None:
+    case = CASES[name]
+    with Job(case) as job:
+        job.step()
+        job.step()
+        job.open()
+        check_values(job, name)
+        check_api(job, name)
+        for _ in range(2):
+            check_step(job, name)
+        check_values(job, name + ", later")
+        check_while_training(job, name)
+        check_edit(job, name)
+    job.step()
+    job.engine.destroy()
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    deepspeed.init_distributed("gloo")
+    deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True  # it says that CPUs do not
+    for name in names:
+        run(name)
+        if RANK == 0:
+            print("right:", name, flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

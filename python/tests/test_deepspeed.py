@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's jobs, attached, mounted, compared and edited: deepspeed_job.py in several processes."""
+
+import os
+import shutil
+import unittest
+
+import test_torch
+
+JOB = str(test_torch.HERE / "deepspeed_job.py")
+
+
+@unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
+@test_torch.needs("deepspeed")
+class DeepSpeed(unittest.TestCase):
+    run_ranks = test_torch.Torch.run_ranks
+
+    def run_cases(self, worlds: str, *cases: str) -> None:
+        for world in map(int, worlds.split()):
+            with self.subTest(world=world):
+                self.run_ranks([JOB, *cases], cases[0], world)
+
+    def test_stage_0_with_masters_apart(self) -> None:
+        self.run_cases("2 4", "0-fp16", "0-bf16", "0-fused", "0-bf16-fused")
+
+    def test_stage_0_of_torch_s_own_optimizer(self) -> None:
+        self.run_cases("2 3", "0-fp32")
+
+    def test_stages_1_and_2(self) -> None:
+        self.run_cases("2", "1-bf16", "1-fp32", "1-fp16", "2-bf16", "2-fp32", "2-fp16", "2-fp32-grads", "2-aligned")
+        self.run_cases("3 4", "1-bf16", "2-bf16", "2-aligned")
+
+    def test_several_param_groups(self) -> None:
+        self.run_cases("2 3", "1-groups", "2-groups")
+
+    def test_round_robin_gradients(self) -> None:
+        self.run_cases("2 3 4", "1-round-robin", "2-round-robin")
+
+    def test_gradients_that_are_not_contiguous(self) -> None:
+        self.run_cases("2", "1-scattered", "2-scattered", "2-overlap")
+
+    def test_offload_to_the_host(self) -> None:
+        self.run_cases("2", "1-offload", "2-offload", "2-offload-groups", "3-offload", "3-offload-all", "3-offload-fp32")
+        self.run_cases("3", "2-offload-groups", "3-offload-all")
+
+    def test_bf16_optimizer(self) -> None:
+        self.run_cases("2 3", "bf16-optimizer")
+
+    def test_experts(self) -> None:
+        self.run_cases("2 4", "0-moe", "1-moe", "2-moe", "2-moe-all")
+
+    def test_stage_3(self) -> None:
+        self.run_cases("2", "3-bf16", "3-fp16", "3-fp32", "3-subs", "3-partitioned")
+        self.run_cases("3 4", "3-bf16", "3-subs", "3-partitioned")
+
+
+if __name__ == "__main__":
+    unittest.main()
