@@ -93,6 +93,7 @@ enum {
 	FRAG_PARAMS_MAX = 4 << 20, /* of a job */
 	FRAG_GROUPS_MAX = 65536,
 	FRAG_WORLD_MAX = 65536,
+	FRAG_CUTS_MAX = 8, /* of a parameter */
 };
 
 /* Bytes of one element; 0: no such dtype.  Any thread. */
@@ -146,6 +147,14 @@ enum {
 	FRAG_FROZEN = 1 << 0, /* requires_grad is False: no fragment, no states */
 };
 
+/* One step in cutting a parameter: divides what the steps before have left along dimension dim,
+ * as torch.chunk does.
+ */
+struct frag_cut {
+	uint32_t dim;
+	uint32_t parts;
+};
+
 struct frag_tensor {
 	size_t size;            /* sizeof(struct frag_tensor) */
 	const char *name;       /* "layers.17.mlp.up.weight"; unique together with coordinate */
@@ -156,6 +165,13 @@ struct frag_tensor {
 	void *lp;              /* the whole low-precision parameter on this rank, or NULL */
 	void *lp_shard;        /* stage 3, FSDP2: this rank's piece of it, padded, or NULL */
 	unsigned flags;        /* FRAG_FROZEN */
+	/* [ncuts] FSDP2: how the group's shards cut the parameter (DTensor's Shard(dim), also
+	 * several in a device mesh).  A shard's number is that of its part in cuts[0], times
+	 * cuts[1].parts, plus that in cuts[1], and so on.  ncuts 0: rows of dimension 0.  A
+	 * parameter with cuts has no lp, and its lp_shard has no padding.
+	 */
+	const struct frag_cut *cuts;
+	uint32_t ncuts;
 };
 
 /* Describes a parameter.  Returns its number: 0, 1, 2 ... in the order of calls.
@@ -166,8 +182,11 @@ struct frag_tensor {
 FRAG_API int frag_param(struct frag *f, const struct frag_tensor *tensor);
 
 enum frag_sharding {
-	FRAG_ZERO,  /* as stage says */
-	FRAG_FSDP2, /* rows of dimension 0, as torch.chunk cuts them; stage is ignored */
+	FRAG_ZERO, /* as stage says */
+	/* Rows of dimension 0, as torch.chunk cuts them, or as a parameter's cuts say; stage is
+	 * ignored.
+	 */
+	FRAG_FSDP2,
 };
 
 enum {
@@ -188,8 +207,8 @@ struct frag_zero {
 
 /* Describes an optimizer's param group: params[n] in its order.  Returns the group's number:
  * 0, 1, 2 ...  All ranks of zero->ranks must describe the same groups in the same order.
- * -EINVAL: a parameter is unknown or given twice; this rank is not among ranks; nranks is not a
- * multiple of replicas.
+ * -EINVAL: a parameter is unknown or given twice, or its cuts make another number of parts than
+ * there are shards; this rank is not among ranks; nranks is not a multiple of replicas.
  */
 FRAG_API int frag_group(struct frag *f, const int *params, size_t n,
 			const struct frag_zero *zero);
@@ -200,7 +219,9 @@ FRAG_API int frag_group(struct frag *f, const int *params, size_t n,
 FRAG_API uint32_t frag_sub_groups(const struct frag *f, int group);
 FRAG_API uint64_t frag_partition_numel(const struct frag *f, int group, uint32_t sub);
 
-/* Position of a parameter in this rank's partition (DeepSpeed's lp and hp fragment_address). */
+/* Position of a parameter in this rank's partition (DeepSpeed's lp and hp fragment_address).
+ * param_offset of a parameter with cuts: the elements of all shards before.
+ */
 struct frag_fragment {
 	uint32_t group;
 	uint32_t sub;

@@ -8,7 +8,7 @@
 #include "engine/job/join.h"
 #include "engine/live/live.h"
 #include "engine/node/file.h"
-#include "engine/read/reads.h"
+#include "engine/read/cut-reads.h"
 
 #include <errno.h>
 #include <string.h>
@@ -110,7 +110,7 @@ int frag_get_range(struct frag *f, int param, const char *key, uint64_t offset, 
 		return rc;
 	if (offset > size || bytes > size - offset || (bytes && !out))
 		return -EINVAL;
-	return reads_get(f->engine, &a, offset, out, bytes);
+	return cut_reads_get(f->engine, &a, offset, out, bytes);
 }
 
 int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
@@ -121,7 +121,7 @@ int frag_get(struct frag *f, int param, const char *key, void *out, uint64_t byt
 
 	if (rc)
 		return rc;
-	return size == bytes && out ? reads_get(f->engine, &a, 0, out, bytes) : -EINVAL;
+	return size == bytes && out ? cut_reads_get(f->engine, &a, 0, out, bytes) : -EINVAL;
 }
 
 /* ---- writing ---- */
@@ -206,7 +206,7 @@ int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, 
 	if (check_ready(e))
 		return -EAGAIN;
 	strcpy(a.key, name);
-	rc = reads_get(e, &a, offset, out, bytes);
+	rc = cut_reads_get(e, &a, offset, out, bytes);
 	return rc == -ENOENT ? -EAGAIN : rc;
 }
 

@@ -180,7 +180,10 @@ int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64_t block,
 	p = &f->engine->own->params[param];
 	if (lp.is_shard && p->group == CATALOG_NONE)
 		return -ENOENT;
-	numel = lp.is_shard ? catalog_lp_piece(f->engine->own, lp.param) : p->numel;
+	if (!lp.is_shard && p->cuts)
+		return -EINVAL;
+	numel = lp.is_shard ? catalog_lp_held(f->engine->own, lp.param, f->engine->rank)
+			    : p->numel;
 	return arena_memory_assign(m, lp, p->dtype, numel, block, offset);
 }
 

@@ -39,13 +39,16 @@ int frag_param(struct frag *f, const struct frag_tensor *tensor)
 	struct frag_tensor t;
 	int param, rc = 0;
 
-	if (!e || f->ready || api_copy_versioned(&t, tensor, sizeof(t)))
+	if (!e || f->ready || api_copy_versioned(&t, tensor, sizeof(t)) ||
+	    (t.ncuts && (!t.cuts || t.lp)))
 		return -EINVAL;
 	param = catalog_add_param(e->own, t.name, t.coordinate ? t.coordinate : "", t.dtype,
 				  t.ndim, t.shape, t.flags & FRAG_FROZEN, 0);
 	if (param < 0)
 		return param;
-	if (t.lp)
+	if (t.ncuts)
+		rc = catalog_cut_param(e->own, (uint32_t)param, t.cuts, t.ncuts);
+	if (!rc && t.lp)
 		rc = registry_keep(&e->registry, STATE_LP, (uint32_t)param, 0, "", t.dtype,
 				   e->own->params[param].numel, t.lp);
 	if (!rc && t.lp_shard) /* its length is known with its group: frag_group */
@@ -99,7 +102,7 @@ static void size_lp_shards(struct engine *e, uint32_t group)
 
 	for (uint32_t i = 0; i < g->nparams; i++)
 		registry_resize(&e->registry, STATE_LP_SHARD, g->params[i], 0, "",
-				catalog_lp_piece(e->own, g->params[i]));
+				catalog_lp_held(e->own, g->params[i], e->rank));
 }
 
 int frag_group(struct frag *f, const int *params, size_t n, const struct frag_zero *zero)

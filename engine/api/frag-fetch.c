@@ -3,7 +3,7 @@
 
 #include "engine/api/api.h"
 #include "engine/rank/devices.h"
-#include "engine/read/reads.h"
+#include "engine/read/cut-reads.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
 
@@ -49,7 +49,7 @@ static int read_to_device(struct engine *e, const struct engine_address *a, int 
 	for (uint64_t at = 0; at < size && !rc; at += CHUNK) {
 		uint64_t n = u64_min(CHUNK, size - at);
 
-		rc = reads_get(e, a, at, bytes, n);
+		rc = cut_reads_get(e, a, at, bytes, n);
 		if (!rc)
 			rc = to_device(e, number, out + at, bytes, n);
 	}
@@ -64,7 +64,7 @@ int api_read_to(struct engine *e, const struct engine_address *a, void *out, uin
 		rc = devices_where(e->registry.devices, out, &number);
 	if (rc || number != DEVICE_NONE)
 		return rc ? rc : read_to_device(e, a, number, out, size);
-	return reads_get(e, a, 0, out, size);
+	return cut_reads_get(e, a, 0, out, size);
 }
 
 /* ---- the calls ---- */
@@ -123,7 +123,8 @@ int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t b
 	if (rc)
 		return rc;
 	fetch->used = true;
-	if (!reaches(f->engine, out, bytes) || rounds_start(f->engine, &fetch->get))
+	if (catalog_file_cuts(f->engine->catalog, fetch->get.address.param) ||
+	    !reaches(f->engine, out, bytes) || rounds_start(f->engine, &fetch->get))
 		on_fetched(&fetch->get, -EREMOTE);
 	return n;
 }

@@ -214,7 +214,8 @@ static void say_what_it_can(struct gather *g, unsigned timeout_ms)
 						    &g->e->registry.control->boundary),
 					    .wait_ms = timeout_ms };
 	strcpy(g->said.key, g->address.key);
-	if (number && (!grad || api_grads_are_valid(g->e)) &&
+	if (number && !catalog_file_cuts(g->e->catalog, g->address.param) &&
+	    (!grad || api_grads_are_valid(g->e)) &&
 	    communicator_reaches_memory(g->e, g->out, g->bytes) &&
 	    !find_pieces(g, monotonic_ms() + timeout_ms))
 		g->said.communicator = number;

@@ -33,17 +33,18 @@ static bool is_cut(const struct catalog *own, int param)
 	return p->group != CATALOG_NONE && catalog_lp_is_sharded(&own->groups[p->group]);
 }
 
-static int list_given(const struct catalog *own, const int *params, size_t n,
+static int list_given(const struct engine *e, const int *params, size_t n,
 		      const void *const *values, struct swapped_param_given *given)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (!is_cut(own, params[i]))
+		if (!is_cut(e->own, params[i]))
 			return -EINVAL;
-		given[i] = (struct swapped_param_given){ .param = (uint32_t)params[i],
-							 .dtype = own->params[params[i]].dtype,
-							 .numel = catalog_lp_piece(
-								 own, (uint32_t)params[i]),
-							 .values = values ? values[i] : NULL };
+		given[i] = (struct swapped_param_given){
+			.param = (uint32_t)params[i],
+			.dtype = e->own->params[params[i]].dtype,
+			.numel = catalog_lp_held(e->own, (uint32_t)params[i], e->rank),
+			.values = values ? values[i] : NULL
+		};
 	}
 	return 0;
 }
@@ -84,7 +85,7 @@ int frag_params_swap(struct frag *f, const int *params, size_t n, const void *co
 	is_new = calloc(n + 1, sizeof(*is_new));
 	if (!given || !is_new)
 		return -ENOMEM;
-	rc = list_given(e->own, params, n, values, given);
+	rc = list_given(e, params, n, values, given);
 	if (rc)
 		return rc;
 	list_new(&e->registry, given, n, is_new);

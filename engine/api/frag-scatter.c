@@ -378,7 +378,7 @@ static void say_what_it_can(struct scatter *s)
 	pthread_mutex_lock(&e->lock);
 	s->said.transaction[0] = e->job.engine_id;
 	s->said.transaction[1] = ++e->commit.newest;
-	if (communicator_number(e) && reaches_value(s) && !find_held(s) &&
+	if (communicator_number(e) && !s->file->cuts && reaches_value(s) && !find_held(s) &&
 	    (s->slot = landing_slot_get(e)))
 		s->said.communicator = communicator_number(e);
 	pthread_mutex_unlock(&e->lock);

@@ -5,7 +5,7 @@
 #include "engine/base/dtype.h"
 #include "engine/live/live.h"
 #include "engine/node/file.h"
-#include "engine/read/reads.h"
+#include "engine/read/cut-reads.h"
 
 #include <errno.h>
 
@@ -71,7 +71,7 @@ static int load(struct frag *f, struct grads *s, int param)
 	g->extent = (struct engine_extent){ 0, bytes, g->raw };
 	w->extents = &g->extent;
 	w->nextents = 1;
-	rc = reads_get(f->engine, &a, 0, g->raw, bytes);
+	rc = cut_reads_get(f->engine, &a, 0, g->raw, bytes);
 	return rc ? rc : widen(g, w->file->dtype);
 }
 

@@ -16,6 +16,8 @@ void catalog_free(struct catalog *c)
 {
 	if (!c)
 		return;
+	for (uint32_t i = 0; i < c->nparams; i++)
+		free(c->params[i].cuts);
 	for (uint32_t i = 0; i < c->ngroups; i++) {
 		layout_fini(&c->groups[i].layout);
 		free(c->groups[i].ranks);
@@ -169,6 +171,15 @@ int catalog_add_param(struct catalog *c, const char *name, const char *coordinat
 	return (int)c->nparams - 1;
 }
 
+int catalog_cut_param(struct catalog *c, uint32_t param, const struct frag_cut *cut, uint32_t n)
+{
+	struct catalog_param *p = &c->params[param];
+	int rc;
+
+	p->cuts = cuts_new(cut, n, p->ndim, catalog_shape(c, param), p->numel, &rc);
+	return rc;
+}
+
 uint32_t catalog_member(const struct catalog_group *g, uint32_t rank)
 {
 	if (rank < g->nranks && g->ranks[rank] == rank) /* the usual list: all ranks in order */
@@ -198,11 +209,29 @@ uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param)
 	const struct catalog_param *p = &c->params[param];
 	const struct catalog_group *g = &c->groups[p->group];
 
+	struct cuts_box first; /* torch.chunk makes no later part larger */
+
+	if (p->cuts) {
+		cuts_box(p->cuts, 0, &first);
+		return first.numel;
+	}
 	if (g->sharding != FRAG_FSDP2)
 		return u64_div_ceil(p->numel, catalog_shards(g));
 	if (!p->ndim)
 		return p->numel;
 	return u64_div_ceil(catalog_shape(c, param)[0], catalog_shards(g)) * row_numel(c, p);
+}
+
+uint64_t catalog_lp_held(const struct catalog *c, uint32_t param, uint32_t rank)
+{
+	const struct catalog_param *p = &c->params[param];
+	const struct catalog_group *g = &c->groups[p->group];
+	struct cuts_box own;
+
+	if (!p->cuts)
+		return catalog_lp_piece(c, param);
+	cuts_box(p->cuts, catalog_member(g, rank) % catalog_shards(g), &own);
+	return own.numel;
 }
 
 static int compare_u32(const void *a, const void *b)
@@ -252,6 +281,13 @@ static int check_group(const struct catalog *c, const struct catalog_group *g, c
 	return -EINVAL;
 }
 
+/* Returns true if a parameter has cuts that do not make the group's shards. */
+static bool cuts_differ(const struct catalog_param *p, const struct catalog_group *g)
+{
+	return p->cuts &&
+	       (g->sharding != FRAG_FSDP2 || cuts_parts(p->cuts) != catalog_shards(g));
+}
+
 static int check_members(const struct catalog *c, const struct catalog_group *g, char *why,
 			 size_t size)
 {
@@ -263,6 +299,12 @@ static int check_members(const struct catalog *c, const struct catalog_group *g,
 			snprintf(why, size, "group %u: parameter %s is in group %u already",
 				 c->ngroups, catalog_name(c, g->params[i]),
 				 c->params[g->params[i]].group);
+		else if (cuts_differ(&c->params[g->params[i]], g))
+			snprintf(why, size,
+				 "group %u: parameter %s is cut in %u parts, for %u shards%s",
+				 c->ngroups, catalog_name(c, g->params[i]),
+				 cuts_parts(c->params[g->params[i]].cuts), catalog_shards(g),
+				 g->sharding == FRAG_FSDP2 ? "" : " that are not FSDP2's");
 		else
 			continue;
 		return -EINVAL;
@@ -361,6 +403,7 @@ int catalog_finish_group(struct catalog *c, uint32_t group)
 
 		params[i] = (struct layout_param){ .numel = p->numel,
 						   .row = row_numel(c, p),
+						   .cuts = p->cuts,
 						   .frozen = p->flags & FRAG_FROZEN };
 	}
 	layout_fini(&g->layout);
@@ -414,9 +457,12 @@ static bool params_differ(const struct catalog *a, uint32_t i, const struct cata
 			 frag_dtype_name(others->dtype));
 		return true;
 	}
-	return differ(what, "flags", its->flags, others->flags) ||
-	       differ(what, "dimensions", its->ndim, others->ndim) ||
-	       shapes_differ(catalog_shape(a, i), catalog_shape(b, j), its->ndim, what);
+	if (differ(what, "flags", its->flags, others->flags) ||
+	    differ(what, "dimensions", its->ndim, others->ndim) ||
+	    shapes_differ(catalog_shape(a, i), catalog_shape(b, j), its->ndim, what))
+		return true;
+	snprintf(what, DIFFERENCE, "other cuts");
+	return !cuts_are_equal(its->cuts, others->cuts);
 }
 
 static int merge_param(struct catalog *into, const struct catalog *from, uint32_t i,
@@ -443,7 +489,7 @@ static int merge_param(struct catalog *into, const struct catalog *from, uint32_
 	if (rc < 0)
 		return rc;
 	*number = (uint32_t)rc;
-	return 0;
+	return p->cuts ? catalog_cut_param(into, *number, p->cuts->cut, p->cuts->n) : 0;
 }
 
 static bool same_ranks(const struct catalog_group *a, const struct catalog_group *b)
@@ -560,7 +606,7 @@ int catalog_merge(struct catalog *into, const struct catalog *from, uint32_t ran
 
 /* u32 nparams, u32 ngroups,
  * params: text name, text coordinate (u32 length, bytes), u8 dtype, u8 ndim, u8 flags,
- *         u32 owner, u64 shape[ndim]
+ *         u32 owner, u64 shape[ndim], u8 ncuts, u32 dim and u32 parts of each
  * groups: u8 stage, u8 sharding, u8 flags, u32 replicas, u64 sub_group_size,
  *         u32 nranks, u32 ranks[], u32 nparams, u32 params[]
  */
@@ -582,6 +628,9 @@ static void put_param(struct wire_writer *w, const struct catalog *c, uint32_t i
 	wire_put_u8(w, p->flags);
 	wire_put_u32(w, p->owner);
 	wire_put_bytes(w, c->shapes + p->shape, p->ndim * sizeof(uint64_t));
+	wire_put_u8(w, p->cuts ? (uint8_t)p->cuts->n : 0);
+	if (p->cuts)
+		wire_put_bytes(w, p->cuts->cut, p->cuts->n * sizeof(*p->cuts->cut));
 }
 
 static void put_group(struct wire_writer *w, const struct catalog_group *g)
@@ -650,9 +699,11 @@ static int get_param(struct wire_reader *r, struct catalog *c, uint32_t world)
 {
 	char name[FRAG_NAME_MAX + 1], coordinate[FRAG_KEY_MAX + 1];
 	uint64_t shape[FRAG_DIMS_MAX];
+	struct frag_cut cut[FRAG_CUTS_MAX];
 	const void *bytes;
-	uint8_t dtype, ndim, flags;
+	uint8_t dtype, ndim, flags, ncuts;
 	uint32_t owner;
+	int param;
 
 	if (!get_text(r, name, FRAG_NAME_MAX) || !get_text(r, coordinate, FRAG_KEY_MAX))
 		return -EBADMSG;
@@ -666,7 +717,13 @@ static int get_param(struct wire_reader *r, struct catalog *c, uint32_t world)
 	if (!bytes)
 		return -EBADMSG;
 	memcpy(shape, bytes, ndim * sizeof(*shape));
-	return catalog_add_param(c, name, coordinate, dtype, ndim, shape, flags, owner);
+	ncuts = wire_get_u8(r);
+	bytes = ncuts <= FRAG_CUTS_MAX ? wire_get_bytes(r, ncuts * sizeof(*cut)) : NULL;
+	if (!bytes)
+		return -EBADMSG;
+	memcpy(cut, bytes, ncuts * sizeof(*cut));
+	param = catalog_add_param(c, name, coordinate, dtype, ndim, shape, flags, owner);
+	return param >= 0 && ncuts ? catalog_cut_param(c, (uint32_t)param, cut, ncuts) : param;
 }
 
 static int get_list(struct wire_reader *r, uint32_t **list, uint32_t *n)

@@ -11,6 +11,7 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/catalog/cuts.h"
 #include "engine/catalog/layout.h"
 #include "engine/catalog/wire.h"
 #include "engine/frag.h"
@@ -19,6 +20,7 @@
 
 struct catalog_param {
 	uint64_t numel;
+	struct cuts *cuts;   /* NULL: none */
 	uint32_t name;       /* offsets in strings */
 	uint32_t coordinate; /* "" : none */
 	uint32_t shape;      /* offset in shapes */
@@ -69,9 +71,13 @@ int catalog_add_param(struct catalog *c, const char *name, const char *coordinat
 		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape,
 		      unsigned flags, uint32_t owner);
 
+/* Gives a parameter cuts, before it is in a group.  Errors of cuts_new. */
+int catalog_cut_param(struct catalog *c, uint32_t param, const struct frag_cut *cut,
+		      uint32_t n);
+
 /* Copies the arrays of *g.
- * -EINVAL: a parameter is unknown, listed twice, or in a group already; a rank is listed twice;
- * nranks is no multiple of replicas.  why has one line.
+ * -EINVAL: a parameter is unknown, listed twice, or in a group already, or its cuts are not the
+ * group's; a rank is listed twice; nranks is no multiple of replicas.  why has one line.
  * -ENOMEM.  -ENOSPC.
  */
 int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why,
@@ -104,6 +110,14 @@ static inline const uint64_t *catalog_shape(const struct catalog *c, uint32_t pa
 	return c->shapes + c->params[param].shape;
 }
 
+/* The cuts of a parameter whose stored order is not file order; else NULL. */
+static inline const struct cuts *catalog_file_cuts(const struct catalog *c, uint32_t param)
+{
+	const struct cuts *cuts = c->params[param].cuts;
+
+	return cuts && !cuts_keep_order(cuts) ? cuts : NULL;
+}
+
 static inline uint32_t catalog_shards(const struct catalog_group *g)
 {
 	return g->nranks / g->replicas;
@@ -119,6 +133,8 @@ bool catalog_lp_is_sharded(const struct catalog_group *g);
  * that is cut so.  Frozen parameters are cut like the others, though they have no fragment.
  */
 uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param);
+/* The same as one rank of the group has it: without padding, if the parameter has cuts. */
+uint64_t catalog_lp_held(const struct catalog *c, uint32_t param, uint32_t rank);
 
 /* Writes a finished catalog; after an error w is empty.  -ENOMEM.  -EOVERFLOW. */
 int catalog_encode(const struct catalog *c, struct wire_writer *w);

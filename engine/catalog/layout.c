@@ -32,11 +32,13 @@ static int layout_allocate(struct layout *l)
 	l->offset = array(l->nparams, sizeof(*l->offset));
 	l->numel = array(l->nparams, sizeof(*l->numel));
 	l->sub = array(l->nparams, sizeof(*l->sub));
-	if (l->kind == LAYOUT_ROWS)
-		l->row = array(l->nparams, sizeof(*l->row));
-	if (!l->offset || !l->numel || !l->sub || (l->kind == LAYOUT_ROWS && !l->row))
+	if (!l->offset || !l->numel || !l->sub)
 		return -ENOMEM;
-	return 0;
+	if (l->kind != LAYOUT_ROWS)
+		return 0;
+	l->row = array(l->nparams, sizeof(*l->row));
+	l->cuts = array(l->nparams, sizeof(*l->cuts));
+	return l->row && l->cuts ? 0 : -ENOMEM;
 }
 
 static int layout_take(struct layout *l, const struct layout_param *params)
@@ -45,8 +47,10 @@ static int layout_take(struct layout *l, const struct layout_param *params)
 		if (!has_elements(&params[i]))
 			continue;
 		l->numel[i] = params[i].numel;
-		if (l->row)
+		if (l->row) {
 			l->row[i] = params[i].row;
+			l->cuts[i] = params[i].cuts;
+		}
 		if (!u64_add(l->total, params[i].numel, &l->total))
 			return -EOVERFLOW;
 	}
@@ -117,7 +121,12 @@ static int flat_build(struct layout *l, const struct layout_spec *spec)
 static uint64_t piece_of(const struct layout *l, uint32_t param)
 {
 	uint64_t row = l->kind == LAYOUT_ROWS && l->numel[param] ? l->row[param] : 1;
+	struct cuts_box first;
 
+	if (l->cuts && l->cuts[param]) {
+		cuts_box(l->cuts[param], 0, &first);
+		return first.numel;
+	}
 	return u64_div_ceil(l->numel[param] / row, l->shards) * row;
 }
 
@@ -193,6 +202,7 @@ void layout_fini(struct layout *l)
 	free(l->offset);
 	free(l->numel);
 	free(l->row);
+	free(l->cuts);
 	free(l->sub);
 	free(l->partition_numel);
 	*l = (struct layout){ 0 };
@@ -222,6 +232,17 @@ static void piece_find(const struct layout *l, uint32_t param, uint64_t at,
 	f->numel = u64_min(l->numel[param] - at, piece - inside);
 }
 
+static void box_find(const struct layout *l, uint32_t param, uint64_t at,
+		     struct layout_fragment *f)
+{
+	struct cuts_box box;
+
+	cuts_find(l->cuts[param], at, &box);
+	f->shard = box.shard;
+	f->partition_offset = l->offset[param] + at - box.start;
+	f->numel = box.start + box.numel - at;
+}
+
 bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct layout_fragment *f)
 {
 	if (param >= l->nparams || at >= l->numel[param])
@@ -230,6 +251,8 @@ bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct lay
 	f->param_offset = at;
 	if (l->kind == LAYOUT_FLAT)
 		flat_find(l, param, at, f);
+	else if (l->cuts && l->cuts[param])
+		box_find(l, param, at, f);
 	else
 		piece_find(l, param, at, f);
 	return true;
@@ -238,8 +261,14 @@ bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct lay
 /* The first element of the parameter that can lie on the shard; false: it ends before. */
 static bool first_on_shard(const struct layout *l, uint32_t param, uint32_t shard, uint64_t *at)
 {
+	struct cuts_box box;
 	uint64_t start;
 
+	if (l->cuts && l->cuts[param]) {
+		cuts_box(l->cuts[param], shard, &box);
+		*at = box.start;
+		return true;
+	}
 	if (l->kind != LAYOUT_FLAT)
 		return u64_mul(piece_of(l, param), shard, at);
 	start = l->partition_numel[0] * shard;

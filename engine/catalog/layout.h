@@ -27,13 +27,16 @@
  *
  * LAYOUT_ROWS: FSDP2.  Like PER_PARAM, but cut along dimension 0 as torch.chunk does:
  * rows = ceil(dim0 / shards) per shard, piece = rows * row elements; the last shards may have
- * fewer rows or none.  A 0-dim parameter is one row of one element.
+ * fewer rows or none.  A 0-dim parameter is one row of one element.  A parameter with cuts is
+ * cut into boxes instead; piece is then the largest box, and the parameter's elements are
+ * counted in stored order (engine/catalog/cuts.h).
  *
  * All numbers are elements.  Frozen and zero-size parameters have no fragments and are left out
  * before anything is counted, as DeepSpeed 0.19.8 does (is_optimized_parameter).
  */
 
 #include "engine/base/base.h"
+#include "engine/catalog/cuts.h"
 
 enum layout_kind { LAYOUT_FLAT, LAYOUT_PER_PARAM, LAYOUT_ROWS };
 
@@ -48,7 +51,8 @@ struct layout_spec {
 
 struct layout_param {
 	uint64_t numel;
-	uint64_t row; /* ROWS: elements of one index of dimension 0; 0-dim: 1 */
+	uint64_t row;            /* ROWS: elements of one index of dimension 0; 0-dim: 1 */
+	const struct cuts *cuts; /* ROWS, borrowed by the layout; NULL: none */
 	bool frozen;
 };
 
@@ -56,12 +60,13 @@ struct layout {
 	enum layout_kind kind;
 	uint32_t shards;
 	uint32_t nparams;
-	uint32_t nsubs;   /* sub-groups; FLAT: 1, or 0 when nothing is trainable */
-	uint64_t total;   /* elements of all trainable parameters, without padding */
-	uint64_t *offset; /* [nparams] in the flat tensor; not FLAT: in the partition */
-	uint64_t *numel;  /* [nparams] 0 for frozen ones */
-	uint64_t *row;    /* [nparams] ROWS, else NULL */
-	uint32_t *sub;    /* [nparams] sub-group; never falls */
+	uint32_t nsubs;           /* sub-groups; FLAT: 1, or 0 when nothing is trainable */
+	uint64_t total;           /* elements of all trainable parameters, without padding */
+	uint64_t *offset;         /* [nparams] in the flat tensor; not FLAT: in the partition */
+	uint64_t *numel;          /* [nparams] 0 for frozen ones */
+	uint64_t *row;            /* [nparams] ROWS, else NULL */
+	const struct cuts **cuts; /* [nparams] ROWS, else NULL */
+	uint32_t *sub;            /* [nparams] sub-group; never falls */
 	uint64_t *partition_numel; /* [nsubs] elements of one shard, with padding */
 };
 

@@ -10,9 +10,9 @@
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
+#include "engine/read/cut-reads.h"
 #include "engine/read/prefetch.h"
 #include "engine/read/readahead.h"
-#include "engine/read/reads.h"
 #include "engine/read/view-reader.h"
 #include "engine/watch/event-stream.h"
 #include "engine/watch/rank-query.h"
@@ -238,6 +238,8 @@ static void fragments(struct engine *e, uint32_t param, const char *key,
 	const struct catalog_param *p;
 	const struct catalog_group *g;
 	struct layout_fragment f;
+	struct cuts_box box;
+	uint64_t both[2 * FRAG_DIMS_MAX];
 	const char *tier;
 
 	if (param >= e->catalog->nparams || e->catalog->params[param].group == CATALOG_NONE)
@@ -250,13 +252,19 @@ static void fragments(struct engine *e, uint32_t param, const char *key,
 		pthread_mutex_lock(&e->lock);
 		tier = tier_of(e, g, g->ranks[i], p->group, f.sub, key);
 		pthread_mutex_unlock(&e->lock);
+		if (p->cuts) {
+			cuts_box(p->cuts, i % g->layout.shards, &box);
+			memcpy(both, box.from, p->ndim * sizeof(*both));
+			memcpy(both + p->ndim, box.size, p->ndim * sizeof(*both));
+		}
 		see(arg, &(struct engine_fragment){ .rank = g->ranks[i],
 						    .tier = tier,
 						    .group = p->group,
 						    .sub = f.sub,
 						    .partition_offset = f.partition_offset,
 						    .param_offset = f.param_offset,
-						    .numel = f.numel });
+						    .numel = f.numel,
+						    .box = p->cuts ? both : NULL });
 	}
 }
 
@@ -299,6 +307,8 @@ int live_file_open(struct engine *e, const struct engine_address *address,
 	f->opened_ns = monotonic_ns();
 	f->incarnation = e->job.incarnation;
 	f->dtype = state.dtype;
+	f->cuts = address->kind == ENGINE_PARAM ? catalog_file_cuts(e->catalog, address->param)
+						: NULL;
 	f->is_grad = !strcmp(address->key, "grad") && !address->now;
 	*file = f;
 	*bytes = state.bytes;
@@ -353,8 +363,8 @@ const struct engine_ops live_ops = {
 	.events_ready = event_stream_ready,
 	.file_open = live_file_open,
 	.file_close = live_file_close,
-	.read = reads_start,
-	.read_cancel = reads_cancel,
+	.read = cut_reads_start,
+	.read_cancel = cut_reads_cancel,
 	.write = transaction_ask,
 	.write_cancel = transaction_cancel,
 	.freeze = freezes_start,

@@ -121,6 +121,11 @@ struct engine_file {
 	uint64_t opened_ns;
 	uint64_t incarnation; /* of the job that it was opened of */
 	enum frag_dtype dtype;
+	/* Of a parameter whose stored order is not file order; else NULL.  Users' requests are
+	 * in file order.  The view, and what cut-reads.c and stored-write.c call, have stored
+	 * order.
+	 */
+	const struct cuts *cuts;
 	bool is_grad;      /* gradients, for which reads wait; false if address.now is set */
 	bool live;         /* no view: what there is when it is read */
 	_Atomic bool fast; /* the last read was served at once */

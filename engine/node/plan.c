@@ -278,7 +278,23 @@ static bool lp_shard_run(const struct engine *e, const struct place *p, uint64_t
 {
 	uint64_t piece = catalog_lp_piece(e->catalog, p->param_number), shard;
 	uint32_t shards = catalog_shards(p->group);
+	struct cuts_box box;
 
+	if (p->param->cuts) {
+		if (at >= p->param->numel)
+			return false;
+		cuts_find(p->param->cuts, at, &box);
+		*run = (struct run){ STATE_LP_SHARD,
+				     p->param_number,
+				     0,
+				     "",
+				     at - box.start,
+				     box.start + box.numel - at,
+				     box.shard,
+				     shards,
+				     p->group->nranks / shards };
+		return true;
+	}
 	if (!piece || (shard = at / piece) >= shards)
 		return false;
 	*run = (struct run){ STATE_LP_SHARD,
@@ -394,12 +410,14 @@ static int run_on_rank(struct engine *e, const struct place *p, uint32_t rank, s
 		return run_at(e, p, 0, run) ? 0 : -ENOENT;
 	place %= catalog_shards(p->group);
 	if (p->kind == IN_LP_SHARDS) {
-		uint64_t at;
-		bool inside =
-			u64_mul(place, catalog_lp_piece(e->catalog, p->param_number), &at) &&
-			at < p->param->numel;
+		struct cuts_box box = { .numel = 1 };
+		bool inside = u64_mul(place, catalog_lp_piece(e->catalog, p->param_number),
+				      &box.start);
 
-		return inside && lp_shard_run(e, p, at, run) ? 0 : -ENOENT;
+		if (p->param->cuts)
+			cuts_box(p->param->cuts, place, &box);
+		inside &= box.numel && box.start < p->param->numel;
+		return inside && lp_shard_run(e, p, box.start, run) ? 0 : -ENOENT;
 	}
 	if (!layout_on_shard(&p->group->layout, p->param->position,
 			     p->group->layout.shards == 1 ? 0 : place, &f))

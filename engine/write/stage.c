@@ -4,6 +4,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/log.h"
 #include "engine/write/stage.h"
+#include "engine/write/stored-write.h"
 #include "engine/node/plan.h"
 #include "engine/read/onesided-read.h"
 #include "engine/read/remote-read.h"
@@ -215,19 +216,42 @@ static int add_write(struct engine *e, struct transaction *c, const struct engin
 	return rc;
 }
 
-int stage_add_writes(struct engine *e, struct transaction *c, const struct engine_write *writes,
-		     size_t n)
+static int add_writes(struct engine *e, struct transaction *c, struct stored_write *writes,
+		      size_t n)
 {
 	size_t room = 1;
 	int rc = 0;
 
 	for (size_t i = 0; i < n; i++)
-		room += writes[i].nextents * 2;
+		room += writes[i].write.nextents * 2;
 	c->sources = calloc(room, sizeof(*c->sources));
 	if (!c->sources)
 		return -ENOMEM;
+	for (size_t i = 0; i < n && !rc; i++) {
+		size_t first = c->nsources;
+
+		rc = add_write(e, c, &writes[i].write);
+		if (c->nsources > first) { /* these bytes are all of its sources' */
+			c->sources[first].owned = writes[i].bytes;
+			writes[i].bytes = NULL;
+		}
+	}
+	return rc;
+}
+
+int stage_add_writes(struct engine *e, struct transaction *c, const struct engine_write *writes,
+		     size_t n)
+{
+	struct stored_write *stored = calloc(n, sizeof(*stored));
+	int rc = stored ? 0 : -ENOMEM;
+
 	for (size_t i = 0; i < n && !rc; i++)
-		rc = add_write(e, c, &writes[i]);
+		rc = stored_write_init(&stored[i], &writes[i]);
+	if (!rc)
+		rc = add_writes(e, c, stored, n);
+	for (size_t i = 0; i < n && stored; i++)
+		stored_write_fini(&stored[i]);
+	free(stored);
 	return rc;
 }
 

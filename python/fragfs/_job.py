@@ -86,13 +86,19 @@ class Job:
     # ---- what this rank has ----
 
     def param(self, name: str, shape: Sequence[int], dtype: Any, *, coordinate: str | None = None,
-              lp: Any = None, shard: Any = None, frozen: bool = False) -> int:
-        """frag_param: lp, shard are tensors of the whole low-precision parameter, and of this rank's piece."""
+              lp: Any = None, shard: Any = None, frozen: bool = False,
+              cuts: Sequence[tuple[int, int]] = ()) -> int:
+        """frag_param: lp, shard are tensors of the whole low-precision parameter, and of this rank's piece.
+
+        cuts: (dimension, parts) of each struct frag_cut; none: rows.
+        """
         extents = (c_uint64 * max(1, len(shape)))(*shape)
+        cut = (_libfrag.frag_cut * max(1, len(cuts)))(*cuts)
         tensor = _libfrag.frag_tensor(
             name=name.encode(), coordinate=coordinate.encode() if coordinate else None,
             dtype=number_of(dtype), ndim=len(shape), shape=extents,
-            lp=_address(lp), lp_shard=_address(shard), flags=_libfrag.FRAG_FROZEN if frozen else 0)
+            lp=_address(lp), lp_shard=_address(shard), flags=_libfrag.FRAG_FROZEN if frozen else 0,
+            cuts=cut, ncuts=len(cuts))
         try:
             return self._call("frag_param", ctypes.byref(tensor))
         except OSError as e:

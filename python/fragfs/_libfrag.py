@@ -28,6 +28,7 @@ FRAG_DIMS_MAX = 16
 FRAG_PARAMS_MAX = 4 << 20
 FRAG_GROUPS_MAX = 65536
 FRAG_WORLD_MAX = 65536
+FRAG_CUTS_MAX = 8
 FRAG_FROZEN = 1 << 0
 FRAG_ZERO, FRAG_FSDP2 = range(2)
 FRAG_ROUND_ROBIN = 1 << 0
@@ -57,10 +58,14 @@ class frag_config(_Sized):
                 ("swap_max", c_uint64)]
 
 
+class frag_cut(ctypes.Structure):
+    _fields_ = [("dim", c_uint32), ("parts", c_uint32)]
+
+
 class frag_tensor(_Sized):
     _fields_ = [("size", c_size_t), ("name", c_char_p), ("coordinate", c_char_p), ("dtype", c_int),
                 ("ndim", c_uint32), ("shape", POINTER(c_uint64)), ("lp", c_void_p),
-                ("lp_shard", c_void_p), ("flags", c_uint)]
+                ("lp_shard", c_void_p), ("flags", c_uint), ("cuts", POINTER(frag_cut)), ("ncuts", c_uint32)]
 
 
 class frag_zero(_Sized):

@@ -223,6 +223,64 @@ static void make_truths(struct job *job)
 	}
 }
 
+/* ---- cuts: each element by itself ---- */
+
+static uint32_t shards_of(struct job *job, const struct job_group *g)
+{
+	return ranks_of(job, g) / (g->replicas ? g->replicas : 1);
+}
+
+/* The shard of element i: each cut divides a range of its dimension's indices. */
+static uint32_t shard_of(const struct job_param *p, uint64_t i)
+{
+	uint64_t index[4], from[4] = { 0 }, size[4];
+	uint32_t shard = 0;
+
+	for (uint32_t d = p->ndim; d--;) {
+		index[d] = i % p->shape[d];
+		i /= p->shape[d];
+		size[d] = p->shape[d];
+	}
+	for (uint32_t n = 0; n < p->ncuts; n++) {
+		uint32_t d = p->cuts[n].dim, part = 0;
+		uint64_t chunk = (size[d] + p->cuts[n].parts - 1) / p->cuts[n].parts;
+
+		while (index[d] >= from[d] + chunk) {
+			from[d] += chunk;
+			size[d] -= chunk;
+			part++;
+		}
+		size[d] = size[d] < chunk ? size[d] : chunk;
+		shard = shard * p->cuts[n].parts + part;
+	}
+	return shard;
+}
+
+static void cut_param(struct job *job, uint32_t param)
+{
+	struct job_param *p = &job->params[param];
+	uint32_t shards, rest;
+	uint64_t n = 0, numel = job_numel(job, param);
+
+	if (!p->ncuts)
+		return;
+	shards = rest = shards_of(job, &job->groups[job_group_of(job, param)]);
+	for (uint32_t i = 0; i < p->ncuts; i++) {
+		p->cuts[i].parts = p->cuts[i].parts ? p->cuts[i].parts : rest;
+		rest /= p->cuts[i].parts;
+	}
+	job->stored[param] = malloc(numel * sizeof(uint64_t) + 1);
+	ck_assert_ptr_nonnull(job->stored[param]);
+	for (uint32_t shard = 0; shard < shards; shard++) {
+		job->start[param][shard] = n;
+		for (uint64_t i = 0; i < numel; i++)
+			if (shard_of(p, i) == shard)
+				job->stored[param][n++] = i;
+	}
+	job->start[param][shards] = n;
+	ck_assert_uint_eq(n, numel);
+}
+
 /* ---- what a buffer ought to hold ---- */
 
 struct image {
@@ -231,13 +289,17 @@ struct image {
 	size_t element;
 };
 
-/* Elements [from, from + n) of the parameter at element `at`. */
+/* Elements [from, from + n) of the parameter, in stored order, at element `at`. */
 static void lay(struct job *job, struct image *image, uint64_t at, uint32_t param, uint32_t key,
 		uint64_t from, uint64_t n)
 {
 	ck_assert_uint_le(at + n, image->numel);
-	memcpy(image->bytes + at * image->element,
-	       job->truth[param][key] + from * image->element, n * image->element);
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t of = job->stored[param] ? job->stored[param][from + i] : from + i;
+
+		memcpy(image->bytes + (at + i) * image->element,
+		       job->truth[param][key] + of * image->element, image->element);
+	}
 }
 
 static void lay_partition(struct job *job, uint32_t rank, const struct job_memory *m,
@@ -276,13 +338,21 @@ static void lay_fragment(struct job *job, uint32_t rank, const struct job_memory
 	lay(job, image, 0, (uint32_t)m->param, m->key, at.param_offset, at.numel);
 }
 
-/* Elements of one shard's piece of a parameter. */
-static uint64_t lp_piece(struct job *job, const struct job_group *g, uint32_t param)
+static uint32_t shard_on(struct job *job, const struct job_group *g, uint32_t rank)
 {
-	uint64_t shards = ranks_of(job, g) / (g->replicas ? g->replicas : 1);
+	return (uint32_t)place_of(job, g, rank) % shards_of(job, g);
+}
+
+/* Elements of a rank's piece of a parameter. */
+static uint64_t lp_piece(struct job *job, const struct job_group *g, uint32_t param,
+			 uint32_t rank)
+{
+	uint64_t shards = shards_of(job, g), shard = shard_on(job, g, rank);
 	const struct job_param *p = param_of(job, param);
 	uint64_t numel = job_numel(job, param);
 
+	if (p->ncuts)
+		return job->start[param][shard + 1] - job->start[param][shard];
 	if (g->sharding != FRAG_FSDP2)
 		return u64_div_ceil(numel, shards);
 	return p->ndim && numel ? u64_div_ceil(p->shape[0], shards) * (numel / p->shape[0])
@@ -294,8 +364,9 @@ static void lay_lp_shard(struct job *job, uint32_t rank, const struct job_memory
 {
 	uint32_t param = (uint32_t)m->param;
 	const struct job_group *g = &job->spec.groups[m->group];
-	uint32_t shards = ranks_of(job, g) / (g->replicas ? g->replicas : 1);
-	uint64_t start = lp_piece(job, g, param) * ((uint32_t)place_of(job, g, rank) % shards);
+	uint32_t shard = shard_on(job, g, rank);
+	uint64_t start = job->stored[param] ? job->start[param][shard]
+					    : lp_piece(job, g, param, rank) * shard;
 	uint64_t numel = job_numel(job, param);
 
 	if (start < numel)
@@ -431,7 +502,9 @@ static void describe_param(struct job *job, uint32_t rank, uint32_t param)
 				 .dtype = lp_dtype(job, param),
 				 .ndim = p->ndim,
 				 .shape = p->shape,
-				 .flags = p->flags };
+				 .flags = p->flags,
+				 .cuts = p->cuts,
+				 .ncuts = p->ncuts };
 	struct job_memory m = { .key = JOB_STATES_MAX,
 				.param = (int)param,
 				.on_device = job->spec.on_device,
@@ -444,7 +517,7 @@ static void describe_param(struct job *job, uint32_t rank, uint32_t param)
 	}
 	if (group >= 0 && (lp == JOB_LP_SHARD || lp == JOB_LP_BOTH || lp == JOB_LP_SWAP)) {
 		m.kind = STATE_LP_SHARD;
-		m.bytes = lp_piece(job, &job->spec.groups[group], param) * element;
+		m.bytes = lp_piece(job, &job->spec.groups[group], param, rank) * element;
 		t.lp_shard = address_of(add_memory(r, m));
 	}
 	r->param[param] = frag_param(r->f, &t);
@@ -725,6 +798,8 @@ void job_open(struct job *job, const struct job_spec *spec)
 
 	take_spec(job, spec);
 	make_truths(job);
+	for (uint32_t p = 0; p < spec->nparams; p++)
+		cut_param(job, p);
 	for (uint32_t rank = 0; rank < spec->world; rank++) {
 		open_rank(job, rank);
 		describe(job, rank);
@@ -772,9 +847,11 @@ void job_close(struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->spec.world; rank++)
 		job_close_rank(job, rank);
-	for (uint32_t p = 0; p < job->spec.nparams; p++)
+	for (uint32_t p = 0; p < job->spec.nparams; p++) {
+		free(job->stored[p]);
 		for (uint32_t k = 0; k <= JOB_STATES_MAX; k++)
 			free(job->truth[p][k]);
+	}
 }
 
 /* ---- the trainers' threads ---- */

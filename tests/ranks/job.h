@@ -41,6 +41,8 @@ struct job_param {
 	uint64_t shape[4];
 	unsigned flags;        /* FRAG_FROZEN */
 	enum frag_dtype dtype; /* 0: FRAG_BF16 */
+	uint32_t ncuts;
+	struct frag_cut cuts[2]; /* parts 0: as many as the group's shards leave */
 };
 
 struct job_group {
@@ -127,6 +129,11 @@ struct job {
 	struct job_group groups[JOB_GROUPS_MAX];
 	struct job_key keys[JOB_STATES_MAX];
 	struct job_rank ranks[JOB_WORLD_MAX];
+	/* Of a parameter with cuts: the element of the whole at each place of stored order, and
+	 * how many elements the shards before have; else NULL.
+	 */
+	uint64_t *stored[JOB_PARAMS_MAX];
+	uint64_t start[JOB_PARAMS_MAX][JOB_WORLD_MAX + 1];
 	uint8_t *truth[JOB_PARAMS_MAX][JOB_STATES_MAX + 1]; /* whole tensors; the last is lp */
 	uint64_t random;
 };

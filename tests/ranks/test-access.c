@@ -25,6 +25,21 @@ static const struct job_param usual[] = {
 	{ "alone", .ndim = 1, .shape = { 6 }, .flags = FRAG_FROZEN },
 };
 
+/* The same, cut along other dimensions than 0. */
+static void cut(struct job_param params[ARRAY_SIZE(usual)])
+{
+	static const struct frag_cut columns = { 1, 0 }, planes[] = { { 0, 2 }, { 2, 0 } },
+				     twice[] = { { 0, 2 }, { 0, 0 } };
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(usual); i++) {
+		params[i].ncuts = params[i].ndim > 1;
+		params[i].cuts[0] = columns;
+	}
+	params[5].ncuts = params[7].ncuts = 2;
+	memcpy(params[5].cuts, planes, sizeof(planes));
+	memcpy(params[7].cuts, twice, sizeof(twice));
+}
+
 static const uint32_t worlds[] = { 3, 2, 1, 8 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { WORLDS = 2 }; /* slow */
@@ -106,6 +121,22 @@ static const struct layout_case {
 	  JOB_KEEP,
 	  JOB_LP_FITTING,
 	  false },
+	{ "FSDP2, cut", { .sharding = FRAG_FSDP2 }, JOB_FRAGMENTS, JOB_LP_FITTING, false },
+	{ "HSDP, cut",
+	  { .sharding = FRAG_FSDP2, .replicas = 2 },
+	  JOB_KEEP,
+	  JOB_LP_FITTING,
+	  false },
+	{ "FSDP2, cut, on a device",
+	  { .sharding = FRAG_FSDP2 },
+	  JOB_KEEP,
+	  JOB_LP_FITTING,
+	  true },
+	{ "FSDP2, cut, parameters on NVMe",
+	  { .sharding = FRAG_FSDP2 },
+	  JOB_SWAP,
+	  JOB_LP_SWAP,
+	  false },
 };
 
 enum { ALL = ARRAY_SIZE(cases) * WORLDS };
@@ -116,6 +147,8 @@ static bool open_case(struct job *job, int n)
 	const struct layout_case *c = &cases[n / WORLDS];
 	uint32_t world = worlds[n % WORLDS];
 	struct job_group groups[2] = { c->group, c->group };
+	struct job_param params[ARRAY_SIZE(usual)];
+	bool is_cut = strstr(c->name, ", cut");
 	struct job_key keys[] = { { "fp32", FRAG_F32, c->how },
 				  { "grad", FRAG_F32, c->how },
 				  { "exp_avg", FRAG_BF16, c->how },
@@ -127,10 +160,15 @@ static bool open_case(struct job *job, int n)
 	memcpy(groups[1].params, (uint32_t[]){ 7, 4, 2 }, 3 * sizeof(uint32_t));
 	if (c->group.replicas && world % c->group.replicas)
 		return false;
+	if (is_cut && world / (c->group.replicas ? c->group.replicas : 1) % 2)
+		return false; /* these cuts make even numbers of parts */
+	memcpy(params, usual, sizeof(usual));
+	if (is_cut)
+		cut(params);
 	printf("%s, %u ranks\n", c->name, world);
 	job_open(job, &(struct job_spec){ .world = world,
 					  .hosts = (uint32_t)n % 3,
-					  JOB_PARAMS(usual),
+					  JOB_PARAMS(params),
 					  JOB_GROUPS(groups),
 					  JOB_KEYS(keys),
 					  .lp = c->lp,
@@ -288,10 +326,11 @@ START_TEST(a_range_is_got_alone)
 	uint8_t out[64];
 	struct job job;
 
-	open_case(&job, 2 * WORLDS);
+	open_case(&job, _i ? (int)(ARRAY_SIZE(cases) - 4) * WORLDS + 1 : 2 * WORLDS);
+	ck_assert(_i == !!job.stored[5]);
 	for (uint64_t at = 0; at + sizeof(out) <= job_bytes(&job, 5, "fp32"); at += 61) {
 		ck_assert_int_eq(
-			frag_get_range(job_frag(&job, 2), 5, "fp32", at, out, sizeof(out)), 0);
+			frag_get_range(job_frag(&job, 1), 5, "fp32", at, out, sizeof(out)), 0);
 		ck_assert_mem_eq(out, (const uint8_t *)job_truth(&job, 5, "fp32") + at,
 				 sizeof(out));
 	}
@@ -445,7 +484,7 @@ int main(void)
 	tcase_add_loop_test(t, what_is_frozen_is_not_set_while_a_holder_is_lost, 0, 4);
 	tcase_add_test(t, a_value_of_another_size_is_refused);
 	tcase_add_loop_test(t, a_parameter_that_there_is_not_is_a_bad_argument, 0, 3);
-	tcase_add_test(t, a_range_is_got_alone);
+	tcase_add_loop_test(t, a_range_is_got_alone, 0, 2);
 	tcase_add_loop_test(t, a_state_that_a_rank_registered_later_is_found, 0, 2);
 	tcase_add_loop_test(t, coordinates_pipelines_and_experts_keep_apart, 0, 3);
 	return run_suite(s, t);

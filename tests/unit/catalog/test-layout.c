@@ -421,7 +421,8 @@ END_TEST
 
 START_TEST(sums_that_do_not_fit_are_refused)
 {
-	struct layout_param p[] = { { UINT64_MAX, 1, false }, { 1, 1, false } };
+	struct layout_param p[] = { { .numel = UINT64_MAX, .row = 1 },
+				    { .numel = 1, .row = 1 } };
 
 	for (int kind = LAYOUT_FLAT; kind <= LAYOUT_ROWS; kind++)
 		refuse(&(struct layout_spec){ kind, .shards = 1, .alignment = 1 }, p, 2,
@@ -439,7 +440,7 @@ END_TEST
 
 START_TEST(largest_sizes_are_exact)
 {
-	struct layout_param p = { UINT64_MAX, 1, false };
+	struct layout_param p = { .numel = UINT64_MAX, .row = 1 };
 	uint64_t third = UINT64_MAX / 3;
 	struct layout l;
 

@@ -234,7 +234,8 @@ static int read_by_ring(void)
 
 static int lay_out(void)
 {
-	static const struct layout_param params[] = { { 64, 8, false }, { 10, 1, false } };
+	static const struct layout_param params[] = { { .numel = 64, .row = 8 },
+						      { .numel = 10, .row = 1 } };
 	struct layout l;
 	int rc = 0;
 

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/job.h"
+#include "tests/run-suite.h"
+
+#include "engine/job/join.h"
+#include "engine/live/live.h"
+#include "engine/live/loop.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* An observer of parameters that are cut along other dimensions than 0: ranges of any bytes,
+ * views, edits of any bytes, and where the fragments are.
+ */
+
+enum { WORLD = 4, TURNS = 6000, ROUNDS = 60, EXTENTS = 5 };
+
+static const struct job_param params[] = {
+	{ "columns", .ndim = 2, .shape = { 9, 13 }, .ncuts = 1, .cuts = { { 1, 0 } } },
+	{ "grid", .ndim = 3, .shape = { 5, 3, 6 }, .ncuts = 2, .cuts = { { 2, 2 }, { 0, 0 } } },
+	{ "rows", .ndim = 2, .shape = { 7, 3 } },
+};
+static const struct job_group groups[] = {
+	{ .sharding = FRAG_FSDP2, .nparams = 3, .params = { 0, 1, 2 } },
+};
+
+static struct job job;
+static struct engine *observer;
+
+static void turn(void *arg)
+{
+	job_turn(&job);
+	if (observer)
+		loop_turn(observer, 0);
+}
+
+/* near: the ranks' memory is in the observer's reach. */
+static void open_job(bool near)
+{
+	char seed[160];
+
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   .hosts = near ? 1 : WORLD,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups) });
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		job_frag(&job, rank)->engine->thread.yield = turn;
+	ck_assert_int_eq(loop_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
+	observer->thread.yield = turn;
+	observer->write.allowed = true;
+	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s",
+		 near ? "host 0" : "elsewhere");
+	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
+	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);
+	ck_assert_int_eq(join_start_observer(observer, seed), 0);
+	while (!observer->job.ready)
+		turn(NULL);
+}
+
+static void close_job(void)
+{
+	loop_free(observer);
+	observer = NULL;
+	job_close(&job);
+}
+
+static struct engine_file *open_state(uint32_t param, const char *key)
+{
+	struct engine_address a = { ENGINE_PARAM, .param = param };
+	struct engine_file *file;
+	uint64_t bytes;
+
+	snprintf(a.key, sizeof(a.key), "%s", key);
+	ck_assert_int_eq(engine_file_open(observer, &a, &file, &bytes), 0);
+	ck_assert_uint_eq(bytes, job_bytes(&job, param, key));
+	return file;
+}
+
+/* ---- reading ---- */
+
+static uint8_t came[4096];
+static int64_t result;
+static bool ended;
+
+static void on_read(struct engine_read *read, const void *data, int64_t n)
+{
+	if (n > 0)
+		memcpy(came, data, (size_t)n);
+	result = n;
+	ended = true;
+}
+
+static int64_t read_file(struct engine_file *file, uint64_t offset, uint64_t size, bool cancel)
+{
+	struct engine_read read = {
+		.file = file, .offset = offset, .size = size, .done = on_read
+	};
+
+	ended = false;
+	engine_read(observer, &read);
+	if (cancel && !ended)
+		engine_read_cancel(observer, &read);
+	for (int i = 0; i < TURNS && !ended; i++)
+		turn(NULL);
+	ck_assert(ended);
+	return result;
+}
+
+static void check_range(struct engine_file *file, uint32_t param, const char *key)
+{
+	uint64_t bytes = job_bytes(&job, param, key);
+	uint64_t offset = job_random(&job, (uint32_t)bytes);
+	uint64_t size = 1 + job_random(&job, (uint32_t)(bytes - offset));
+
+	ck_assert_int_eq(read_file(file, offset, size, false), (int64_t)size);
+	ck_assert_mem_eq(came, (const uint8_t *)job_truth(&job, param, key) + offset, size);
+}
+
+static const char *const keys[] = { "fp32", "exp_avg", "lp" };
+
+START_TEST(any_bytes_are_read)
+{
+	open_job(_i);
+	for (uint32_t param = 0; param < ARRAY_SIZE(params); param++)
+		for (unsigned k = 0; k < ARRAY_SIZE(keys); k++) {
+			struct engine_file *file = open_state(param, keys[k]);
+			uint64_t bytes = job_bytes(&job, param, keys[k]);
+
+			for (int i = 0; i < ROUNDS; i++)
+				check_range(file, param, keys[k]);
+			ck_assert_int_eq(read_file(file, 0, 1 << 20, false), (int64_t)bytes);
+			ck_assert_mem_eq(came, job_truth(&job, param, keys[k]), bytes);
+			ck_assert_int_eq(read_file(file, bytes, 7, false), 0);
+			engine_file_close(file);
+		}
+	close_job();
+}
+END_TEST
+
+START_TEST(a_range_moves_its_bytes_only)
+{
+	struct engine_file *file;
+	uint64_t before;
+
+	open_job(true);
+	file = open_state(0, "fp32");
+	ck_assert_int_eq(read_file(file, 4, 400, false), 400); /* the tables are here now */
+	engine_file_close(file);
+	file = open_state(0, "fp32");
+	before = atomic_load(&observer->counters.owner_bytes_memory) +
+		 atomic_load(&observer->counters.owner_bytes_messages);
+	ck_assert_int_eq(read_file(file, 60, 100, false), 100);
+	ck_assert_uint_eq(atomic_load(&observer->counters.owner_bytes_memory) +
+				  atomic_load(&observer->counters.owner_bytes_messages),
+			  before + 100);
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_view_is_of_one_generation)
+{
+	struct engine_file *file;
+
+	open_job(_i);
+	file = open_state(0, "exp_avg");
+	check_range(file, 0, "exp_avg");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(frag_step_begin(job_frag(&job, rank)), 0);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		struct job_memory *m = job_memory(&job, rank, 0, 0, "exp_avg");
+
+		memset(m->bytes_at, 0x55, m->bytes);
+	}
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
+	for (int i = 0; i < ROUNDS; i++)
+		check_range(file, 0, "exp_avg");
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_read_that_waits_is_cancelled)
+{
+	struct engine_file *file;
+
+	open_job(_i);
+	file = open_state(1, "grad"); /* there are none */
+	ck_assert_int_eq(read_file(file, 8, 200, true), -ECANCELED);
+	job_grads_valid(&job);
+	check_range(file, 1, "grad");
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+/* ---- writing ---- */
+
+static void on_write(struct engine_write *write, int status)
+{
+	result = status;
+	ended = true;
+}
+
+/* Sorted extents of any bytes, no two of them of one element. */
+static size_t draw_extents(uint64_t bytes, const uint8_t *value, struct engine_extent *extents,
+			   uint8_t *expected)
+{
+	uint64_t at = 0;
+	size_t n = 0;
+
+	for (; n < EXTENTS && at < bytes; n++) {
+		uint64_t offset = at + job_random(&job, (uint32_t)(bytes - at));
+		uint64_t size = 1 + job_random(&job, (uint32_t)(bytes - offset));
+
+		size = size > bytes / EXTENTS ? bytes / EXTENTS : size;
+		extents[n] = (struct engine_extent){ offset, size, value + offset };
+		memcpy(expected + offset, value + offset, size);
+		at = (offset + size + 3) / 4 * 4;
+	}
+	return n;
+}
+
+/* The low-precision parameter follows each element of which a byte was written. */
+static void expect_lp(uint32_t param, uint64_t first, uint64_t end, const uint8_t *master)
+{
+	uint64_t bytes = job_bytes(&job, param, "lp");
+	uint8_t lp[4096], before[4096];
+
+	memcpy(before, job_truth(&job, param, "lp"), bytes);
+	job_expect_lp_of(&job, param, master);
+	memcpy(lp, job_truth(&job, param, "lp"), bytes);
+	memcpy(before + first * 2, lp + first * 2, (end - first) * 2);
+	job_expect(&job, param, "lp", before);
+}
+
+START_TEST(an_edit_of_any_bytes_is_what_all_holders_have)
+{
+	uint8_t value[4096], expected[4096];
+	struct engine_extent extents[EXTENTS];
+
+	open_job(_i);
+	for (uint32_t i = 0; i < ROUNDS / 4; i++) {
+		uint32_t param = i % ARRAY_SIZE(params);
+		uint64_t bytes = job_bytes(&job, param, "fp32");
+		struct engine_write write = { .file = open_state(param, "fp32"),
+					      .extents = extents,
+					      .done = on_write };
+
+		job_fill(value, FRAG_F32, bytes / 4, 1000 + i);
+		memcpy(expected, job_truth(&job, param, "fp32"), bytes);
+		write.nextents = draw_extents(bytes, value, extents, expected);
+		ended = false;
+		engine_write(observer, &write);
+		for (int n = 0; n < TURNS && !ended; n++) {
+			turn(NULL);
+			if (n % 16 == 15)
+				job_boundary(&job);
+		}
+		ck_assert(ended);
+		ck_assert_int_eq(result, 0);
+		engine_file_close(write.file);
+		job_expect(&job, param, "fp32", expected);
+		for (unsigned k = 0; k < write.nextents; k++) {
+			uint64_t first = extents[k].offset / 4;
+			uint64_t end = (extents[k].offset + extents[k].size + 3) / 4;
+
+			expect_lp(param, first, end, expected);
+		}
+		job_check(&job);
+	}
+	close_job();
+}
+END_TEST
+
+/* ---- where they are ---- */
+
+static uint32_t fragments;
+
+static void see(void *arg, const struct engine_fragment *f)
+{
+	static const uint64_t columns[WORLD][4] = {
+		{ 0, 0, 9, 4 }, { 0, 4, 9, 4 }, { 0, 8, 9, 4 }, { 0, 12, 9, 1 }
+	};
+	static const uint64_t grid[WORLD][6] = { { 0, 0, 0, 3, 3, 3 },
+						 { 3, 0, 0, 2, 3, 3 },
+						 { 0, 0, 3, 3, 3, 3 },
+						 { 3, 0, 3, 2, 3, 3 } };
+	uint32_t param = *(uint32_t *)arg;
+
+	ck_assert_uint_eq(f->rank, fragments++);
+	if (param == 0)
+		ck_assert_mem_eq(f->box, columns[f->rank], sizeof(columns[0]));
+	else if (param == 1)
+		ck_assert_mem_eq(f->box, grid[f->rank], sizeof(grid[0]));
+	else
+		ck_assert_ptr_null(f->box);
+}
+
+START_TEST(fragments_are_boxes)
+{
+	open_job(true);
+	for (uint32_t param = 0; param < ARRAY_SIZE(params); param++) {
+		fragments = 0;
+		engine_fragments(observer, param, "fp32", see, &param);
+		ck_assert_uint_eq(fragments, WORLD);
+	}
+	close_job();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("cuts");
+	TCase *t = tcase_create("all");
+
+	tcase_add_loop_test(t, any_bytes_are_read, 0, 2);
+	tcase_add_test(t, a_range_moves_its_bytes_only);
+	tcase_add_loop_test(t, a_view_is_of_one_generation, 0, 2);
+	tcase_add_loop_test(t, a_read_that_waits_is_cancelled, 0, 2);
+	tcase_add_loop_test(t, an_edit_of_any_bytes_is_what_all_holders_have, 0, 2);
+	tcase_add_test(t, fragments_are_boxes);
+	return run_suite(s, t);
+}
