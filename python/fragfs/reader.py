@@ -9,6 +9,8 @@
         with job.freeze():                          # one moment of many parameters
             norms = {name: abs(p.grad.numpy()).max() for name, p in job.items()}
         weight.fp32[7] = 0.0                        # one row, committed on all ranks, or on none
+        with job.edit() as e:                       # several states, together or not at all
+            e[weight.name].fp32[7] = e[weight.name].exp_avg[7] = 0.0
         for event in job.events():                  # {'event': 'step', 'step': 18, ...}
             ...
 """
@@ -16,6 +18,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import operator
@@ -23,12 +26,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from . import _dtypes
 
 PREAD_MAX = 1 << 30
+_READERS = 4  # threads
 
 # Files of a parameter's folder that are no states.
 _FACTS = frozenset({"shape", "dtype", "numel", "group", "group_index", "fragments"})
@@ -56,6 +60,10 @@ def _numel(shape: tuple[int, ...]) -> int:
     return product
 
 
+def _extents(text: str) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in text.split())
+
+
 class State:
     """One file of a parameter: fp32, grad, exp_avg, bf16 and so on.
 
@@ -63,12 +71,15 @@ class State:
     one generation.  Of a job that trains a call may wait until its ranks have come to one boundary.
     """
 
-    def __init__(self, path: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.shape = shape
 
     def __repr__(self) -> str:
         return f"<fragfs.State {self.path}>"
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, ...]:
+        return _extents(os.getxattr(self.path, "user.frag.shape").decode())
 
     @property
     def dtype(self) -> str:
@@ -86,26 +97,39 @@ class State:
 
     def bytes(self, offset: int = 0, size: int | None = None) -> bytearray:
         """Bytes [offset, offset + size), little-endian and in C order; size None: up to the end."""
+        out = bytearray(self.nbytes - offset if size is None else size)
+        self._read_into(out, offset)
+        return out
+
+    def _read_into(self, out: Any, offset: int = 0) -> None:
+        view, done = memoryview(out), 0
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size - offset if size is None else size
-            out = bytearray(size)
-            _read_into(fd, out, offset, self.path)
+            while done < len(view):
+                got = os.preadv(fd, [view[done:done + PREAD_MAX]], offset + done)
+                if not got:
+                    raise EOFError(f"{self.path}: ends at byte {offset + done}")
+                done += got
         finally:
             os.close(fd)
-        return out
 
     def numpy(self) -> Any:
         """The whole tensor; the array is the caller's own.  bfloat16 and float8 need ml_dtypes."""
-        return _array(self.bytes(), self.dtype, self.shape)
+        import numpy
+
+        dtype = self.dtype
+        data = numpy.empty(_numel(self.shape) * _dtypes.DTYPES[dtype].itemsize, numpy.uint8)
+        self._read_into(data)
+        return _array(data, dtype, self.shape)
 
     def torch(self) -> Any:
         """The whole tensor, in the host's memory."""
         import torch
 
-        dtype, data = _dtypes.torch_dtype(self.dtype), self.bytes()
-        flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
-        return flat.reshape(self.shape)
+        tensor = torch.empty(self.shape, dtype=_dtypes.torch_dtype(self.dtype))
+        if tensor.numel():
+            self._read_into(tensor.reshape(-1).view(torch.uint8).numpy())
+        return tensor
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.numpy()
@@ -144,53 +168,68 @@ class State:
         row = self._row_bytes(dtype)
         return _array(self.bytes(first * row, (last - first) * row), dtype, self._part_shape(last - first))[inner]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Writes these elements as one edit, on every rank that has a part or a copy, or on none.
-
-        OSError says why not.  Of a job it returns after the boundary at which the ranks apply it.
-        """
+    def _patch(self, key: Any, value: Any) -> _Patch:
+        """What state[key] = value writes: rows, and which of their elements."""
         import numpy
 
         first, last, inner = self._rows(key)
         dtype = self.dtype
         row = self._row_bytes(dtype)
-        rows = bytearray((last - first) * row)
-        part = _array(rows, dtype, self._part_shape(last - first))
+        part = _array(bytearray((last - first) * row), dtype, self._part_shape(last - first))
         part[inner] = numpy.asarray(value, dtype=part.dtype)
         asked = numpy.zeros(part.shape, dtype=bool)
         asked[inner] = True
-        fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            _write_elements(fd, rows, asked, part.itemsize, first * row)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        return _Patch(first * row, part, asked)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Writes these elements as one edit, on every rank that has a part or a copy, or on none.
+
+        OSError says why not.  Of a job it returns after the boundary at which the ranks apply it.
+        """
+        _StateChange(self, [self._patch(key, value)]).commit()
 
     def __len__(self) -> int:
         return self.shape[0]
 
 
-def _read_into(fd: int, out: bytearray, offset: int, path: str) -> None:
-    view, done = memoryview(out), 0
-    while done < len(out):
-        got = os.preadv(fd, [view[done:done + PREAD_MAX]], offset + done)
-        if not got:
-            raise EOFError(f"{path}: ends at byte {offset + done}")
-        done += got
+class _Patch(NamedTuple):
+    offset: int  # bytes
+    part: Any  # array of whole rows
+    asked: Any  # which elements of part are written: a job may have changed the others meanwhile
+
+    def write(self, fd: int) -> None:
+        import numpy
+
+        view = memoryview(self.part).cast("B") if self.part.size else b""
+        edges = numpy.flatnonzero(numpy.diff(self.asked.ravel(), prepend=False, append=False)) * self.part.itemsize
+        for first, last in edges.reshape(-1, 2).tolist():
+            while first < last:
+                first += os.pwrite(fd, view[first:last], self.offset + first)
 
 
-def _write_elements(fd: int, rows: bytearray, asked: Any, itemsize: int, offset: int) -> None:
-    """Writes the elements that are asked for, and no others: a job may have changed those meanwhile."""
-    import numpy
+class _StateChange(NamedTuple):
+    """Patches of one state, which are one commit."""
 
-    view = memoryview(rows)
-    edges = numpy.flatnonzero(numpy.diff(asked.ravel(), prepend=False, append=False)) * itemsize
-    for first, last in edges.reshape(-1, 2).tolist():
-        while first < last:
-            first += os.pwrite(fd, view[first:last], offset + first)
+    state: State
+    patches: list[_Patch]
+
+    def commit(self) -> None:
+        fd = os.open(self.state.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for patch in self.patches:
+                patch.write(fd)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def inverse(self) -> _StateChange:
+        """What puts back the elements that there are now."""
+        return _StateChange(self.state, [
+            patch._replace(part=_array(self.state.bytes(patch.offset, patch.part.nbytes), self.state.dtype,
+                                       patch.part.shape)) for patch in self.patches])
 
 
-def _array(data: bytearray, dtype: str, shape: tuple[int, ...]) -> Any:
+def _array(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
     import numpy
 
     return numpy.frombuffer(data, dtype=_dtypes.numpy_dtype(dtype)).reshape(shape)
@@ -212,7 +251,7 @@ class Parameter(Mapping[str, State]):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(int(extent) for extent in self._fact("shape").split())
+        return _extents(self._fact("shape"))
 
     @property
     def dtype(self) -> str:
@@ -252,7 +291,7 @@ class Parameter(Mapping[str, State]):
     def __getitem__(self, key: str) -> State:
         if key not in self:
             raise KeyError(f"{self.name} has no {key}; it has {', '.join(self)}")
-        return State(self._file(key), self.shape)
+        return State(self._file(key))
 
     def __getattr__(self, key: str) -> State:
         if key.startswith("_"):
@@ -287,7 +326,73 @@ class Group(Mapping[str, float]):
 
     def __setitem__(self, name: str, value: float) -> None:
         with io.open(os.path.join(self.path, name), "wb", buffering=0) as f:
-            f.write(repr(float(value)).encode())
+            f.write(b"%r\n" % float(value))  # whole lines are committed by write(2), which says why not
+
+
+class _HyperChange(NamedTuple):
+    group: Group
+    name: str
+    value: float
+
+    def commit(self) -> None:
+        self.group[self.name] = self.value
+
+    def inverse(self) -> _HyperChange:
+        return self._replace(value=self.group[self.name])
+
+
+class _StagedState(State):
+    def __init__(self, path: str, changes: dict[Any, Any]) -> None:
+        super().__init__(path)
+        self._changes = changes
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._changes.setdefault(self.path, _StateChange(State(self.path), [])).patches.append(self._patch(key, value))
+
+
+class _StagedParameter(Parameter):
+    def __init__(self, path: str, name: str, changes: dict[Any, Any]) -> None:
+        super().__init__(path, name)
+        self._changes = changes
+
+    def __getitem__(self, key: str) -> State:
+        return _StagedState(super().__getitem__(key).path, self._changes)
+
+
+class _StagedGroup(Group):
+    def __init__(self, path: str, changes: dict[Any, Any]) -> None:
+        super().__init__(path)
+        self._changes = changes
+
+    def __setitem__(self, name: str, value: float) -> None:
+        self[name]  # KeyError: the group has none
+        self._changes[self.path, name] = _HyperChange(Group(self.path), name, float(value))
+
+
+class Edit:
+    """Parameters and groups as those of a mount; what is set is kept aside until the block of edit() ends."""
+
+    def __init__(self, mount: Mount) -> None:
+        self._mount = mount
+        self._changes: dict[Any, Any] = {}
+
+    def __getitem__(self, name: str) -> Parameter:
+        return _StagedParameter(self._mount[name].path, name, self._changes)
+
+    @property
+    def groups(self) -> list[Group]:
+        return [_StagedGroup(group.path, self._changes) for group in self._mount.groups]
+
+    def _commit(self) -> None:
+        undo: list[Any] = []
+        try:
+            for change in self._changes.values():
+                undo.append(change.inverse())
+                change.commit()
+        except BaseException:
+            for change in undo[:-1]:
+                change.commit()
+            raise
 
 
 _GROUP_FACTS = frozenset({"kind", "shards", "replicas", "sub_groups", "ranks", "loss_scale"})
@@ -376,6 +481,33 @@ class Mount(Mapping[str, Parameter]):
             f.write(b"%g held\n" % seconds)
             yield
             f.write(b"0\n")
+
+    @contextlib.contextmanager
+    def edit(self, seconds: float = 60) -> Iterator[Edit]:
+        """Edits of several parameters and groups that go in together when the block ends, or not at all.
+
+            with job.edit() as e:
+                e["layers.0.weight"].fp32[3] = 0
+                e["layers.0.weight"].exp_avg[3] = 0
+                e.groups[0]["lr"] = 1e-4
+
+        An exception in the block: nothing is written.  A job is frozen for so long at most, all files are
+        committed at that one boundary, each by itself, and where one is refused those before it are put back:
+        OSError says why.  A reader that is killed in between leaves a part.
+        """
+        e = Edit(self)
+        yield e
+        job = os.path.exists(os.path.join(self.path, ".frag", "freeze"))
+        with self.freeze(seconds) if job and len(e._changes) > 1 else contextlib.nullcontext():
+            e._commit()
+
+    def numpy(self, key: str, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """The state `key` of these parameters, or of all that have it: sooner than one after the other."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        wanted = [name for name in self if key in self[name]] if names is None else list(names)
+        with ThreadPoolExecutor(_READERS) as pool:
+            return dict(zip(wanted, pool.map(lambda name: self[name][key].numpy(), wanted)))
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What happens from now on, until the mount or the job ends; fragfs(1), Events."""

@@ -3,8 +3,12 @@
 
 import array
 import importlib.util
+import json
 import os
+import shutil
+import tempfile
 import unittest
+from pathlib import Path
 
 import fragfs
 from fragfs.reader import _unescape
@@ -21,6 +25,40 @@ class Names(unittest.TestCase):
     def test_a_source_that_is_none_says_why(self) -> None:
         with self.assertRaisesRegex(OSError, "no-such-checkpoint"):
             fragfs.open("/no-such-checkpoint/of/mine")
+
+
+@unittest.skipUnless(SOURCE, "FRAG_SOURCE names no job: this machine may not mount")
+class Checkpoint(unittest.TestCase):
+    """A safetensors file, written by hand: 1, -2 and 0.5 in the dtypes that numpy does not have."""
+
+    DTYPES = {"bfloat16": ("BF16", "803f00c0003f"), "float8_e4m3fn": ("F8_E4M3", "38c030"),
+              "float8_e5m2": ("F8_E5M2", "3cc038"), "float16": ("F16", "003c00c00038")}
+
+    def setUp(self) -> None:
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        header, data = {}, b""
+        for name, (dtype, text) in self.DTYPES.items():
+            at, data = len(data), data + bytes.fromhex(text)
+            header[name] = {"dtype": dtype, "shape": [3], "data_offsets": [at, len(data)]}
+        text = json.dumps(header).encode()
+        Path(folder, "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+        self.checkpoint = fragfs.open(folder)
+        self.addCleanup(self.checkpoint.close)
+
+    def read(self, kind: str) -> None:
+        for name in self.DTYPES:
+            state = next(state for state in self.checkpoint[name].values() if state.dtype == name)
+            self.assertIn(name, str(getattr(state, kind)().dtype))
+            self.assertEqual([float(x) for x in getattr(state, kind)()], [1, -2, 0.5])
+
+    @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "ml_dtypes is not installed")
+    def test_numpy(self) -> None:
+        self.read("numpy")
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+    def test_torch(self) -> None:
+        self.read("torch")
 
 
 @unittest.skipUnless(SOURCE, "FRAG_SOURCE names no job")
@@ -104,6 +142,46 @@ class Reader(unittest.TestCase):
         edit = next(event for event in events if event["event"] == "edit")
         self.assertEqual(edit["bytes"], state.shape[0] * 4)
         events.close()
+
+    @unittest.skipUnless(NUMPY, "numpy is not installed")
+    def test_several_edits_go_in_at_one_boundary(self) -> None:
+        events = self.job.events()
+        with self.job.edit() as e:
+            for group in e.groups:
+                group["lr"] = 0.0
+            weight = e["layers.1.weight"]
+            weight.fp32[7, 3:5] = [1, 2]
+            weight.fp32[0] = 3
+            weight.exp_avg[7] = 0
+            e["head.bias"].exp_avg_sq[:] = 0
+            self.assertNotEqual(self.weight.fp32[0, 0], 3)
+        edits: list = []
+        while len(edits) < 3 + len(self.job.groups):
+            event = next(events)
+            edits += [event] * (event["event"] == "edit")
+        events.close()
+        self.assertEqual({edit["outcome"] for edit in edits}, {"committed"})
+        self.assertEqual(len({edit["boundary"] for edit in edits}), 1)
+        self.assertEqual(self.weight.fp32[7, 3:5].tolist(), [1, 2])
+        self.assertTrue((self.weight.fp32[0] == 3).all())
+        self.assertIn("exp_avg_sq", {edit["state"] for edit in edits})
+
+    @unittest.skipUnless(NUMPY, "numpy is not installed")
+    def test_an_edit_that_is_refused_leaves_none(self) -> None:
+        for group in self.job.groups:
+            group["lr"] = 0.0
+        before = self.job.numpy("fp32")
+        with self.assertRaises(ZeroDivisionError), self.job.edit() as e:
+            e["layers.1.weight"].fp32[:] = 1
+            1 / 0
+        with self.assertRaises(OSError), self.job.edit() as e:
+            e["layers.1.weight"].fp32[:] = 1
+            e["head.bias"].fp32[:] = 1
+            e.groups[0]["lr"] = float("nan")
+        after = self.job.numpy("fp32")
+        self.assertEqual(list(before), list(self.job))
+        for name in before:
+            self.assertEqual(after[name].tobytes(), before[name].tobytes(), name)
 
 
 if __name__ == "__main__":
