@@ -13,6 +13,7 @@
 #include "engine/frag.h"
 
 #include <sys/queue.h>
+#include <sys/types.h>
 
 struct engine;
 
@@ -344,6 +345,8 @@ void engine_file_close(struct engine_file *file);
  * -ETIME: the read waited for ranks that are behind the others, and do not move.
  * -EAGAIN: with nowait, the read would wait for a trainer.
  * -ENODATA: the gradients are not valid, or, with nowait, not valid now.
+ * -EDEADLK: `thread` is the training thread of a rank, for whose next boundary or gradients the
+ * read waits.
  * -ECANCELED
  * -ESTALE: the state was dropped or replaced.
  */
@@ -352,6 +355,7 @@ struct engine_read {
 	uint64_t offset; /* bytes */
 	size_t size;     /* at most ENGINE_READ_MAX; the state's end cuts it */
 	bool nowait;     /* do not wait for a trainer */
+	pid_t thread;    /* that waits for the bytes, in this pid namespace; 0: not known */
 	void *into;      /* size bytes that the engine may use for the data; NULL: its own */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
@@ -374,6 +378,7 @@ void engine_read_cancel(struct engine *e, struct engine_read *read);
  * -ECANCELED
  * -EROFS: the engine was opened without `writable`.
  * -EACCES: the address is of one rank, and the engine was opened without `local`.
+ * -EDEADLK: `thread` is the training thread of a rank, which would apply the edit.
  */
 struct engine_extent {
 	uint64_t offset; /* bytes */
@@ -385,6 +390,7 @@ struct engine_write {
 	struct engine_file *file;
 	const struct engine_extent *extents;
 	size_t nextents;
+	pid_t thread; /* that waits for done, in this pid namespace; 0: not known */
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
 	bool logged; /* out: the text "log" has a line of what became of it */
@@ -404,11 +410,13 @@ void engine_write_cancel(struct engine *e, struct engine_write *write);
  * -ETIMEDOUT: not all ranks came to the boundary in time, or the freeze to thaw was over.
  * -ECANCELED
  * -EROFS: the engine was opened without `writable`.
+ * -EDEADLK: `thread` is the training thread of a rank, which would have to stand.
  * -EIO
  */
 struct engine_freeze {
-	uint64_t id; /* out: the number of a freeze; in: the freeze to thaw, 0: any */
-	uint32_t ms; /* 0: a thaw */
+	uint64_t id;  /* out: the number of a freeze; in: the freeze to thaw, 0: any */
+	uint32_t ms;  /* 0: a thaw */
+	pid_t thread; /* that waits for done, in this pid namespace; 0: not known */
 	void (*done)(struct engine_freeze *freeze, int result);
 	void *owner;
 	int result; /* private to the engine, as is `next` */

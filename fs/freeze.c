@@ -58,7 +58,9 @@ void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t siz
 	r->kind = REQUEST_FREEZE;
 	r->held = held && ms;
 	r->size = size;
-	r->freeze = (struct engine_freeze){ .ms = ms, .done = done, .owner = r };
+	r->freeze = (struct engine_freeze){
+		.ms = ms, .thread = fuse_req_ctx(req)->pid, .done = done, .owner = r
+	};
 	if (!ms)
 		r->freeze.id = atomic_exchange(&h->held, 0);
 	request_arm(r); /* where it is interrupted already, request_submitted cancels */

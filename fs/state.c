@@ -368,6 +368,7 @@ static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t siz
 					.offset = offset,
 					.size = size,
 					.nowait = flags & O_NONBLOCK,
+					.thread = fuse_req_ctx(req)->pid,
 					.done = came,
 					.owner = r };
 	if (!request_arm(r)) {

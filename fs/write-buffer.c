@@ -355,6 +355,7 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 	r->write = (struct engine_write){ .file = h->file,
 					  .extents = d->extents,
 					  .nextents = (size_t)n,
+					  .thread = fuse_req_ctx(req)->pid,
 					  .done = committed,
 					  .owner = r };
 	d->committing = true;

@@ -83,6 +83,11 @@ void api_sweep_forget(struct frag *f);
  */
 void api_make_room(struct frag *f);
 
+/* Notes in the control page that the calling thread is the trainer's.  anew: the process may
+ * have been forked since.
+ */
+void api_note_trainer(struct engine *e, bool anew);
+
 /* Fills the job-wide address of this rank's parameter.
  * -EAGAIN: not all ranks have joined yet.
  * -EINVAL: no such parameter or key.

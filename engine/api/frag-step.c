@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The calls of a step.  The trainer's thread writes these words of the control page.  It adds
  * to counters and never stores them: in a rank that comes back the engine thread adds what the
@@ -232,6 +233,19 @@ static void time_boundary(struct engine *e)
 	e->trainer->boundary_ns = now;
 }
 
+static _Thread_local uint32_t this_thread; /* 0: not asked for yet */
+
+/* A forked child has its parent's number until it asks anew. */
+void api_note_trainer(struct engine *e, bool anew)
+{
+	if (anew || !this_thread)
+		this_thread = (uint32_t)gettid();
+	if (atomic_load_explicit(&e->registry.control->trainer, memory_order_relaxed) !=
+	    this_thread)
+		atomic_store_explicit(&e->registry.control->trainer, this_thread,
+				      memory_order_relaxed);
+}
+
 /* Enters the next boundary, and looks for edits only then: see participant_prepare(). */
 static int pass(struct engine *e)
 {
@@ -240,6 +254,7 @@ static int pass(struct engine *e)
 		     1;
 
 	time_boundary(e);
+	api_note_trainer(e, false);
 	return participant_pending(&e->participant, b) ? look_at_edits(e, b) : 0;
 }
 

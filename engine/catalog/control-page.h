@@ -30,7 +30,8 @@ struct control_page {
 	_Atomic uint64_t generation;     /* the newest that this rank has */
 	_Atomic uint64_t grads; /* odd while gradients are valid; grows at valid and at gone */
 	_Atomic uint32_t phase; /* enum control_phase */
-	uint32_t reserved;
+	/* thread that passes boundaries, in the rank's pid namespace; 0: none has yet */
+	_Atomic uint32_t trainer;
 	_Atomic double loss_scale;   /* of the valid gradients */
 	_Atomic uint64_t bytes_host; /* registered, in host memory */
 	_Atomic uint64_t events;     /* told by its engine thread: engine/node/event-log.h */

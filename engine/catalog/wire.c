@@ -110,6 +110,7 @@ void wire_control_from_page(struct wire_control *to, const struct control_page *
 		.generation = atomic_load_explicit(&page->generation, memory_order_relaxed),
 		.grads = atomic_load_explicit(&page->grads, memory_order_acquire),
 		.phase = atomic_load_explicit(&page->phase, memory_order_relaxed),
+		.trainer = atomic_load_explicit(&page->trainer, memory_order_relaxed),
 		.bytes_host = atomic_load_explicit(&page->bytes_host, memory_order_relaxed),
 		.events = atomic_load_explicit(&page->events, memory_order_acquire),
 		.kept_bytes = atomic_load_explicit(&page->kept_bytes, memory_order_relaxed),

@@ -178,7 +178,7 @@ struct wire_control {
 	uint64_t generation;
 	uint64_t grads;
 	uint32_t phase;
-	uint32_t reserved;
+	uint32_t trainer;
 	uint64_t loss_scale; /* bits of a double */
 	uint64_t bytes_host;
 	uint64_t events;

@@ -120,6 +120,9 @@ static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
 	}
 	if (f->cancelled && !f->result)
 		f->result = -ECANCELED;
+	if (f->phase < FREEZE_HELD && !f->result && f->asked &&
+	    peers_find_trainer(e, f->asked->thread) != WIRE_OBSERVER)
+		f->result = -EDEADLK;
 	if (f->phase < FREEZE_HELD && now >= f->deadline_ms && !f->result)
 		f->result = -ETIMEDOUT;
 	if (f->result)

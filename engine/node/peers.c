@@ -505,6 +505,21 @@ void peers_look(struct engine *e, uint32_t rank)
 	look(e, &e->peers[rank], rank);
 }
 
+uint32_t peers_find_trainer(struct engine *e, pid_t thread)
+{
+	for (uint32_t rank = 0; rank < e->world && thread; rank++) {
+		struct peer *p = &e->peers[rank];
+
+		if (!peer_is_live(p) || p->leaving || !peers_same_host(e, rank))
+			continue;
+		p->wanted = true; /* so that its page is seen */
+		if (p->control.trainer == (uint32_t)thread &&
+		    p->control.phase != CONTROL_CLOSED)
+			return rank;
+	}
+	return WIRE_OBSERVER;
+}
+
 bool peers_all_left(const struct engine *e)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)

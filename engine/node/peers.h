@@ -47,6 +47,10 @@ bool peers_all_left(const struct engine *e);
 uint32_t peers_first_live(const struct engine *e);
 /* Returns true if the rank is a process of this host, so that its memory may be in reach. */
 bool peers_same_host(const struct engine *e, uint32_t rank);
+/* Returns the live rank of this host whose training thread has that number in this pid
+ * namespace, as far as the ranks' pages were seen; WIRE_OBSERVER: none.
+ */
+uint32_t peers_find_trainer(struct engine *e, pid_t thread);
 /* Links to the rank and attaches to its memory, as needed.  Engine thread.
  * peers_lost_status: the rank is lost or has not come.
  */

@@ -364,6 +364,13 @@ static bool is_finished(struct engine *e, struct remote_read *t)
 	return true;
 }
 
+static const struct waiting *waiting_of(const struct remote_read *t)
+{
+	const struct view_reader *v = &t->read->file->view;
+
+	return v->state == VIEW_READER_OPENING ? &v->waiting : &t->waiting;
+}
+
 /* Returns the longest silence of a rank that the read or its view has asked, or whose table of
  * states they wait for; *rank: which.
  */
@@ -394,11 +401,36 @@ static bool is_unanswered(struct engine *e, const struct remote_read *t)
 	return peers_is_mute(e, rank, ms, NOWAIT_MS);
 }
 
+/* Returns true if the thread that reads trains a rank, for which the read waits. */
+static bool waits_for_itself(struct engine *e, const struct remote_read *t, uint32_t *trainer)
+{
+	const struct engine_file *f = t->read->file;
+	bool is_grad;
+
+	*trainer = peers_find_trainer(e, t->read->thread);
+	if (*trainer == WIRE_OBSERVER)
+		return false;
+	peers_look(e, *trainer);
+	/* a page from before the read may be of an earlier window */
+	is_grad = f->is_grad && e->peers[*trainer].saw_ms > t->start_ns / 1000000;
+	for (unsigned i = 0; i < t->plan.n && t->state == REMOTE_READ_AWAITS; i++)
+		if (t->plan.pieces[i].awaited &&
+		    waiting_needs(e, t->plan.pieces[i].rank, *trainer, is_grad))
+			return true;
+	return f->view.state == VIEW_READER_OPENING &&
+	       view_reader_waits_for(f, *trainer, is_grad);
+}
+
 /* Returns true if the read leaves the list. */
 static bool turn(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	bool is_stale = t->state == REMOTE_READ_IS_STALE;
+	uint32_t trainer;
 
+	if (!t->result && waiting_of(t)->ranks && waits_for_itself(e, t, &trainer)) {
+		waiting_tell_deadlock(e, t->read->file, trainer);
+		t->result = -EDEADLK;
+	}
 	if (!t->result && is_unanswered(e, t))
 		t->result = -EAGAIN;
 	if (t->cancelled || t->outstanding)
@@ -472,13 +504,6 @@ void remote_read_finish(struct engine *e, struct remote_read_list *finished)
 		else
 			end(e, t);
 	}
-}
-
-static const struct waiting *waiting_of(const struct remote_read *t)
-{
-	const struct view_reader *v = &t->read->file->view;
-
-	return v->state == VIEW_READER_OPENING ? &v->waiting : &t->waiting;
 }
 
 unsigned remote_read_tick_ms(const struct engine *e)

@@ -425,6 +425,15 @@ bool view_reader_waits(const struct engine_file *f)
 	return false;
 }
 
+bool view_reader_waits_for(const struct engine_file *f, uint32_t trainer, bool is_grad)
+{
+	for (uint32_t i = 0; i < f->view.n && !f->view.outstanding; i++)
+		if (awaits_trainer(&f->view.pieces[i]) &&
+		    waiting_needs(f->engine, f->view.pieces[i].rank, trainer, is_grad))
+			return true;
+	return false;
+}
+
 /* ---- without a view ---- */
 
 int view_reader_keep_whole(struct engine_file *f, const void *bytes)

@@ -141,6 +141,33 @@ static void tell(struct engine *e, struct waiting *w, const struct engine_file *
 	warn(e, w, f, "", "");
 }
 
+bool waiting_needs(const struct engine *e, uint32_t rank, uint32_t trainer, bool is_grad)
+{
+	uint64_t own = e->peers[trainer].control.grads;
+
+	return rank == trainer ||
+	       (is_grad && !(own & 1) && e->peers[rank].control.grads >= own);
+}
+
+void waiting_tell_deadlock(struct engine *e, const struct engine_file *f, uint32_t trainer)
+{
+	struct peer *p = &e->peers[trainer];
+	char words[FRAG_NAME_MAX + WORDS_MAX] = "";
+	FILE *out = fmemopen(words, sizeof(words), "w");
+
+	if (out) {
+		file_put_folder(e, &f->address, out);
+		fclose(out);
+	}
+	if (p->ended_moves != p->moves)
+		log_warn("%s/%s cannot be read by the thread that trains rank %u now: it would "
+			 "wait for its own next %s; read it %s, or from another thread; now/ "
+			 "shows it as it stands",
+			 words, f->address.key, trainer, f->is_grad ? "gradients" : "boundary",
+			 f->is_grad ? "while they are valid" : "outside of a step");
+	p->ended_moves = p->moves;
+}
+
 int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,
 		  uint64_t now)
 {

@@ -59,6 +59,7 @@ struct transaction {
 	struct engine_write *write; /* the first of them: its file names the transaction */
 	bool wait_applied;
 	bool cancelled;
+	bool deadlocked; /* cancelled because its writer is a training thread */
 	bool stale; /* a holder's memory was registered anew, or STAGE got lost: plan again */
 	enum transaction_phase phase;
 	int result;

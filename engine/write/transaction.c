@@ -14,6 +14,11 @@
  * asks the coordinator for a boundary; if a holder cannot, all are told to drop their bytes.
  */
 
+#define DEADLOCK                                                                               \
+	"its writer is the thread that trains a rank, and would wait for the boundary that "   \
+	"it "                                                                                  \
+	"has to pass itself: write from another thread or process"
+
 enum {
 	RESTARTS_MAX = 20,
 	SILENT_MS = 100, /* a rank that has not answered for so long is named */
@@ -162,7 +167,8 @@ static void tell(struct engine *e, const struct transaction *c)
 					      p->commit.transaction[1] },
 				      .origin = p->commit.origin,
 				      .boundary = p->boundary,
-				      .status = c->result };
+				      .status = c->result,
+				      .why = c->deadlocked ? DEADLOCK : NULL };
 
 	if (p->state == PROPOSAL_NEW)
 		event_log_edit(e, &told);
@@ -197,13 +203,24 @@ static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
 	return c->phase == TRANSACTION_OVER;
 }
 
+/* A training thread that waits for its own edit never comes to the boundary. */
+static void stop_deadlock(struct engine *e, struct transaction *c)
+{
+	if (!c->cancelled && peers_find_trainer(e, c->write->thread) != WIRE_OBSERVER)
+		c->cancelled = c->deadlocked = true;
+}
+
 void transaction_turn(struct engine *e, uint64_t now, struct transaction_list *finished)
 {
 	struct transaction *c, *next;
 
 	LIST_FOREACH_SAFE (c, &e->write.transactions, link, next) {
+		stop_deadlock(e, c);
 		if (!turn_commit(e, c, now))
 			continue;
+		c->deadlocked &= c->result == -ECANCELED;
+		if (c->deadlocked)
+			c->result = -EDEADLK;
 		LIST_REMOVE(c, link);
 		LIST_INSERT_HEAD(finished, c, link);
 		tell(e, c);

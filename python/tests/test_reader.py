@@ -2,6 +2,8 @@
 """fragfs.open over a job of docs/examples/train that is running: FRAG_SOURCE is its HOST:PORT, FRAGFS the program."""
 
 import array
+import ctypes
+import errno
 import importlib.util
 import json
 import os
@@ -11,6 +13,7 @@ import unittest
 from pathlib import Path
 
 import fragfs
+from fragfs import _job, _libfrag
 from fragfs.reader import _unescape
 
 SOURCE = os.environ.get("FRAG_SOURCE")
@@ -182,6 +185,36 @@ class Reader(unittest.TestCase):
         self.assertEqual(list(before), list(self.job))
         for name in before:
             self.assertEqual(after[name].tobytes(), before[name].tobytes(), name)
+
+
+class OwnMount(unittest.TestCase):
+    """The training thread uses a mount of its own job."""
+
+    def setUp(self) -> None:
+        try:
+            self.job = _job.Job(rank=0, world=1, job=f"own-mount-{os.getpid()}")
+        except OSError as e:
+            self.skipTest(str(e))
+        self.addCleanup(self.job.close)
+        group = self.job.group([self.job.param("w", [4], "bfloat16")], stage=1)
+        for key in (b"fp32", b"grad"):
+            self.job._call("frag_state_alloc", group, 0, key, _libfrag.FRAG_F32, ctypes.byref(ctypes.c_void_p()))
+        self.lr = ctypes.c_double(0.5)
+        self.job.hyper(group, "lr", self.lr)
+        self.job.ready()
+        self.mount = fragfs.open(self.job.address, "rw")
+        self.addCleanup(self.mount.close)
+
+    def test_what_waits_for_itself_raises(self) -> None:
+        with self.assertRaises(OSError) as raised:
+            self.mount.groups[0]["lr"] = 0.25
+        self.assertEqual(raised.exception.errno, errno.EDEADLK)
+        with self.assertRaises(OSError) as raised:
+            self.mount["w"].grad.bytes()
+        self.assertEqual(raised.exception.errno, errno.EDEADLK)
+        self.assertEqual(self.mount["w"].fp32.bytes(), bytes(16))
+        self.job.grads_valid(1)
+        self.assertEqual(self.mount["w"].grad.bytes(), bytes(16))
 
 
 if __name__ == "__main__":

@@ -275,6 +275,154 @@ START_TEST(a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it)
 }
 END_TEST
 
+/* ---- the training thread asks itself ---- */
+
+enum { TRAINER = 4242 }; /* its thread */
+
+/* In this process one thread trains all ranks. */
+static void trained_by(uint32_t own)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		atomic_store(&job_frag(&job, rank)->engine->registry.control->trainer,
+			     rank == own ? TRAINER : TRAINER + 1);
+	turn_for(1500); /* a PING has brought it, or a look at its page */
+}
+
+static int64_t read_by_trainer(const char *key)
+{
+	struct reader reader = { .file = open_state(ENGINE_PARAM, key) };
+
+	reader.read = (struct engine_read){ .file = reader.file,
+					    .size = BYTES,
+					    .thread = TRAINER,
+					    .done = on_read,
+					    .owner = &reader };
+	engine_read(observer, &reader.read);
+	return end(&reader);
+}
+
+static unsigned deadlocks_told(void)
+{
+	return count_words(log_now(), " cannot be read by the thread that trains rank ");
+}
+
+START_TEST(a_training_thread_that_waits_for_itself_is_told_so)
+{
+	for (uint32_t own = 0; own < WORLD; own++) {
+		unsigned told;
+
+		open_near();
+		trained_by(own);
+		told = deadlocks_told();
+		ck_assert_int_eq(read_by_trainer("fp32"), BYTES);
+		ck_assert_int_eq(read_by_trainer("grad"), -EDEADLK);
+		ck_assert_int_eq(read_by_trainer("grad"), -EDEADLK);
+		ck_assert_uint_eq(deadlocks_told(), told + 1);
+		begin_step_of(own);
+		trained_by(own);
+		ck_assert_int_eq(read_by_trainer("exp_avg"), -EDEADLK);
+		ck_assert_uint_eq(deadlocks_told(), told + 2);
+		for (uint32_t rank = 0; rank < WORLD; rank++) {
+			if (rank != own)
+				begin_step_of(rank);
+			end_step_of(rank);
+		}
+		trained_by(own);
+		ck_assert_int_eq(read_by_trainer("exp_avg"), BYTES);
+		for (uint32_t rank = 0; rank < WORLD; rank++)
+			ck_assert_int_eq(frag_grads_valid(job_frag(&job, rank), 1), 0);
+		ck_assert_int_eq(read_by_trainer("grad"), BYTES);
+		close_job();
+	}
+}
+END_TEST
+
+/* What another rank is about to bring is waited for: its window has begun at the reader's. */
+START_TEST(a_training_thread_waits_for_others)
+{
+	struct reader reader = { 0 };
+
+	open_near();
+	ck_assert_int_eq(frag_grads_valid(job_frag(&job, 0), 1), 0);
+	trained_by(0);
+	reader.file = open_state(ENGINE_PARAM, "grad");
+	reader.read = (struct engine_read){ .file = reader.file,
+					    .size = BYTES,
+					    .thread = TRAINER,
+					    .done = on_read,
+					    .owner = &reader };
+	engine_read(observer, &reader.read);
+	turn_for(1500);
+	ck_assert(!reader.ended);
+	for (uint32_t rank = 1; rank < WORLD; rank++)
+		ck_assert_int_eq(frag_grads_valid(job_frag(&job, rank), 1), 0);
+	ck_assert_int_eq(end(&reader), BYTES);
+	close_job();
+}
+END_TEST
+
+static void on_written(struct engine_write *write, int result)
+{
+	*(int *)write->owner = result;
+}
+
+static int write_by(pid_t thread, struct engine_write *write)
+{
+	static float value[NUMEL];
+	static const struct engine_extent extent = { 0, BYTES, value };
+	static int result;
+
+	result = 1;
+	*write = (struct engine_write){ .file = open_state(ENGINE_PARAM, "fp32"),
+					.extents = &extent,
+					.nextents = 1,
+					.thread = thread,
+					.done = on_written,
+					.owner = &result };
+	engine_write(observer, write);
+	turn_for(1500);
+	if (result <= 0)
+		return result;
+	job_boundary(&job);
+	for (int i = 0; i < TURNS && result > 0; i++)
+		turn(NULL);
+	ck_assert_int_eq(result, 0);
+	return 1;
+}
+
+START_TEST(an_edit_by_a_training_thread_is_refused_before_it_waits)
+{
+	CLEANUP(free) char *log = NULL;
+	struct engine_write write;
+
+	open_near();
+	observer->write.allowed = true;
+	trained_by(1);
+	ck_assert_int_eq(write_by(TRAINER, &write), -EDEADLK);
+	ck_assert(write.logged);
+	engine_file_close(write.file);
+	log = engine_text(observer, "log");
+	ck_said(log, "its writer is the thread that trains a rank");
+	ck_assert_int_eq(write_by(TRAINER + 7, &write), 1);
+	engine_file_close(write.file);
+	close_job();
+}
+END_TEST
+
+/* There another thread may have its number. */
+START_TEST(nothing_is_concluded_of_a_training_thread_of_another_host)
+{
+	struct engine_write write;
+
+	open_far();
+	observer->write.allowed = true;
+	trained_by(1);
+	ck_assert_int_eq(write_by(TRAINER, &write), 1);
+	engine_file_close(write.file);
+	close_job();
+}
+END_TEST
+
 static uint64_t fails_within(int64_t error)
 {
 	uint64_t before = monotonic_ms();
@@ -401,6 +549,10 @@ int main(void)
 	tcase_add_loop_test(
 		t, a_rank_that_comes_on_is_waited_for_and_the_file_is_of_one_generation, 0, 2);
 	tcase_add_loop_test(t, a_step_may_take_twice_as_long_as_the_last, 0, 2);
+	tcase_add_test(t, a_training_thread_that_waits_for_itself_is_told_so);
+	tcase_add_test(t, a_training_thread_waits_for_others);
+	tcase_add_test(t, an_edit_by_a_training_thread_is_refused_before_it_waits);
+	tcase_add_test(t, nothing_is_concluded_of_a_training_thread_of_another_host);
 	tcase_add_loop_test(t, a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it, 0,
 			    2);
 	tcase_add_loop_test(t, ranks_that_have_stood_for_long_are_not_waited_for_as_long_again,
