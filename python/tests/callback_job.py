@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """callback_job.py KIND FOLDER: a rank of a job of transformers' Trainer, of Accelerate or of Lightning.
 
-Rank 0 mounts it between two steps, and compares what it reads with what the optimizer has.  Prints `compared N`.
+Rank 0 mounts it between two steps, and compares what it reads with what the optimizer has.  Prints `job ID compared N`.
 """
 
 import os
@@ -44,7 +44,8 @@ def compare(job: Any, model: torch.nn.Module, optimizer: Any) -> None:
             assert torch.equal(shown.fp32.torch(), p.detach()), name
             for key in ("exp_avg", "exp_avg_sq"):
                 assert torch.equal(shown[key].torch(), optimizer.state[p][key]), (name, key)
-    print("compared", len(list(model.parameters())), flush=True)
+    jobs = [name[:-4] for name in os.listdir(os.environ["XDG_RUNTIME_DIR"] + "/fragfs") if name.endswith(".job")]
+    print("job", *jobs, "compared", len(list(model.parameters())), flush=True)
 
 
 def hf(model: Model, folder: str) -> Any:

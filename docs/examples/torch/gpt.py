@@ -63,6 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=50, help="steps between two lines")
     parser.add_argument("--pause-ms", type=int, default=0, help="after each step")
     parser.add_argument("--poison", type=int, default=0, metavar="STEP", help="rank 1 breaks a number there")
+    parser.add_argument("--local_rank", help="given by the launcher deepspeed")
     return parser.parse_args()
 
 
