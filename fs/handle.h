@@ -10,6 +10,7 @@
 #include "fs/deferred.h"
 #include "fs/poll.h"
 #include "fs/request.h"
+#include "fs/stat-cache.h"
 #include "fs/staging.h"
 #include "fs/tree.h"
 
@@ -42,6 +43,7 @@ struct fs {
 	struct requests requests;
 	struct deferred deferred;
 	struct hypers hypers;
+	struct stat_cache stats;
 	struct polls polls;
 	struct staging_pool pool;
 	bool writable;
@@ -63,10 +65,14 @@ struct handle {
 	struct node node;
 	struct engine_file *file; /* of a state; NULL: text is the whole content */
 	uint64_t bytes;           /* of the engine's file */
-	char *text;               /* content of texts and hypers, header of .npy; else NULL */
-	uint64_t length;          /* of text */
-	uint64_t changed_ns;      /* of a hyper: hypers_get */
-	_Atomic unsigned refs;    /* one until RELEASE, and one for each request under way */
+	/* Content of texts, hypers, and, from its first read on, of a NODE_STAT; header of
+	 * .npy; else NULL.
+	 */
+	char *text;
+	uint64_t length;       /* of text */
+	enum frag_dtype dtype; /* of a NODE_STAT's state */
+	uint64_t changed_ns;   /* of a hyper: hypers_get */
+	_Atomic unsigned refs; /* one until RELEASE, and one for each request under way */
 	struct write_buffer *write_buffer; /* NULL: opened for reading */
 	_Atomic uint64_t writer;           /* lock owner of the last write(2); 0: none was */
 	_Atomic pid_t opener;   /* thread in open(2); -1: that open(2) has returned */

@@ -291,6 +291,7 @@ static int serve_tree(struct mount *m)
 	pthread_mutex_init(&fs->lock, NULL);
 	staging_pool_init(&fs->pool, m->options->stage_mem);
 	polls_init(&fs->polls, fs->engine);
+	stat_cache_init(&fs->stats);
 	rc = requests_init(&fs->requests, fs->engine, state_release);
 	if (!rc) {
 		rc = open_session(m);
@@ -301,6 +302,7 @@ static int serve_tree(struct mount *m)
 		requests_fini(&fs->requests);
 	}
 	state_close_all(fs);
+	stat_cache_fini(&fs->stats);
 	polls_fini(&fs->polls);
 	staging_pool_fini(&fs->pool);
 	tree_fini(&fs->tree);

@@ -331,7 +331,7 @@ static int open_file(fuse_req_t req, const struct deferred_call *c)
 	fi->fh = (uintptr_t)h;
 	/* A file that never changes goes through the page cache, and can be mapped. */
 	h->still = !fs->writable && h->file && h->node.kind != NODE_HYPER &&
-		   tree_is_still(&fs->tree, n);
+		   h->node.kind != NODE_STAT && tree_is_still(&fs->tree, n);
 	fi->keep_cache = h->still;
 	fi->direct_io = !h->still;
 	fi->noflush = !h->write_buffer;
@@ -361,7 +361,7 @@ static int read_file(fuse_req_t req, const struct deferred_call *c)
 	/* READs that fill pages of the kernel have no lock owner; those of read(2) have the
 	 * caller's.
 	 */
-	if (h->file && !h->still && !c->file->lock_owner)
+	if (h->file && h->node.kind != NODE_STAT && !h->still && !c->file->lock_owner)
 		rc = pages_use(h);
 	if (rc)
 		return rc;

@@ -47,6 +47,8 @@ static void cancel(struct requests *all, struct request *r)
 		engine_freeze_cancel(all->engine, &r->freeze);
 	else if (r->kind == REQUEST_WAIT)
 		engine_wait_cancel(all->engine, &r->wait);
+	else if (r->kind == REQUEST_STATS)
+		stats_pass_cancel(&r->stats);
 	else
 		engine_read_cancel(all->engine, &r->read);
 	pthread_mutex_lock(&all->lock);

@@ -23,6 +23,7 @@
 
 #include "engine/base/queue.h"
 #include "engine/engine.h"
+#include "engine/stats-pass.h"
 
 #include <pthread.h>
 
@@ -43,7 +44,13 @@ struct requests {
 	bool stop;
 };
 
-enum request_kind { REQUEST_READ, REQUEST_WRITE, REQUEST_WAIT, REQUEST_FREEZE };
+enum request_kind {
+	REQUEST_READ,
+	REQUEST_WRITE,
+	REQUEST_WAIT,
+	REQUEST_FREEZE,
+	REQUEST_STATS,
+};
 
 struct request {
 	LIST_ENTRY(request) entry; /* of inflight or free */
@@ -56,9 +63,14 @@ struct request {
 		struct engine_write write;
 		struct engine_wait wait;
 		struct engine_freeze freeze;
+		struct stats_pass stats;
 	};
 	enum request_kind kind;
-	size_t size; /* WAIT: the reader's room; FREEZE and WRITE of a line: bytes to reply */
+	/* WAIT: the reader's room; FREEZE and WRITE of a line: bytes to reply; STATS: bytes of
+	 * the text to reply, from offset on.
+	 */
+	size_t size;
+	uint64_t offset;
 	bool held;   /* a freeze that ends when its file is closed */
 	size_t head; /* bytes of a .npy header that go before the engine's */
 	/* References: the handler's until request_submitted, and that of done until
@@ -93,7 +105,8 @@ bool request_arm(struct request *r);
 /* Frees a request that was not given to the engine. */
 void request_drop(struct request *r);
 
-/* To be called after engine_read, engine_write, engine_wait or engine_freeze. */
+/* To be called after engine_read, engine_write, engine_wait, engine_freeze or stats_pass_start.
+ */
 void request_submitted(struct request *r);
 
 /* The first call in done: no interrupt and no cancel from here on. */

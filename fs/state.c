@@ -5,6 +5,7 @@
 
 #include "engine/base/log.h"
 #include "fs/write-buffer.h"
+#include "fs/stat-reader.h"
 #include "fs/event-reader.h"
 #include "fs/freeze.h"
 #include "fs/hyper.h"
@@ -57,6 +58,8 @@ static int open_file(struct handle *h)
 		rc = open_hyper_text(h, &address);
 	if (!rc && h->node.kind == NODE_NPY)
 		rc = open_npy_header(h);
+	if (!rc && h->node.kind == NODE_STAT)
+		rc = stat_reader_open(h);
 	return rc;
 }
 
@@ -414,6 +417,8 @@ int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, i
 		read_written_hyper(h, req, size, offset);
 		return 0;
 	}
+	if (h->node.kind == NODE_STAT)
+		return stat_reader_read(h, req, size, offset, flags);
 	offset = u64_min(offset, total);
 	size = u64_min(u64_min(size, ENGINE_READ_MAX), total - offset);
 	head = offset < h->length ? u64_min(size, h->length - offset) : 0;

@@ -142,8 +142,9 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 {
 	uint64_t behind = 2;
 
-	entry->node =
-		(struct node){ tree_content[d->node.kind], d->node.rank, d->node.item, 0, 0 };
+	entry->node = (struct node){ .kind = tree_content[d->node.kind],
+				     .rank = d->node.rank,
+				     .item = d->node.item };
 	entry->has_state = false;
 	*next = offset + 1;
 	if (offset < 2) {
@@ -154,7 +155,7 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 	for (size_t i = 0; i < TREE_FIXED; i++) {
 		int shown;
 
-		if (tree_fixed[i].dir != d->node.kind ||
+		if (tree_fixed[i].dir != d->node.kind || tree_fixed[i].kind == NODE_STATS ||
 		    !tree_has_fixed(d->tree, &tree_fixed[i]) || behind++ != offset)
 			continue;
 		shown = tree_shows_fixed(d->tree, &tree_fixed[i], d->node);
@@ -207,6 +208,7 @@ static nlink_t dir_links(struct tree *t, struct node n)
 	case NODE_GROUPS:
 		return 2 + tree_part_groups(t, n.item);
 	case NODE_RANK_PARAMS:
+	case NODE_STATS:
 		return 1;
 	case NODE_PARTITIONS:
 		return 2 + count_partitions(t, n.rank);
@@ -214,6 +216,7 @@ static nlink_t dir_links(struct tree *t, struct node n)
 		for (size_t i = 0; i < TREE_FIXED; i++)
 			links += tree_fixed[i].dir == n.kind &&
 				 tree_fixed[i].kind <= NODE_CONTROL &&
+				 tree_fixed[i].kind != NODE_STATS &&
 				 tree_has_fixed(t, &tree_fixed[i]);
 		return links;
 	}
@@ -297,6 +300,8 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 		st->st_size = tree_link(t, n, NULL, 0);
 	} else if (node_is_state(n)) {
 		rc = state_attr(t, n, state, st);
+	} else if (n.kind == NODE_STAT) {
+		set_change_time(t, n, st);
 	}
 	if (node_is_freeze(n) && t->writable)
 		st->st_mode |= 0200;
@@ -322,7 +327,10 @@ double tree_timeout(const struct tree *t, struct node n)
 	 * more second.  Telling the kernel instead would cost a list of the names that the
 	 * kernel holds, and 1 to 9 us for each.
 	 */
-	return node_is_state(n) || n.kind == NODE_RANK_PARAM ? 1 : 1e9;
+	return node_is_state(n) || n.kind == NODE_RANK_PARAM || n.kind == NODE_STATS_STATE ||
+			       n.kind == NODE_STAT
+		       ? 1
+		       : 1e9;
 }
 
 int tree_link(const struct tree *t, struct node n, char *out, size_t size)
@@ -343,9 +351,11 @@ static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_M
 		sprintf(out, "%u.%u", tree_group_shown(t, node_group(n)), node_sub(n));
 	else if (n.kind == NODE_PART)
 		strcpy(out, t->parts[n.item].is.name);
+	else if (n.kind == NODE_STATS_STATE)
+		tree_state_file(up.kind, tree_key(t, n), false, out);
 	else if (node_is_state(n))
 		tree_state_file(up.kind, tree_key(t, n), n.kind == NODE_NPY, out);
-	else if (node_has_param(n.kind))
+	else if (node_has_param(n.kind) && n.kind != NODE_STATS && n.kind != NODE_STAT)
 		strcpy(out, tree_name(t, n.item));
 	for (size_t i = 0; !*out && i < TREE_FIXED; i++) {
 		if (tree_fixed[i].dir == up.kind &&

@@ -140,8 +140,9 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 		return -ENOTDIR;
 	if (strlen(name) > NAMES_FILE_MAX)
 		return -ENAMETOOLONG;
-	*entry = (struct tree_entry){ .node = { tree_content[dir.kind], dir.rank, dir.item, 0,
-						0 } };
+	*entry = (struct tree_entry){
+		.node = { .kind = tree_content[dir.kind], .rank = dir.rank, .item = dir.item }
+	};
 	strcpy(entry->name, name);
 	if (shown) {
 		entry->node = tree_fixed_node(f, dir);

@@ -6,14 +6,14 @@
 
 #include "fs/tree.h"
 
-enum { TREE_FIXED = 44, TREE_SUBS_MAX = 1 << 16 };
+enum { TREE_FIXED = 58, TREE_SUBS_MAX = 1 << 16 };
 
 /* An entry that every directory of a kind has. */
 struct tree_fixed {
 	enum node_kind dir;
 	const char *name;
 	enum node_kind kind;
-	enum text_id text;
+	unsigned text;  /* enum text_id; enum stat_id of a NODE_STAT */
 	unsigned needs; /* TREE_... that the source must have; 0: none */
 };
 

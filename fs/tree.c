@@ -32,6 +32,20 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_PARAM, "group", NODE_TEXT, TEXT_GROUP, 0 },
 	{ NODE_PARAM, "group_index", NODE_TEXT, TEXT_GROUP_INDEX, 0 },
 	{ NODE_PARAM, "fragments", NODE_TEXT, TEXT_FRAGMENTS, 0 },
+	{ NODE_PARAM, "stats", NODE_STATS, 0, 0 },
+	{ NODE_STATS_STATE, "norm", NODE_STAT, STAT_NORM, 0 },
+	{ NODE_STATS_STATE, "mean", NODE_STAT, STAT_MEAN, 0 },
+	{ NODE_STATS_STATE, "std", NODE_STAT, STAT_STD, 0 },
+	{ NODE_STATS_STATE, "min", NODE_STAT, STAT_MIN, 0 },
+	{ NODE_STATS_STATE, "max", NODE_STAT, STAT_MAX, 0 },
+	{ NODE_STATS_STATE, "absmax", NODE_STAT, STAT_ABSMAX, 0 },
+	{ NODE_STATS_STATE, "nan", NODE_STAT, STAT_NAN, 0 },
+	{ NODE_STATS_STATE, "inf", NODE_STAT, STAT_INF, 0 },
+	{ NODE_STATS_STATE, "zero", NODE_STAT, STAT_ZERO, 0 },
+	{ NODE_STATS_STATE, "first_nan", NODE_STAT, STAT_FIRST_NAN, 0 },
+	{ NODE_STATS_STATE, "first_inf", NODE_STAT, STAT_FIRST_INF, 0 },
+	{ NODE_STATS_STATE, "hist", NODE_STAT, STAT_HIST, 0 },
+	{ NODE_STATS_STATE, "all", NODE_STAT, STAT_ALL, 0 },
 	{ NODE_RANK, "params", NODE_RANK_PARAMS, 0, 0 },
 	{ NODE_RANK, "partitions", NODE_PARTITIONS, 0, TREE_PARTITIONS },
 	{ NODE_RANK, "state", NODE_TEXT, TEXT_RANK_STATE, TREE_LIVE },
@@ -65,6 +79,7 @@ const enum node_kind tree_content[NODE_KINDS] = {
 	[NODE_PARAMS] = NODE_PARAM,
 	[NODE_BUFFERS] = NODE_PARAM,
 	[NODE_PARAM] = NODE_STATE,
+	[NODE_STATS] = NODE_STATS_STATE,
 	[NODE_RANKS] = NODE_RANK,
 	[NODE_RANK_PARAMS] = NODE_RANK_PARAM,
 	[NODE_RANK_PARAM] = NODE_RANK_STATE,
@@ -176,8 +191,8 @@ uint64_t tree_inode(struct node n)
 {
 	if (n.kind == NODE_ROOT)
 		return ROOT_INODE;
-	return (uint64_t)n.kind << 58 | (uint64_t)n.alias << 43 | (uint64_t)n.rank << 42 |
-	       (uint64_t)n.item << 10 | n.slot;
+	return (uint64_t)n.kind << 58 | (uint64_t)(n.alias | n.stat) << 43 |
+	       (uint64_t)n.rank << 42 | (uint64_t)n.item << 10 | n.slot;
 }
 
 static bool has_rank(enum node_kind kind)
@@ -189,7 +204,8 @@ static bool has_rank(enum node_kind kind)
 bool node_has_param(enum node_kind kind)
 {
 	return kind == NODE_PARAM || kind == NODE_RANK_PARAM || kind == NODE_STATE ||
-	       kind == NODE_NPY || kind == NODE_RANK_STATE || kind == NODE_GROUP_LINK;
+	       kind == NODE_NPY || kind == NODE_RANK_STATE || kind == NODE_GROUP_LINK ||
+	       kind == NODE_STATS || kind == NODE_STATS_STATE || kind == NODE_STAT;
 }
 
 static bool has_group(enum node_kind kind)
@@ -206,6 +222,13 @@ bool node_is_dir(struct node n)
 bool node_is_state(struct node n)
 {
 	return n.kind >= NODE_STATE && n.kind <= NODE_HYPER;
+}
+
+/* Returns true if the slot of nodes of this kind is a key's number. */
+static bool has_key(enum node_kind kind)
+{
+	return (kind >= NODE_STATE && kind <= NODE_HYPER) || kind == NODE_STATS_STATE ||
+	       kind == NODE_STAT;
 }
 
 bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f)
@@ -258,32 +281,36 @@ static bool has_part(enum node_kind kind)
 static bool node_exists(const struct tree *t, struct node n)
 {
 	enum node_kind kind = n.kind == NODE_TEXT ? text_dir(t, n.slot) : n.kind;
-	bool may_be_buffer = kind == NODE_PARAM || kind == NODE_STATE || kind == NODE_NPY;
+	bool may_be_buffer = node_has_param(kind) && !has_rank(kind) && kind != NODE_GROUP_LINK;
 	uint32_t tensors = may_be_buffer ? t->ntensors : t->nparams;
 
 	if (kind >= NODE_KINDS || is_missing(t, kind) ||
 	    (has_rank(kind) && n.rank >= t->nranks) ||
 	    (kind_is_of_params(kind) && n.rank > !!(t->has & TREE_NOW)) ||
-	    (has_part(kind) && n.item >= t->nparts) ||
+	    (has_part(kind) && n.item >= t->nparts) || n.stat >= STATS ||
 	    (kind == NODE_PART && !(t->has & TREE_PARTS)))
 		return false;
 	if ((node_has_param(kind) && n.item >= tensors) ||
 	    (has_group(kind) && node_group(n) >= t->ngroups))
 		return false;
-	return !node_is_state(n) || slot_is_taken(t, n.slot);
+	return !has_key(n.kind) || slot_is_taken(t, n.slot);
 }
 
 int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 {
-	struct node got = { (enum node_kind)(inode >> 58), inode >> 42 & 0xffff,
-			    (uint32_t)(inode >> 10), inode & (TREE_KEYS_MAX - 1), 0 };
+	struct node got = { .kind = (enum node_kind)(inode >> 58),
+			    .rank = inode >> 42 & 0xffff,
+			    .item = (uint32_t)(inode >> 10),
+			    .slot = inode & (TREE_KEYS_MAX - 1) };
 
-	if (node_has_aliases(got)) {
+	if (got.kind == NODE_STAT)
+		got.stat = got.rank >> 1;
+	if (node_has_aliases(got))
 		got.alias = got.rank >> 1;
+	if (got.kind == NODE_STAT || node_has_aliases(got))
 		got.rank &= 1;
-	}
 	if (inode == ROOT_INODE)
-		got = (struct node){ NODE_ROOT, 0, 0, 0, 0 };
+		got = (struct node){ .kind = NODE_ROOT };
 	else if (got.kind == NODE_ROOT || !node_exists(t, got))
 		return -ESTALE;
 	*n = got;
@@ -308,15 +335,20 @@ struct node tree_parent(const struct tree *t, struct node n)
 		[NODE_STATE] = NODE_PARAM,           [NODE_NPY] = NODE_PARAM,
 		[NODE_RANK_STATE] = NODE_RANK_PARAM, [NODE_PARTITION_STATE] = NODE_PARTITION,
 		[NODE_HYPER] = NODE_GROUP,           [NODE_GROUP_LINK] = NODE_GROUP_PARAMS,
+		[NODE_STATS] = NODE_PARAM,           [NODE_STATS_STATE] = NODE_STATS,
+		[NODE_STAT] = NODE_STATS_STATE,
 	};
-	struct node up = { parent[n.kind], n.rank, n.item, 0, 0 };
+	struct node up = { .kind = parent[n.kind],
+			   .rank = n.rank,
+			   .item = n.item,
+			   .slot = n.kind == NODE_STAT ? n.slot : 0 };
 
 	if (n.kind == NODE_TEXT)
 		up.kind = text_dir(t, n.slot);
 	if (n.kind == NODE_PARAM && n.item >= t->nparams)
 		up.kind = NODE_BUFFERS;
 	if (n.kind == NODE_GROUP_LINK)
-		up = (struct node){ NODE_GROUP_PARAMS, 0, n.rank << 16, 0, 0 };
+		up = (struct node){ .kind = NODE_GROUP_PARAMS, .item = n.rank << 16 };
 	if (!has_rank(up.kind) && !kind_is_of_params(up.kind))
 		up.rank = 0;
 	if (has_part(n.kind) && n.kind != NODE_PART && (t->has & TREE_PARTS))
@@ -339,6 +371,7 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 	static const enum engine_address_kind kinds[NODE_KINDS] = {
 		[NODE_STATE] = ENGINE_PARAM,
 		[NODE_NPY] = ENGINE_PARAM,
+		[NODE_STAT] = ENGINE_PARAM,
 		[NODE_RANK_STATE] = ENGINE_RANK_PARAM,
 		[NODE_PARTITION_STATE] = ENGINE_RANK_PARTITION,
 		[NODE_HYPER] = ENGINE_HYPER,
@@ -365,6 +398,7 @@ int tree_states(struct tree *t, struct node dir, struct engine_state *out, int m
 
 	switch (dir.kind) {
 	case NODE_PARAM:
+	case NODE_STATS:
 		n = engine_states(t->engine, dir.item, out, max);
 		break;
 	case NODE_RANK_PARAM:
@@ -389,7 +423,12 @@ int tree_states(struct tree *t, struct node dir, struct engine_state *out, int m
 int tree_state(struct tree *t, struct node n, struct engine_state *state)
 {
 	struct engine_state states[TREE_STATES_MAX];
-	int count = tree_states(t, tree_parent(t, n), states, TREE_STATES_MAX);
+	struct node dir = tree_parent(t, n);
+	int count;
+
+	if (n.kind == NODE_STAT)
+		dir = tree_parent(t, dir);
+	count = tree_states(t, dir, states, TREE_STATES_MAX);
 
 	for (int i = 0; i < count; i++) {
 		if (!strcmp(states[i].key, tree_key(t, n))) {
@@ -434,8 +473,10 @@ int tree_state_entry(struct tree *t, struct node dir, const struct engine_state 
 	if (slot < 0)
 		return (int)slot;
 	*entry = (struct tree_entry){ .has_state = true, .state = *state };
-	entry->node = (struct node){ npy ? NODE_NPY : tree_content[dir.kind], dir.rank,
-				     dir.item, (uint32_t)slot, 0 };
+	entry->node = (struct node){ .kind = npy ? NODE_NPY : tree_content[dir.kind],
+				     .rank = dir.rank,
+				     .item = dir.item,
+				     .slot = (uint32_t)slot };
 	tree_state_file(dir.kind, state->key, npy, entry->name);
 	return 0;
 }
@@ -460,6 +501,15 @@ bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct e
 
 struct node tree_fixed_node(const struct tree_fixed *f, struct node dir)
 {
-	return (struct node){ f->kind, f->needs == TREE_NOW ? 1 : dir.rank, dir.item,
-			      f->kind == NODE_TEXT ? f->text : 0, 0 };
+	struct node n = { .kind = f->kind,
+			  .rank = f->needs == TREE_NOW ? 1 : dir.rank,
+			  .item = dir.item };
+
+	if (f->kind == NODE_TEXT)
+		n.slot = f->text;
+	if (f->kind == NODE_STAT) {
+		n.slot = dir.slot;
+		n.stat = f->text;
+	}
+	return n;
 }

@@ -9,7 +9,8 @@
  *	|  kind	  |   rank   |	      item	      |  slot  |
  *
  * rank	a rank's number below ranks/; 1 below now/, whose nodes are otherwise those of params/,
- *	which have 0; with the alias of a state's file there, in the upper 15 bits
+ *	which have 0; with the alias of a state's file, or the enum stat_id of a NODE_STAT, in
+ *	the upper 15 bits
  * item	a parameter, or group << 16 | sub-group, or a part
  * slot	a key's number in the table of keys, or an enum text_id
  *
@@ -39,6 +40,8 @@ enum node_kind {
 	NODE_GROUP,        /* groups/<i>/: item */
 	NODE_GROUP_PARAMS, /* groups/<i>/params/ */
 	NODE_BUFFERS,      /* buffers/, of a checkpoint: NODE_PARAMs behind the parameters */
+	NODE_STATS,        /* params/<name>/stats/, which is found but not listed: item */
+	NODE_STATS_STATE,  /* params/<name>/stats/<state>/: item, slot */
 	NODE_CONTROL,      /* .frag/ */
 	NODE_TEXT,         /* slot is an enum text_id; rank, item as its directory has them */
 	NODE_STATE,        /* item, slot */
@@ -48,6 +51,7 @@ enum node_kind {
 	NODE_HYPER,           /* item, slot */
 	NODE_GROUP_LINK,      /* the field rank has the group; item: the parameter */
 	NODE_EVENTS,          /* events */
+	NODE_STAT,            /* item, slot, stat */
 	NODE_KINDS,
 };
 
@@ -86,6 +90,24 @@ enum text_id {
 	TEXTS,
 };
 
+/* The files in params/<name>/stats/<state>/. */
+enum stat_id {
+	STAT_NORM,
+	STAT_MEAN,
+	STAT_STD,
+	STAT_MIN,
+	STAT_MAX,
+	STAT_ABSMAX,
+	STAT_NAN,
+	STAT_INF,
+	STAT_ZERO,
+	STAT_FIRST_NAN,
+	STAT_FIRST_INF,
+	STAT_HIST,
+	STAT_ALL,
+	STATS,
+};
+
 enum { NODE_ALIAS_MAX = 0x7fff };
 
 struct node {
@@ -93,7 +115,8 @@ struct node {
 	uint32_t rank;
 	uint32_t item;
 	uint32_t slot;
-	uint32_t alias; /* which of the inodes that show the same file; fs/pages.h */
+	uint32_t alias;    /* which of the inodes that show the same file; fs/pages.h */
+	enum stat_id stat; /* of a NODE_STAT */
 };
 
 static inline uint32_t node_group(struct node n)
@@ -105,7 +128,8 @@ static inline uint32_t node_group(struct node n)
 static inline bool kind_is_of_params(enum node_kind kind)
 {
 	return kind == NODE_PARAMS || kind == NODE_PARAM || kind == NODE_STATE ||
-	       kind == NODE_NPY;
+	       kind == NODE_NPY || kind == NODE_STATS || kind == NODE_STATS_STATE ||
+	       kind == NODE_STAT;
 }
 
 /* Returns true if the node is below now/, where files show bytes as they are when they are

@@ -53,7 +53,7 @@ static int get_name(struct tree *t, struct node n, char **value)
 
 static int get_text(struct tree *t, struct node n, enum text_id id, char **value)
 {
-	struct node text = { NODE_TEXT, 0, n.item, id, 0 };
+	struct node text = { .kind = NODE_TEXT, .item = n.item, .slot = id };
 	int64_t length = text_build(t, text, value);
 
 	if (length > 0)

@@ -39,6 +39,7 @@ enum {
 	END_MS = 500,
 	GATHER_MS = 1000,
 	BOUND_MS = 20000,
+	MEET_MS = 60000, /* BARRIER_STEPS of the others, whose gathers wait for this rank */
 	ERROR = 2
 };
 
@@ -525,7 +526,7 @@ static void meet(void)
 	int rc;
 
 	do
-		rc = frag_barrier(f, BOUND_MS);
+		rc = frag_barrier(f, MEET_MS);
 	while (rc == -EIO && !is_over());
 	check("frag_barrier at first", rc);
 	fill(steps());

@@ -32,7 +32,7 @@ static int walk(const char *path, struct tree_entry *entry)
 	char copy[512], *rest = copy, *name;
 	int rc = 0;
 
-	*entry = (struct tree_entry){ .node = { NODE_ROOT, 0, 0, 0, 0 } };
+	*entry = (struct tree_entry){ .node = { .kind = NODE_ROOT } };
 	snprintf(copy, sizeof(copy), "%s", path);
 	while (!rc && (name = strsep(&rest, "/")))
 		rc = tree_lookup(&tree, entry->node, name, entry);
@@ -81,8 +81,24 @@ static void visit(struct node dir, const char *path)
 START_TEST(every_node_is_found_by_name_and_by_number)
 {
 	open_fake("fake:20");
-	visit((struct node){ NODE_ROOT, 0, 0, 0, 0 }, "");
+	visit((struct node){ .kind = NODE_ROOT }, "");
 	ck_assert_uint_gt(visited, 500);
+	close_fake();
+}
+END_TEST
+
+START_TEST(statistics_are_found_but_not_listed)
+{
+	static const char *const below[] = { "params/tail/stats", "now/tail/stats" };
+	struct tree_entry e;
+
+	open_fake("fake");
+	for (size_t i = 0; i < ARRAY_SIZE(below); i++) {
+		ck_assert_int_eq(walk(below[i], &e), 0);
+		visited = 0;
+		visit(e.node, below[i]);
+		ck_assert_uint_ge(visited, 3 * (1 + STATS));
+	}
 	close_fake();
 }
 END_TEST
@@ -113,6 +129,10 @@ START_TEST(what_is_not_there_is_not_found)
 		"ranks/0/params/scale/fp32.npy",
 		"groups/0/kind.npy",
 		"params/keys/a.npy.npy",
+		"params/scale/stats/none",
+		"params/scale/stats/fp32.npy",
+		"params/scale/stats/fp32/none",
+		"ranks/0/params/scale/stats",
 	};
 	struct tree_entry e;
 
@@ -127,12 +147,20 @@ END_TEST
 START_TEST(numbers_that_are_none_of_ours_are_stale)
 {
 	struct node n, bad[] = {
-		{ NODE_PARAM, 0, 15, 0, 0 },          { NODE_RANK, 3, 0, 0, 0 },
-		{ NODE_GROUP, 0, 2 << 16, 0, 0 },     { NODE_STATE, 0, 0, 1000, 0 },
-		{ NODE_TEXT, 0, 0, TEXTS, 0 },        { NODE_TEXT, 0, 15, TEXT_SHAPE, 0 },
-		{ NODE_RANK_PARAM, 3, 0, 0, 0 },      { NODE_RANK_PARAM, 0, 15, 0, 0 },
-		{ NODE_GROUP_LINK, 2, 0, 0, 0 },      { NODE_KINDS, 0, 0, 0, 0 },
-		{ NODE_PARTITION, 0, 2 << 16, 0, 0 },
+		{ .kind = NODE_PARAM, .item = 15 },
+		{ .kind = NODE_RANK, .rank = 3 },
+		{ .kind = NODE_GROUP, .item = 2 << 16 },
+		{ .kind = NODE_STATE, .slot = 1000 },
+		{ .kind = NODE_TEXT, .slot = TEXTS },
+		{ .kind = NODE_TEXT, .item = 15, .slot = TEXT_SHAPE },
+		{ .kind = NODE_RANK_PARAM, .rank = 3 },
+		{ .kind = NODE_RANK_PARAM, .item = 15 },
+		{ .kind = NODE_GROUP_LINK, .rank = 2 },
+		{ .kind = NODE_KINDS },
+		{ .kind = NODE_PARTITION, .item = 2 << 16 },
+		{ .kind = NODE_STATS, .item = 15 },
+		{ .kind = NODE_STATS_STATE, .slot = 1000 },
+		{ .kind = NODE_STAT, .stat = STATS },
 	};
 
 	open_fake("fake");
@@ -172,7 +200,7 @@ START_TEST(a_directory_can_be_read_on_from_any_entry)
 {
 	struct tree_entry e, first;
 	struct tree_dir d;
-	struct node params = { NODE_PARAMS, 0, 0, 0, 0 };
+	struct node params = { .kind = NODE_PARAMS };
 	uint64_t offset = 0, next;
 
 	open_fake("fake:100");
@@ -221,6 +249,7 @@ int main(void)
 	TCase *t = tcase_create("tree");
 
 	tcase_add_test(t, every_node_is_found_by_name_and_by_number);
+	tcase_add_test(t, statistics_are_found_but_not_listed);
 	tcase_add_test(t, what_is_not_there_is_not_found);
 	tcase_add_test(t, numbers_that_are_none_of_ours_are_stale);
 	tcase_add_test(t, states_have_their_attributes);

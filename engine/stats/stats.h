@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_STATS_STATS_H
+#define ENGINE_STATS_STATS_H
+
+/* Statistics of elements of any dtype but the complex ones.  NaNs and infinities are counted;
+ * all else is of the finite elements, in float64.  Parts of a state are added apart and joined,
+ * by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+ * variances" (1979).  Any thread.
+ */
+
+#include "engine/base/base.h"
+#include "engine/frag.h"
+
+#define STATS_NONE UINT64_MAX
+
+enum {
+	STATS_EXPONENT_MIN = -150, /* below it lies no float32 */
+	STATS_EXPONENT_MAX = 128,
+	STATS_BINS = STATS_EXPONENT_MAX - STATS_EXPONENT_MIN + 1,
+};
+
+struct stats {
+	uint64_t count;  /* elements */
+	uint64_t finite; /* of these, those that are neither NaN nor infinite */
+	uint64_t nan, inf, zero;
+	uint64_t first_nan, first_inf; /* numbers of elements; STATS_NONE: there is none */
+	double min, max;               /* of the finite ones; NaN: there is none */
+	double mean;                   /* 0: there is none */
+	double deviations;             /* the sum of squares of the distances from the mean */
+	double squares;                /* the sum of squares */
+	/* How many finite elements other than 0 have a magnitude in [2^e, 2^(e+1)), where e is
+	 * STATS_EXPONENT_MIN + i; the outermost bins have what lies farther out, too.  Counted
+	 * by stats_add if with_bins is set.
+	 */
+	bool with_bins;
+	uint64_t bins[STATS_BINS];
+};
+
+bool stats_has(enum frag_dtype dtype);
+
+void stats_init(struct stats *s, bool with_bins);
+
+/* Adds n elements, the first of which has the number `first`; numbers grow from call to call.
+ * The dtype is one that stats_has.
+ */
+void stats_add(struct stats *s, enum frag_dtype dtype, const void *values, uint64_t n,
+	       uint64_t first);
+
+/* Adds what is known of other elements; their numbers may lie anywhere. */
+void stats_join(struct stats *s, const struct stats *other);
+
+/* All NaN where no element is finite.  The deviation is that of a population, as numpy's. */
+double stats_norm(const struct stats *s);
+double stats_mean(const struct stats *s);
+double stats_deviation(const struct stats *s);
+double stats_absmax(const struct stats *s);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/base/dtype.h"
+#include "engine/stats/stats.h"
+#include "tests/run-suite.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { MANY = 100003 };
+
+static float values[MANY];
+static struct stats s;
+
+/* Numbers of all magnitudes from 2^-20 to 2^20, of either sign. */
+static void fill(void)
+{
+	uint64_t seed = 1;
+
+	for (int i = 0; i < MANY; i++) {
+		seed = seed * 6364136223846793005 + 1442695040888963407;
+		values[i] = ldexpf((float)((int64_t)seed >> 40), (int)(seed % 41) - 43);
+	}
+}
+
+static void add(enum frag_dtype dtype, const void *from, uint64_t n)
+{
+	stats_init(&s, true);
+	stats_add(&s, dtype, from, n, 0);
+	ck_assert_uint_eq(s.count, n);
+	ck_assert_uint_eq(s.finite + s.nan + s.inf, n);
+}
+
+static void ck_close(double value, long double want)
+{
+	ck_assert_msg(fabsl(value - want) <= 1e-12L * fabsl(want), "%.17g is not %.17Lg", value,
+		      want);
+}
+
+/* Compares s with what a loop over the finite ones of n values finds. */
+static void ck_values(const float *from, uint64_t n)
+{
+	long double sum = 0, squares = 0, deviations = 0;
+	uint64_t finite = 0, zero = 0;
+	float min = INFINITY, max = -INFINITY;
+
+	for (uint64_t i = 0; i < n; i++) {
+		if (!isfinite(from[i]))
+			continue;
+		finite++;
+		zero += from[i] == 0;
+		sum += from[i];
+		squares += (long double)from[i] * from[i];
+		min = fminf(min, from[i]);
+		max = fmaxf(max, from[i]);
+	}
+	for (uint64_t i = 0; i < n; i++)
+		if (isfinite(from[i]))
+			deviations += (from[i] - sum / finite) * (from[i] - sum / finite);
+	ck_assert_uint_eq(s.finite, finite);
+	ck_assert_uint_eq(s.zero, zero);
+	ck_assert_double_eq(s.min, (double)min);
+	ck_assert_double_eq(s.max, (double)max);
+	ck_assert_double_eq(stats_absmax(&s), fmax(fabs((double)min), fabs((double)max)));
+	ck_close(stats_norm(&s), sqrtl(squares));
+	ck_close(stats_deviation(&s), sqrtl(deviations / finite));
+	ck_assert_double_le(fabs(stats_mean(&s) - (double)(sum / finite)),
+			    1e-13 * (double)sqrtl(squares / finite));
+}
+
+START_TEST(values_are_those_of_a_loop)
+{
+	fill();
+	for (uint64_t n = 1; n < 40; n++) {
+		add(FRAG_F32, values, n);
+		ck_values(values, n);
+	}
+	add(FRAG_F32, values, MANY);
+	ck_values(values, MANY);
+	ck_assert_uint_eq(s.first_nan, STATS_NONE);
+	ck_assert_uint_eq(s.first_inf, STATS_NONE);
+}
+END_TEST
+
+START_TEST(what_is_not_finite_is_counted_and_found)
+{
+	fill();
+	values[70001] = NAN;
+	values[70002] = -NAN;
+	values[90000] = INFINITY;
+	values[40] = -INFINITY;
+	values[5] = 0;
+	values[6] = -0.0f;
+	values[7] = 1e-45f;
+	add(FRAG_F32, values, MANY);
+	ck_values(values, MANY);
+	ck_assert_uint_eq(s.nan, 2);
+	ck_assert_uint_eq(s.first_nan, 70001);
+	ck_assert_uint_eq(s.inf, 2);
+	ck_assert_uint_eq(s.first_inf, 40);
+	ck_assert_uint_eq(s.bins[-149 - STATS_EXPONENT_MIN], 1);
+}
+END_TEST
+
+START_TEST(parts_joined_are_the_whole)
+{
+	const uint64_t ends[] = { 0, 1, 1000, 1024, 70002, MANY };
+	struct stats whole, part, joined;
+
+	fill();
+	values[70001] = NAN;
+	values[3] = INFINITY;
+	add(FRAG_F32, values, MANY);
+	whole = s;
+	stats_init(&joined, true);
+	for (size_t i = ARRAY_SIZE(ends) - 1; i > 0; i--) { /* the last part first */
+		stats_init(&part, true);
+		stats_add(&part, FRAG_F32, values + ends[i - 1], ends[i] - ends[i - 1],
+			  ends[i - 1]);
+		stats_join(&joined, &part);
+	}
+	s = joined;
+	ck_values(values, MANY);
+	ck_assert_uint_eq(s.first_nan, 70001);
+	ck_assert_uint_eq(s.first_inf, 3);
+	ck_assert_uint_eq(s.count, MANY);
+	ck_assert_mem_eq(joined.bins, whole.bins, sizeof(whole.bins));
+}
+END_TEST
+
+START_TEST(nothing_has_no_mean)
+{
+	const float nan[] = { NAN, NAN };
+
+	add(FRAG_F32, values, 0);
+	ck_assert(isnan(stats_mean(&s)) && isnan(stats_norm(&s)) && isnan(s.min));
+	add(FRAG_F32, nan, 2);
+	ck_assert(isnan(stats_mean(&s)) && isnan(stats_absmax(&s)) && isnan(s.max));
+	ck_assert_uint_eq(s.nan, 2);
+}
+END_TEST
+
+START_TEST(a_large_mean_does_not_hide_the_deviation)
+{
+	static double large[10000];
+
+	for (int i = 0; i < 10000; i++)
+		large[i] = 1e9 + (i % 2 ? 1e-3 : -1e-3);
+	add(FRAG_F64, large, 10000);
+	ck_assert_double_eq_tol(stats_deviation(&s), 1e-3, 1e-7);
+	ck_assert_double_eq_tol(stats_mean(&s), 1e9, 1e-5);
+}
+END_TEST
+
+START_TEST(all_dtypes_but_complex_ones)
+{
+	const uint16_t bf16[] = { 0x3f80, 0xc000, 0x7fc0, 0xff80, 0x0001 };
+	const uint16_t f16[] = { 0x3c00, 0xc000, 0x7e00, 0x7c00, 0x0001 };
+	const uint8_t e4m3[] = { 0x38, 0xc0, 0x7f, 0x00 };
+	const int8_t i8[] = { -128, 127, 0 };
+	const uint8_t truth[] = { 0, 7, 1 };
+	const int32_t i32[] = { INT32_MIN, 5 };
+	const uint64_t u64[] = { UINT64_MAX, 0 };
+
+	add(FRAG_BF16, bf16, 5);
+	ck_assert_uint_eq(s.nan, 1);
+	ck_assert_uint_eq(s.first_inf, 3);
+	ck_assert_double_eq(s.min, -2);
+	ck_assert_double_eq(s.max, 1);
+	add(FRAG_F16, f16, 5);
+	ck_assert_uint_eq(s.first_nan, 2);
+	ck_assert_double_eq(stats_mean(&s), (1 - 2 + ldexp(1, -24)) / 3);
+	add(FRAG_F8_E4M3, e4m3, 4);
+	ck_assert_uint_eq(s.nan, 1);
+	ck_assert_double_eq(s.min, -2);
+	add(FRAG_I8, i8, 3);
+	ck_assert_double_eq(s.min, -128);
+	ck_assert_uint_eq(s.zero, 1);
+	add(FRAG_BOOL, truth, 3);
+	ck_assert_double_eq(s.max, 1);
+	add(FRAG_I32, i32, 2);
+	ck_assert_double_eq(s.min, INT32_MIN);
+	add(FRAG_U64, u64, 2);
+	ck_assert_double_eq(s.max, 18446744073709551616.0);
+	ck_assert(!stats_has(FRAG_C64) && !stats_has(FRAG_C32) && !stats_has(FRAG_C128));
+	ck_assert(!stats_has(0));
+}
+END_TEST
+
+START_TEST(bins_are_powers_of_two)
+{
+	const double some[] = { 1, 1.99, -2, 0.5, 0, DBL_MIN, DBL_MAX, DBL_TRUE_MIN };
+
+	add(FRAG_F64, some, ARRAY_SIZE(some));
+	ck_assert_uint_eq(s.bins[0 - STATS_EXPONENT_MIN], 2);
+	ck_assert_uint_eq(s.bins[1 - STATS_EXPONENT_MIN], 1);
+	ck_assert_uint_eq(s.bins[-1 - STATS_EXPONENT_MIN], 1);
+	ck_assert_uint_eq(s.bins[0], 2);
+	ck_assert_uint_eq(s.bins[STATS_BINS - 1], 1);
+	stats_init(&s, false);
+	stats_add(&s, FRAG_F64, some, ARRAY_SIZE(some), 0);
+	ck_assert_uint_eq(s.bins[0 - STATS_EXPONENT_MIN], 0);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *t = tcase_create("stats");
+
+	tcase_add_test(t, values_are_those_of_a_loop);
+	tcase_add_test(t, what_is_not_finite_is_counted_and_found);
+	tcase_add_test(t, parts_joined_are_the_whole);
+	tcase_add_test(t, nothing_has_no_mean);
+	tcase_add_test(t, a_large_mean_does_not_hide_the_deviation);
+	tcase_add_test(t, all_dtypes_but_complex_ones);
+	tcase_add_test(t, bins_are_powers_of_two);
+	return run_suite(suite_create("stats"), t);
+}
