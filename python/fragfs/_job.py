@@ -39,6 +39,7 @@ class Job:
         fields = {name: str(value).encode() if name in _CONFIG_TEXTS else value
                   for name, value in config.items() if value is not None}
         self._config = _libfrag.frag_config(**fields)
+        self._numels: dict[int, int] = {}  # of fragments
         self._pid = os.getpid()
         self._library.frag_error()
         code = self._library.frag_open(ctypes.byref(self._frag), ctypes.byref(self._config))
@@ -145,8 +146,10 @@ class Job:
 
     def keep_fragment(self, param: int, key: str, tensor: Any) -> None:
         """frag_fragment_keep: the tensor is this rank's fragment of one parameter."""
-        fragment = self.fragment(param)
-        self._need(tensor, fragment.numel if fragment else 0, key)
+        if param not in self._numels:
+            fragment = self.fragment(param)
+            self._numels[param] = fragment.numel if fragment else 0
+        self._need(tensor, self._numels[param], key)
         self._call("frag_fragment_keep", param, key.encode(), number_of(tensor.dtype), _address(tensor))
 
     @staticmethod

@@ -11,9 +11,10 @@ import functools
 import os
 import sys
 import weakref
+from array import array
 from collections.abc import Callable, Sequence
 from ctypes import c_double, c_int
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._job import Job, watch_storage
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
@@ -23,19 +24,20 @@ _LOOK_EVERY = 32  # boundaries; after a change sooner
 
 
 class _Registered:
-    """A state that libfrag knows: where its tensors were, and the finalizers that drop it in time."""
+    """A state that libfrag knows: where its tensors were, and what drops it before their memory is freed."""
 
-    def __init__(self, kept: Kept, watches: list[weakref.finalize]) -> None:
+    def __init__(self, kept: Kept, forget: Callable[[Any], None]) -> None:
         self.signature = _signature(kept)
-        self.watches = watches
-        self._refs = [weakref.ref(tensor) for _, tensor in kept.tensors]
-        self._addresses = [tensor.data_ptr() for _, tensor in kept.tensors]
-        self._data_ptr = type(kept.tensors[0][1]).data_ptr  # of the class: for map(), which costs a tenth of a loop
+        tensors = [tensor for _, tensor in kept.tensors]
+        self._watches = [weakref.ref(storage, forget) for storage in
+                         {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors)}.values()]
+        self._refs = [weakref.ref(tensor) for tensor in tensors] if len(tensors) <= _FEW else []
 
     def has_moved(self) -> bool:
+        """Of few tensors: whether one is gone, or has other memory."""
         try:
-            return list(map(self._data_ptr, [ref() for ref in self._refs])) != self._addresses
-        except TypeError:  # of None: a tensor is gone
+            return any(ref().data_ptr() != address for ref, address in zip(self._refs, self.signature.addresses))
+        except AttributeError:  # of None
             return True
 
 
@@ -88,9 +90,22 @@ class _Gradients:
             job.move(*self.place, None)
 
 
-def _signature(kept: Kept) -> tuple[Any, ...]:
-    return kept.kind, tuple((number, tensor.data_ptr(), tensor.dtype, tensor.numel())
-                            for number, tensor in kept.tensors)
+class _Signature(NamedTuple):
+    """What of a Kept libfrag knows; without the tensors."""
+
+    kind: str
+    dtypes: tuple[Any, ...]
+    numbers: array[int]
+    addresses: array[int]
+    numels: array[int]
+
+
+def _signature(kept: Kept) -> _Signature:
+    tensors = [tensor for _, tensor in kept.tensors]
+    return _Signature(kept.kind, tuple(tensor.dtype for tensor in tensors),
+                      array("q", [number for number, _ in kept.tensors]),
+                      array("Q", [tensor.data_ptr() for tensor in tensors]),
+                      array("Q", [tensor.numel() for tensor in tensors]))
 
 
 class _Hyper:
@@ -200,9 +215,6 @@ class Attachment:
         job, self._job = self._job, None
         if job is None:
             return
-        for registered in self._registered.values():
-            for watch in registered.watches:
-                watch.detach()
         for _, watch in self._lps.values():
             watch.detach()
         self._registered.clear()
@@ -310,9 +322,7 @@ class Attachment:
 
     def _keep(self, place: Place, kept: Kept) -> None:
         assert self._job is not None
-        storages = {id(tensor.untyped_storage()): tensor for _, tensor in kept.tensors}
-        watches = [watch_storage(tensor, _forget, weakref.ref(self), place) for tensor in storages.values()]
-        self._registered[place] = _Registered(kept, watches)
+        self._registered[place] = _Registered(kept, functools.partial(_forget, weakref.ref(self), place))
         for number, tensor in kept.tensors:
             if kept.kind == "fragments":
                 self._job.keep_fragment(number, place.key, tensor)
@@ -322,16 +332,13 @@ class Attachment:
                 self._job.keep(place.group, place.sub, place.key, tensor)
 
     def _drop(self, place: Place) -> None:
-        registered = self._registered.pop(place, None)
-        if registered is None or self._job is None or not self._job.is_open:
+        if not self._registered.pop(place, None) or self._job is None or not self._job.is_open:
             return
-        for watch in registered.watches:
-            watch.detach()
         self._job.drop(*place)
         self._dirty = True
 
 
-def _forget(attachment: Callable[[], Attachment | None], place: Place) -> None:
+def _forget(attachment: Callable[[], Attachment | None], place: Place, _: object) -> None:
     """The memory of a state is about to be freed: libfrag must not know it any more."""
     owner = attachment()
     if owner is not None:
