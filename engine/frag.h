@@ -305,6 +305,20 @@ FRAG_API int frag_state_drop(struct frag *f, int group, uint32_t sub, const char
  * boundary.
  */
 FRAG_API int frag_hyper(struct frag *f, int group, const char *name, double *value);
+/* Does the same for a value that the trainer's own functions get and set.  get is called in
+ * this call and at the beginning of frag_step_begin and frag_safe_point, which show readers what
+ * it returns; set is called with an edit's value before the boundary returns at which the edit
+ * was applied.  Both are called in the thread that makes the frag_ call, which holds no lock of
+ * the library then, and make no frag_ calls of f themselves.  get, set and arg stay the
+ * caller's, and are used until frag_close.
+ * -EINVAL: no such group; a wrong name; get or set is NULL.
+ * -EEXIST: the group shows that name already.
+ * -ENOMEM.
+ */
+typedef double (*frag_hyper_get)(void *arg);
+typedef void (*frag_hyper_set)(void *arg, double value);
+FRAG_API int frag_hyper_calls(struct frag *f, int group, const char *name, frag_hyper_get get,
+			      frag_hyper_set set, void *arg);
 
 /* Lets other ranks read memory by frag_peer_read, under a name of this rank's own. */
 FRAG_API int frag_publish(struct frag *f, const char *name, void *memory, uint64_t bytes);
@@ -314,6 +328,12 @@ FRAG_API int frag_publish(struct frag *f, const char *name, void *memory, uint64
  * -EINVAL: the description contradicts itself; the line on stderr says where.
  */
 FRAG_API int frag_ready(struct frag *f);
+/* Waits until all ranks have called frag_ready: from then on mounts are admitted, and
+ * frag_address is known on every rank.
+ * -ETIMEDOUT: they have not within timeout_ms.
+ * -EPROTO, -EACCES and others: this rank cannot join its job; the log says why.
+ */
+FRAG_API int frag_wait_ready(struct frag *f, unsigned timeout_ms);
 
 /* ---- the step: a few atomic stores and no system call, when nobody reads or writes ---- */
 
@@ -827,7 +847,9 @@ FRAG_API int frag_fetch(struct frag *f, int param, const char *key, void *out, u
  */
 FRAG_API int frag_fetched(struct frag *f, int number);
 
-/* "HOST:PORT", the source to mount; NULL until it is known.  The text is the library's. */
+/* "HOST:PORT", the source to mount; NULL until it is known (frag_wait_ready).  The text is the
+ * library's.
+ */
 FRAG_API const char *frag_address(const struct frag *f);
 
 #ifdef __cplusplus

@@ -17,6 +17,7 @@ struct trainer_state {
 	uint64_t whole_step_ns;   /* between the last two of these */
 	uint64_t gather_mem;      /* bytes, FRAG_GATHER_MEM */
 	struct swapped_params *swapped_params; /* NULL: no parameters are on NVMe */
+	SLIST_HEAD(, hyper_calls) hypers;      /* of frag_hyper_calls */
 };
 
 struct frag {
@@ -82,6 +83,14 @@ void api_sweep_forget(struct frag *f);
  * were read ahead.
  */
 void api_make_room(struct frag *f);
+
+/* Gets the values of frag_hyper_calls from the trainer, before a boundary at which edits may
+ * replace them; sets those that edits have replaced.
+ */
+void api_hypers_get(struct engine *e);
+void api_hypers_set(struct engine *e);
+/* Frees the list; the engine has ended. */
+void api_hypers_free(struct frag *f);
 
 /* Notes in the control page that the calling thread is the trainer's.  anew: the process may
  * have been forked since.

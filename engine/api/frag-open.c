@@ -326,6 +326,7 @@ void frag_close(struct frag *f)
 	leave(e);
 	loop_free(e);
 	swapped_params_free(f->trainer.swapped_params);
+	api_hypers_free(f);
 	if (f->only)
 		atomic_flag_clear(&opened);
 	free(f->fetches);
@@ -344,6 +345,25 @@ int frag_world(const struct frag *f)
 	struct engine *e = api_engine(f);
 
 	return e ? (int)e->world : -EINVAL;
+}
+
+int frag_wait_ready(struct frag *f, unsigned timeout_ms)
+{
+	struct engine *e = api_engine(f);
+	uint64_t deadline = monotonic_ms() + timeout_ms;
+	int rc = 0;
+
+	if (!e)
+		return -EINVAL;
+	pthread_mutex_lock(&e->lock);
+	while (!e->job.ready && !e->job.failure && !rc)
+		rc = node_wait(e, deadline);
+	if (e->job.ready)
+		rc = 0;
+	else if (e->job.failure)
+		rc = e->job.failure;
+	pthread_mutex_unlock(&e->lock);
+	return rc;
 }
 
 const char *frag_address(const struct frag *f)

@@ -260,9 +260,13 @@ static int pass(struct engine *e)
 
 static int boundary(struct engine *e)
 {
-	int rc = make_current(e);
+	int rc;
 
-	return first_errno(rc, pass(e));
+	api_hypers_get(e);
+	rc = make_current(e);
+	rc = first_errno(rc, pass(e));
+	api_hypers_set(e);
+	return rc;
 }
 
 int frag_grads_gone(struct frag *f)
@@ -344,7 +348,9 @@ int frag_step_end(struct frag *f)
 				atomic_load_explicit(&c->boundary, memory_order_relaxed) + 1));
 	else
 		rc = publish(e);
-	return first_errno(rc, pass(e));
+	rc = first_errno(rc, pass(e));
+	api_hypers_set(e);
+	return rc;
 }
 
 int frag_safe_point(struct frag *f)

@@ -107,6 +107,8 @@ class frag_devices(_Sized):
 
 
 frag_grad_update = CFUNCTYPE(None, c_void_p, c_int, POINTER(c_float), c_uint64)
+frag_hyper_get = CFUNCTYPE(c_double, c_void_p)
+frag_hyper_set = CFUNCTYPE(None, c_void_p, c_double)
 
 # ---- functions: name, result, arguments; a struct frag * and a struct frag_sweep * are c_void_p ----
 
@@ -136,8 +138,10 @@ FUNCTIONS = {
     "frag_lp_move": (c_int, [_F, c_int, c_uint, c_void_p]),
     "frag_state_drop": (c_int, [_F, c_int, c_uint32, _KEY]),
     "frag_hyper": (c_int, [_F, c_int, c_char_p, POINTER(c_double)]),
+    "frag_hyper_calls": (c_int, [_F, c_int, c_char_p, frag_hyper_get, frag_hyper_set, c_void_p]),
     "frag_publish": (c_int, [_F, c_char_p, c_void_p, c_uint64]),
     "frag_ready": (c_int, [_F]),
+    "frag_wait_ready": (c_int, [_F, c_uint]),
     "frag_grads_gone": (c_int, [_F]),
     "frag_grads_valid": (c_int, [_F, c_double]),
     "frag_step_begin": (c_int, [_F]),

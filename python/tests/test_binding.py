@@ -37,8 +37,8 @@ def type_of(words: str) -> object:
         return [None, ctypes.c_void_p, POINTER(ctypes.c_void_p)][stars]
     if base.startswith("struct "):
         return POINTER(getattr(_libfrag, name))
-    if name == "frag_grad_update":
-        return _libfrag.frag_grad_update
+    if name in ("frag_grad_update", "frag_hyper_get", "frag_hyper_set"):
+        return getattr(_libfrag, name)
     if name == "void":
         return [None, ctypes.c_void_p, POINTER(ctypes.c_void_p)][stars]
     if name == "char":

@@ -56,6 +56,23 @@ START_TEST(a_process_is_one_rank)
 }
 END_TEST
 
+START_TEST(a_rank_waits_for_the_others_no_longer_than_it_is_told)
+{
+	struct frag *f;
+
+	be_rank_0_of("2", "waits");
+	ck_assert_int_eq(frag_open(&f, NULL), 0);
+	ck_assert_int_eq(frag_ready(f), 0);
+	ck_assert_int_eq(frag_wait_ready(f, 10), -ETIMEDOUT);
+	frag_close(f);
+	be_rank_0_of("1", "waits");
+	ck_assert_int_eq(frag_open(&f, NULL), 0);
+	ck_assert_int_eq(frag_ready(f), 0);
+	ck_assert_int_eq(frag_wait_ready(f, 60000), 0);
+	frag_close(f);
+}
+END_TEST
+
 /* The job's rank 0 is another process, until that is told to end. */
 static pid_t start_job(int end[2])
 {
@@ -223,6 +240,7 @@ int main(void)
 	TCase *t = tcase_create("open");
 
 	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_rank_waits_for_the_others_no_longer_than_it_is_told);
 	tcase_add_test(t, a_process_is_one_rank);
 	tcase_add_test(t, two_jobs_of_one_name_are_refused);
 	tcase_add_test(t, a_job_that_is_not_complete_is_eagain);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/api/api.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Hyper-parameters that the trainer keeps where it likes: readers get, and edits change, a
+ * double of the library, which is compared with what the trainer's functions last said.
+ */
+
+struct hyper_calls {
+	SLIST_ENTRY(hyper_calls) next;
+	double value; /* registered */
+	double seen;  /* value as the trainer knows it */
+	frag_hyper_get get;
+	frag_hyper_set set;
+	void *arg;
+};
+
+int frag_hyper_calls(struct frag *f, int group, const char *name, frag_hyper_get get,
+		     frag_hyper_set set, void *arg)
+{
+	struct hyper_calls *h;
+	int rc;
+
+	if (!api_engine(f) || !get || !set)
+		return -EINVAL;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	*h = (struct hyper_calls){ .get = get, .set = set, .arg = arg };
+	h->value = h->seen = get(arg);
+	rc = frag_hyper(f, group, name, &h->value);
+	if (rc)
+		free(h);
+	else
+		SLIST_INSERT_HEAD(&f->trainer.hypers, h, next);
+	return rc;
+}
+
+void api_hypers_get(struct engine *e)
+{
+	struct hyper_calls *h;
+
+	SLIST_FOREACH(h, &e->trainer->hypers, next)
+	h->value = h->seen = h->get(h->arg);
+}
+
+void api_hypers_set(struct engine *e)
+{
+	struct hyper_calls *h;
+
+	SLIST_FOREACH(h, &e->trainer->hypers, next)
+	{
+		if (!memcmp(&h->value, &h->seen, sizeof(h->value))) /* NaNs are edits, too */
+			continue;
+		h->seen = h->value;
+		h->set(h->arg, h->value);
+	}
+}
+
+void api_hypers_free(struct frag *f)
+{
+	struct hyper_calls *h;
+
+	while ((h = SLIST_FIRST(&f->trainer.hypers))) {
+		SLIST_REMOVE_HEAD(&f->trainer.hypers, next);
+		free(h);
+	}
+}
