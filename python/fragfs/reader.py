@@ -450,7 +450,10 @@ class Mount(Mapping[str, Parameter]):
         return len(self._files())
 
     def __getitem__(self, name: str) -> Parameter:
-        file = self._names.get(name) or self._files().get(name)
+        file = self._names.get(name)
+        if not file and name and not set("/%") & set(name) and not name.startswith(".") and len(name) < 200:
+            file = name if os.path.isdir(os.path.join(self._folder(), name)) else None
+        file = file or self._files().get(name)
         if file is None:
             raise KeyError(f"{self.path} has no parameter {name}")
         return Parameter(os.path.join(self._folder(), file), name)
@@ -506,6 +509,8 @@ class Mount(Mapping[str, Parameter]):
         from concurrent.futures import ThreadPoolExecutor
 
         wanted = [name for name in self if key in self[name]] if names is None else list(names)
+        if len(wanted) == 1:
+            return {wanted[0]: self[wanted[0]][key].numpy()}
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(wanted, pool.map(lambda name: self[name][key].numpy(), wanted)))
 
