@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "fs/state-internal.h"
 #include "fs/state.h"
 
 #include "engine/base/log.h"
 #include "fs/write-buffer.h"
-#include "fs/stat-reader.h"
 #include "fs/event-reader.h"
 #include "fs/freeze.h"
 #include "fs/hyper.h"
@@ -59,7 +59,7 @@ static int open_file(struct handle *h)
 	if (!rc && h->node.kind == NODE_NPY)
 		rc = open_npy_header(h);
 	if (!rc && h->node.kind == NODE_STAT)
-		rc = stat_reader_open(h);
+		rc = state_stats_open(h);
 	return rc;
 }
 
@@ -418,7 +418,7 @@ int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, i
 		return 0;
 	}
 	if (h->node.kind == NODE_STAT)
-		return stat_reader_read(h, req, size, offset, flags);
+		return state_stats_read(h, req, size, offset, flags);
 	offset = u64_min(offset, total);
 	size = u64_min(u64_min(size, ENGINE_READ_MAX), total - offset);
 	head = offset < h->length ? u64_min(size, h->length - offset) : 0;

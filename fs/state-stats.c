@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "fs/stat-reader.h"
+#include "fs/state-internal.h"
 
 #include "engine/base/thread.h"
 #include "fs/stat-text.h"
+#include "fs/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@ struct pass { /* one pass, and what its result is kept for */
 	uint64_t id, changed_ns; /* changed_ns 0: the result is not kept */
 };
 
-int stat_reader_open(struct handle *h)
+int state_stats_open(struct handle *h)
 {
 	struct engine_state state;
 	int rc = tree_state(&h->fs->tree, h->node, &state);
@@ -26,10 +27,13 @@ int stat_reader_open(struct handle *h)
 	return stats_has(state.dtype) ? 0 : -EOPNOTSUPP;
 }
 
-static void reply(const struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
+/* Replies with the file's text. */
+static void reply(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
 {
 	offset = u64_min(offset, h->length);
+	handle_ref(h);
 	fuse_reply_buf(req, h->text + offset, u64_min(size, h->length - offset));
+	state_close(h);
 }
 
 /* Gives the file its text, unless another read has done so. */
@@ -116,7 +120,7 @@ static bool has_text(struct handle *h)
 	return h->text;
 }
 
-int stat_reader_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
+int state_stats_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
 {
 	struct node state = h->node;
 	struct pass *pass;
