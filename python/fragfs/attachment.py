@@ -12,7 +12,7 @@ import os
 import sys
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_double, c_int
 from typing import Any, NamedTuple
 
@@ -79,9 +79,9 @@ class _Gradients:
             numels = [numel for numel, tensor in zip(numels, tensors) if tensor is not None]
         if list(map(of.numel, present)) != numels or not all(map(of.is_contiguous, present)):
             raise ValueError("a gradient has other elements than the layout, or is not contiguous")
-        addresses = map(of.data_ptr, present)
+        addresses: Iterable[int] = map(of.data_ptr, present)
         if len(present) < len(tensors):
-            addresses = (0 if tensor is None else next(addresses) for tensor in tensors)
+            addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
         job.move_fragments(self._numbers, self.place.key, addresses)
 
     def go(self, job: Job) -> None:

@@ -68,6 +68,23 @@ class Torch(unittest.TestCase):
     def test_hsdp(self) -> None:
         self.run_job("hsdp", 4)
 
+    def run_mesh_jobs(self, *cases: tuple[str, int]) -> None:
+        for case, world in cases:
+            with self.subTest(case=case, world=world):
+                self.run_ranks([str(HERE / "mesh_job.py"), case], case, world)
+
+    def test_parameters_that_are_not_cut_by_rows(self) -> None:
+        self.run_mesh_jobs(("tp", 2), ("tp", 3), ("fsdp2-tp", 4), ("fsdp2-columns", 2), ("fsdp2-columns", 4))
+
+    def test_zero_redundancy_optimizer(self) -> None:
+        self.run_mesh_jobs(("zero-redundancy", 2), ("zero-redundancy", 3))
+
+    def test_the_forms_of_torchs_optimizers(self) -> None:
+        self.run_mesh_jobs(("foreach", 2), ("fused", 2))
+
+    def test_odd_parameters(self) -> None:
+        self.run_mesh_jobs(("odd", 1), ("odd-sparse", 1))
+
     def test_a_script_that_knows_nothing_is_attached(self) -> None:
         script = ("import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 1))\n"
                   "optimizer = torch.optim.AdamW(model.parameters())\n"

@@ -7,6 +7,7 @@ Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun sets them; 
 import gc
 import os
 import sys
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -18,12 +19,12 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Model(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, inputs: int = 37, hidden: int = 53, outputs: int = 7) -> None:
         super().__init__()
-        self.first = torch.nn.Linear(37, 53)
-        self.norm = torch.nn.LayerNorm(53)
-        self.frozen = torch.nn.Linear(53, 53, bias=False).requires_grad_(False)
-        self.second = torch.nn.Linear(53, 7)
+        self.first = torch.nn.Linear(inputs, hidden)
+        self.norm = torch.nn.LayerNorm(hidden)
+        self.frozen = torch.nn.Linear(hidden, hidden, bias=False).requires_grad_(False)
+        self.second = torch.nn.Linear(hidden, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.second(self.frozen(self.norm(self.first(x)).relu()))
@@ -34,6 +35,7 @@ class Job:
 
     model: torch.nn.Module
     value = "fp32"  # the key of the parameters that the optimizer changes
+    inputs = 37
 
     def attach(self) -> fragfs.Attachment:
         raise NotImplementedError
@@ -41,6 +43,10 @@ class Job:
     def step(self, look=lambda: None) -> None:
         """look() is called where gradients are valid."""
         raise NotImplementedError
+
+    def replace_states(self) -> None:
+        """By other tensors of the same values."""
+        self.optimizer.load_state_dict(self.optimizer.state_dict())
 
     def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
         raise NotImplementedError
@@ -79,7 +85,7 @@ class TorchJob(Job):
     def step(self, look=lambda: None) -> None:
         self.optimizer.zero_grad()
         dtype = torch.bfloat16 if self.value == "bf16" else torch.float32
-        self.model(torch.randn(4, 37).to(dtype)).float().square().mean().backward()
+        self.model(torch.randn(4, self.inputs).to(dtype)).float().square().mean().backward()
         self.optimizer.step()
         look()
 
@@ -151,11 +157,11 @@ mount["first.weight"][sys.argv[2]][3, 4] = 0.75
 """
 
 
-def main(kind: str) -> None:
+def main(kind: str, make: Callable[[str], Job] = TorchJob) -> None:
     torch.manual_seed(1234)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    job = TorchJob(kind)
+    job = make(kind)
     with job.attach() as attachment:
         for _ in range(3):
             job.step()
@@ -171,7 +177,7 @@ def main(kind: str) -> None:
         gradients(job, mount)
         edit(job, mount)
         compare(job, mount, "after an edit")
-        job.optimizer.load_state_dict(job.optimizer.state_dict())  # new tensors
+        job.replace_states()
         gc.collect()
         job.step()
         dist.barrier()

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any torch.optim optimizer: FSDP2 (DTensors), DDP, one process; each parameter is its own master."""
+"""Any torch.optim optimizer: DTensors (FSDP2, tensor parallelism), DDP, ZeroRedundancyOptimizer, one process.
+
+Each parameter is its own master.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from itertools import combinations
+from math import prod
+from typing import Any, NamedTuple
 
 from .. import _libfrag
 from .._job import Job
 from .base import Adapter, Boundaries, Declared, Kept, Place, wrap_method
+
+_WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
 
 def _local(tensor: Any) -> Any:
@@ -20,61 +27,164 @@ def _is_master(p: Any) -> bool:
     return str(p.dtype) == "torch.float32"
 
 
+def _plain_name(name: str) -> str:
+    """Without what DDP, FSDP and torch.compile have put in."""
+    return ".".join(part for part in name.removeprefix("module.").split(".") if part not in _WRAPPERS)
+
+
+class _Layout(NamedTuple):
+    """How a parameter lies on ranks: those with equal ones, but for the cuts, can be one group of libfrag's."""
+
+    ranks: tuple[int, ...] | None
+    replicas: int
+    sharding: int
+
+
+def _cut_order(dims: Sequence[tuple[int, int, int | None]]) -> list[int]:
+    """The order in which mesh dimensions cut one dimension of a tensor.
+
+    dims: (mesh dimension, its size, split factor of _StridedShard, or None), from left to right.  As DTensor
+    says, a strided one cuts behind those to its right that make so many parts, another one before all these.
+    """
+    order: list[tuple[int, int]] = []
+    for mesh_dim, size, factor in reversed(dims):
+        at = 0
+        if factor is not None:
+            at = next((n for n in range(len(order) + 1) if prod(s for _, s in order[:n]) == factor), -1)
+        if at < 0:
+            raise ValueError(f"a split factor of {factor} is not that of a mesh dimension")
+        order.insert(at, (mesh_dim, size))
+    return [mesh_dim for mesh_dim, _ in order]
+
+
+def _cuts(p: Any) -> list[tuple[int, int]]:
+    """(mesh dimension, dimension of the tensor) of each cut of a DTensor, in order."""
+    by_dim: dict[int, list[tuple[int, int, int | None]]] = {}
+    for mesh_dim, placement in enumerate(p.placements):
+        if placement.is_partial():
+            raise ValueError(f"placements {p.placements}: a partial sum is no value")
+        if not placement.is_replicate():
+            by_dim.setdefault(placement.dim % p.dim(), []).append(
+                (mesh_dim, p.device_mesh.size(mesh_dim), getattr(placement, "split_factor", None)))
+    return [(mesh_dim, dim) for dim, dims in sorted(by_dim.items()) for mesh_dim in _cut_order(dims)]
+
+
+def _dims_within(mesh: Any, whole: Any) -> tuple[int, ...] | None:
+    """The dimensions of `whole` that are the mesh's: tensors of ranks, the mesh being a part of `whole`."""
+    here = (whole == mesh.flatten()[0]).nonzero().tolist()
+    for dims in combinations(range(whole.dim()), mesh.dim()) if here else ():
+        at = tuple(slice(None) if dim in dims else here[0][dim] for dim in range(whole.dim()))
+        if whole[at].shape == mesh.shape and bool((whole[at] == mesh).all()):
+            return dims
+    return None
+
+
 class TorchAdapter(Adapter):
     def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
         self.job, self.model, self.optimizer = job, model, optimizer
-        self.names = {p: name.removeprefix("module.") for name, p in model.named_parameters()}
-        self.members: list[tuple[int, list[tuple[int, Any]]]] = []  # group, (number, parameter) of each
-        described = set()
-        for options in optimizer.param_groups:
-            params = [p for p in options["params"] if p.requires_grad]
-            numbers = [self._param(p) for p in params]
-            self.members.append((job.group(numbers, **self._layout(params)), list(zip(numbers, params))))
-            described.update(params)
-        self._here = {group: [(n, p) for n, p in members if _local(p).numel()] for group, members in self.members}
-        for p, name in self.names.items():
-            if p not in described:
-                job.param(name, tuple(p.shape), p.dtype, lp=_local(p), frozen=True)
+        self.names = {p: _plain_name(name) for name, p in model.named_parameters()}
+        self.numbers: dict[Any, int] = {}
+        self.groups: list[tuple[int, dict[str, Any]]] = []  # its number, and the optimizer's hyper-parameters
+        self._here: dict[int, list[tuple[int, Any]]] = {}  # (number, parameter) of those with elements on this rank
+        meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
+        self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
+        frozen = [p for p in self.names if not p.requires_grad and hasattr(p, "device_mesh")]
+        for options, inner in zip(optimizer.param_groups, self._inner().param_groups):
+            by_layout = self._describe([p for p in inner["params"] if p.requires_grad])
+            for p in frozen:
+                layout, cuts = self._layout(p)
+                if layout in by_layout and p not in self.numbers:
+                    self._param(p, cuts)
+                    by_layout[layout].append(p)
+            self.groups += [(self._group(*members), options) for members in by_layout.items()]
+        others = [p for p in self.names if p not in self.numbers and self._is_shown(p)]
+        for members in self._describe([p for p in others if hasattr(p, "device_mesh")]).items():
+            self._group(*members)
+        for p in others:
+            if p not in self.numbers:
+                self.numbers[p] = job.param(self.names[p], tuple(p.shape), p.dtype, lp=p, frozen=True)
 
-    def _param(self, p: Any) -> int:
-        """A float32 parameter is its own master; another one has none, and is shown as what it is."""
-        memory = {} if _is_master(p) else {"shard" if hasattr(p, "device_mesh") else "lp": _local(p)}
-        return self.job.param(self._name(p), tuple(p.shape), p.dtype, **memory)
+    # ---- where an optimizer of another kind differs ----
 
-    def _name(self, p: Any) -> str:
-        if p not in self.names:
-            raise ValueError("the optimizer has a parameter that the model has not: attach(model, optimizer)")
-        return self.names[p]
+    def _inner(self) -> Any:
+        """The optimizer that has this rank's states, and their parameters."""
+        return self.optimizer
 
-    def _layout(self, params: list[Any]) -> dict[str, Any]:
-        meshes = {p.device_mesh for p in params if hasattr(p, "device_mesh")}
-        if not meshes:
-            return {"stage": 0}
-        if len(meshes) > 1 or not all(hasattr(p, "device_mesh") for p in params):
-            raise ValueError("a param group has parameters of several device meshes")
+    def _is_shown(self, p: Any) -> bool:
+        """Whether this rank describes a parameter that its optimizer has not."""
+        return True
+
+    def _plain_layout(self, p: Any) -> _Layout:
+        """Of a parameter that is no DTensor: all ranks have it, or all of the mesh that others are on."""
+        return _Layout(None if self._mesh is None else tuple(self._mesh.flatten().tolist()), 0, _libfrag.FRAG_ZERO)
+
+    # ---- describing ----
+
+    def _describe(self, params: Sequence[Any]) -> dict[_Layout, list[Any]]:
+        """The parameters by layouts, each of which is to be a group."""
+        by_layout: dict[_Layout, list[Any]] = {}
         for p in params:
-            sharded = p.placements[-1]
-            if not sharded.is_shard(0) or not all(other.is_replicate() for other in p.placements[:-1]):
-                raise ValueError(f"{self.names[p]} has placements {p.placements}: only rows of dimension 0 are known")
-        mesh = meshes.pop()
-        shards = mesh.size(mesh.ndim - 1)
-        return {"sharding": _libfrag.FRAG_FSDP2, "ranks": mesh.mesh.flatten().tolist(),
-                "replicas": mesh.mesh.numel() // shards}
+            if p not in self.names:
+                raise ValueError("the optimizer has a parameter that the model has not: attach(model, optimizer)")
+            layout, cuts = self._layout(p)
+            self._param(p, cuts)
+            by_layout.setdefault(layout, []).append(p)
+        return by_layout
+
+    def _group(self, layout: _Layout, members: Sequence[Any]) -> int:
+        group = self.job.group([self.numbers[p] for p in members], stage=0, sharding=layout.sharding,
+                               ranks=layout.ranks, replicas=layout.replicas)
+        self._here[group] = [(self.numbers[p], p) for p in members if p.requires_grad and _local(p).numel()]
+        for number, p in self._here[group]:
+            fragment = self.job.fragment(number)
+            if not fragment or fragment.numel != _local(p).numel():
+                raise ValueError(f"{self.names[p]} has {_local(p).numel()} elements on this rank, "
+                                 f"libfrag counts {fragment.numel if fragment else 0}")
+        return group
+
+    def _param(self, p: Any, cuts: Sequence[tuple[int, int]]) -> None:
+        """A float32 parameter is its own master; another one has none, and is shown as what it is."""
+        memory = {} if _is_master(p) and p.requires_grad else {"shard" if hasattr(p, "device_mesh") else "lp": _local(p)}
+        self.numbers[p] = self.job.param(self.names[p], tuple(p.shape), p.dtype, cuts=cuts,
+                                         frozen=not p.requires_grad, **memory)
+
+    def _layout(self, p: Any) -> tuple[_Layout, list[tuple[int, int]]]:
+        if not hasattr(p, "device_mesh"):
+            return self._plain_layout(p), []
+        try:
+            cuts = _cuts(p)
+        except ValueError as e:
+            raise ValueError(f"{self.names[p]}: {e}") from None
+        mesh, dims = p.device_mesh.mesh, tuple(range(p.device_mesh.ndim))
+        within = _dims_within(mesh, self._mesh)
+        if within is not None:  # ranks along the other dimensions have the same
+            mesh, dims = self._mesh, within
+        sharded = [dims[mesh_dim] for mesh_dim, _ in cuts]
+        copies = [dim for dim in range(mesh.dim()) if dim not in sharded]
+        ranks = mesh.permute(copies + sharded).flatten().tolist()
+        parts = [(dim, mesh.shape[at]) for at, (_, dim) in zip(sharded, cuts)]
+        replicas = prod(mesh.shape[dim] for dim in copies)
+        if len(parts) == 1 and parts[0][0] == 0 and p.shape[0] % parts[0][1] == 0:
+            parts = []  # plain rows
+        return _Layout(tuple(ranks), replicas, _libfrag.FRAG_FSDP2), parts
+
+    # ---- what there is now ----
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
+        state = self._inner().state
         for group, here in self._here.items():
             yield Place(group, 0, "fp32"), Kept(
                 "fragments", tuple((n, _local(p)) for n, p in here if _is_master(p)))
             by_key: dict[str, list[tuple[int, Any]]] = {}
             for n, p in here:
-                for key, value in self.optimizer.state.get(p, {}).items():
-                    if hasattr(value, "data_ptr") and value.dim() and value.shape == p.shape:
+                for key, value in state.get(p, {}).items():
+                    if hasattr(value, "data_ptr") and value.shape == p.shape and key != "step":
                         by_key.setdefault(key, []).append((n, _local(value)))
             for key, tensors in by_key.items():
                 yield Place(group, 0, key), Kept("fragments", tuple(tensors))
 
     def shape_of_states(self) -> object:
-        state = self.optimizer.state
+        state = self._inner().state
         return id(state), len(state)
 
     def declared(self) -> Iterator[tuple[Place, Declared]]:
@@ -84,11 +194,12 @@ class TorchAdapter(Adapter):
                        Declared("fragments", tuple(n for n, _ in members), members[0][1].dtype))
 
     def gradients(self, place: Place) -> Sequence[Any]:
-        grads = [p.grad for _, p in self._here[place.group]]
-        return [None if grad is None else _local(grad) for grad in grads]
+        """A sparse gradient has no memory of the parameter's shape, and is not shown."""
+        grads = [None if p.grad is None else _local(p.grad) for _, p in self._here[place.group]]
+        return [None if grad is None or grad.is_sparse else grad for grad in grads]
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        yield from zip((group for group, _ in self.members), self.optimizer.param_groups)
+        yield from self.groups
 
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
         """Gradients are valid from the optimizer's step on, until zero_grad or the next forward pass.
@@ -152,3 +263,21 @@ class TorchAdapter(Adapter):
                 one()
 
         return unhook
+
+
+class RedundancyAdapter(TorchAdapter):
+    """ZeroRedundancyOptimizer: each parameter's states are on the one rank that updates it, and sends it to all.
+
+    So each rank describes its own; an edit comes to the other ranks with the step after it.
+    """
+
+    def _inner(self) -> Any:
+        return self.optimizer.optim
+
+    def _is_shown(self, p: Any) -> bool:
+        return not p.requires_grad
+
+    def _plain_layout(self, p: Any) -> _Layout:
+        import torch.distributed as dist
+
+        return _Layout((dist.get_rank(),), 0, _libfrag.FRAG_ZERO)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a job whose parameters lie otherwise than in rows: mesh_job.py CASE.  As torch_job.py."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch_job import WORLD, Model, TorchJob, main
+
+
+class MeshJob(TorchJob):
+    """Tensor parallelism, FSDP2 over it, and FSDP2 that cuts columns."""
+
+    def __init__(self, kind: str) -> None:
+        self.inputs, hidden, outputs = (36, 52, 8) if kind.startswith("fsdp2") else (37, 53, 7)
+        self.model = Model(self.inputs, hidden, outputs)
+        if kind == "fsdp2-columns-bf16":
+            self.model.bfloat16()
+            self.value = "bf16"
+        if kind == "tp":
+            self.parallelize(init_device_mesh("cpu", (WORLD,), mesh_dim_names=("tp",)))
+        elif kind == "fsdp2-tp":
+            mesh = init_device_mesh("cpu", (2, WORLD // 2), mesh_dim_names=("dp", "tp"))
+            self.parallelize(mesh["tp"])
+            self.shard(mesh["dp"])
+        else:
+            self.shard(init_device_mesh("cpu", (WORLD,), mesh_dim_names=("dp",)), columns=True)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW([{"params": trained[:2]}, {"params": trained[2:], "lr": 3e-3}], lr=1e-3,
+                                           foreach=False)
+
+    def parallelize(self, mesh) -> None:
+        from torch.distributed.tensor import Replicate
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        parallelize_module(self.model, mesh, {"first": ColwiseParallel(output_layouts=Replicate()),
+                                              "second": RowwiseParallel(input_layouts=Replicate())})
+
+    def shard(self, mesh, columns: bool = False) -> None:
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor import Shard
+
+        def placement(p: torch.nn.Parameter) -> Shard:
+            return Shard(1 if columns and p.dim() > 1 else 0)
+
+        fully_shard(self.model.first, mesh=mesh, shard_placement_fn=placement)
+        fully_shard(self.model, mesh=mesh, shard_placement_fn=placement)
+
+
+class RedundancyJob(TorchJob):
+    """ZeroRedundancyOptimizer under DDP."""
+
+    def __init__(self, kind: str) -> None:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        self.model = torch.nn.parallel.DistributedDataParallel(Model())
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = ZeroRedundancyOptimizer(trained, torch.optim.AdamW, lr=1e-3)
+
+    def replace_states(self) -> None:
+        self.optimizer.optim.load_state_dict(self.optimizer.optim.state_dict())
+
+    def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
+        owner = self.optimizer._param_to_rank[param]
+        tensor = {"fp32": param, "grad": param.grad}.get(key)
+        if tensor is None:
+            tensor = self.optimizer.optim.state[param][key] if owner == dist.get_rank() else torch.empty_like(param)
+        tensor = tensor.detach().clone()
+        dist.broadcast(tensor, owner)
+        return tensor
+
+
+class KernelsJob(TorchJob):
+    """The forms that torch's optimizers have: a loop, foreach, fused; learning rates that are tensors."""
+
+    def __init__(self, kind: str) -> None:
+        self.model = torch.nn.parallel.DistributedDataParallel(Model())
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW([{"params": trained[:2]}, {"params": trained[2:]}], amsgrad=True,
+                                           lr=torch.tensor(1e-3) if kind == "fused" else 1e-3, **{kind: True})
+
+
+class OddModel(Model):
+    """Tied, empty and unused parameters, one of no dimension, and one with sparse gradients."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.tied = torch.nn.Linear(37, 53)
+        self.tied.weight = self.first.weight
+        self.empty = torch.nn.Parameter(torch.empty(0, 5))
+        self.unused = torch.nn.Parameter(torch.ones(3))
+        self.scale = torch.nn.Parameter(torch.tensor(1.5))
+        self.table = torch.nn.Embedding(11, 3, sparse=sparse)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + self.tied(x).mean()) * self.scale + self.table(torch.tensor([2, 7])).sum()
+
+
+class OddJob(TorchJob):
+    def __init__(self, kind: str) -> None:
+        self.model = OddModel(kind == "odd-sparse")
+        make = torch.optim.SGD if kind == "odd-sparse" else torch.optim.AdamW
+        self.optimizer = make([p for p in self.model.parameters() if p.requires_grad], lr=1e-3)
+
+    def truth(self, keys=()):
+        held = {(name, key): {**self.optimizer.state[p], "fp32": p, "grad": p.grad}.get(key)
+                for name, p in self.model.named_parameters() if p.requires_grad and p.numel()
+                for key in keys or ("fp32", "exp_avg")}
+        return {at: tensor.detach().clone() for at, tensor in held.items()
+                if tensor is not None and not tensor.is_sparse}
+
+
+JOBS = {"odd-sparse": OddJob, "odd": OddJob, "zero-redundancy": RedundancyJob, "foreach": KernelsJob, "fused": KernelsJob}
+
+if __name__ == "__main__":
+    main(sys.argv[1], JOBS.get(sys.argv[1], MeshJob))
