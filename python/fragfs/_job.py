@@ -8,8 +8,8 @@ import os
 import threading
 import weakref
 from array import array
-from collections.abc import Iterable, Sequence
-from ctypes import c_double, c_int, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_int, c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
 from . import _libfrag
@@ -40,6 +40,7 @@ class Job:
                   for name, value in config.items() if value is not None}
         self._config = _libfrag.frag_config(**fields)
         self._numels: dict[int, int] = {}  # of fragments
+        self._callbacks: list[Any] = []  # which libfrag calls
         self._pid = os.getpid()
         self._library.frag_error()
         code = self._library.frag_open(ctypes.byref(self._frag), ctypes.byref(self._config))
@@ -50,6 +51,7 @@ class Job:
         with self._lock:
             frag, self._frag = self._frag, c_void_p()
             self._library.frag_close(frag)
+            self._callbacks.clear()
 
     def _call(self, function: str, *arguments: Any) -> int:
         with self._lock:
@@ -184,12 +186,33 @@ class Job:
     def drop(self, group: int, sub: int, key: str) -> None:
         self._call("frag_state_drop", group, sub, key.encode())
 
-    def hyper(self, group: int, name: str, value: c_double) -> None:
-        """frag_hyper: value must live as long as the job is open."""
-        self._call("frag_hyper", group, name.encode(), ctypes.byref(value))
+    def hyper(self, group: int, name: str, get: Callable[[], float], put: Callable[[float], None]) -> None:
+        """frag_hyper_calls: get and put are called at boundaries; while get raises, readers see what it gave last."""
+        last = get()
+
+        def get_or_last(_: Any) -> float:
+            nonlocal last
+            try:
+                last = get()
+            except Exception:
+                pass
+            return last
+
+        def put_value(_: Any, value: float) -> None:
+            nonlocal last
+            last = value
+            put(value)
+
+        calls = _libfrag.frag_hyper_get(get_or_last), _libfrag.frag_hyper_set(put_value)
+        self._call("frag_hyper_calls", group, name.encode(), *calls, None)
+        self._callbacks.append(calls)
 
     def ready(self) -> None:
         self._call("frag_ready")
+
+    def wait_ready(self, timeout: float) -> None:
+        """frag_wait_ready: OSError ETIMEDOUT after so many seconds."""
+        self._call("frag_wait_ready", int(timeout * 1000))
 
     # ---- the step ----
 

@@ -13,7 +13,7 @@ import sys
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_double, c_int
+from ctypes import c_int
 from typing import Any, NamedTuple
 
 from ._job import Job, watch_storage
@@ -109,47 +109,35 @@ def _signature(kept: Kept) -> _Signature:
 
 
 class _Hyper:
-    """A number of an optimizer's param group, and the C double of it that edits change."""
+    """A number of an optimizer's param group."""
 
-    def __init__(self, options: dict[str, Any], key: str, index: int | None = None) -> None:
-        self._options, self._key, self._index = options, key, index
-        self.value = c_double(self._get())
-        self._seen = self.value.value
+    def __init__(self, group: int, options: dict[str, Any], key: str, index: int | None = None) -> None:
+        self.group, self.options, self._key, self._index = group, options, key, index
 
-    def _get(self) -> float:
-        value = self._options[self._key]
+    def get(self) -> float:
+        value = self.options[self._key]
         return float(value if self._index is None else value[self._index])
 
-    def push(self) -> None:
-        """What the trainer has set is what readers see."""
-        now = self._get()
-        if now != self._seen:
-            self.value.value = self._seen = now
-
-    def pull(self) -> None:
-        """An edit is what the trainer computes with."""
-        if self.value.value == self._seen:
-            return
-        self._seen = self.value.value
-        old = self._options[self._key]
+    def put(self, value: float) -> None:
+        old = self.options[self._key]
         if self._index is not None:
             new = list(old)
-            new[self._index] = self._seen
-            self._options[self._key] = type(old)(new)
+            new[self._index] = value
+            self.options[self._key] = type(old)(new)
         elif hasattr(old, "fill_"):
-            old.fill_(self._seen)
+            old.fill_(value)
         else:
-            self._options[self._key] = self._seen
+            self.options[self._key] = value
 
 
-def _hypers(options: dict[str, Any]) -> dict[str, _Hyper]:
+def _hypers(group: int, options: dict[str, Any]) -> dict[str, _Hyper]:
     found = {}
     for key in ("lr", "weight_decay", "eps", "momentum", "alpha"):
         if isinstance(options.get(key), (int, float)) or hasattr(options.get(key), "fill_"):
-            found[key] = _Hyper(options, key)
+            found[key] = _Hyper(group, options, key)
     betas = options.get("betas")
     for index in range(len(betas) if isinstance(betas, (tuple, list)) else 0):
-        found[f"beta{index + 1}"] = _Hyper(options, "betas", index)
+        found[f"beta{index + 1}"] = _Hyper(group, options, "betas", index)
     return found
 
 
@@ -171,8 +159,8 @@ class Attachment:
         try:
             self._adapter = make_adapter(self._job)
             for group, options in self._adapter.param_groups():
-                for name, hyper in _hypers(options).items():
-                    self._job.hyper(group, name, hyper.value)
+                for name, hyper in _hypers(group, options).items():
+                    self._job.hyper(group, name, hyper.get, hyper.put)
                     self._hypers.append(hyper)
             self._sync()
             self._gradients = [_Gradients(self._job, *declared) for declared in self._adapter.declared()]
@@ -227,8 +215,6 @@ class Attachment:
     def safe_point(self) -> None:
         """A boundary without a step, where edits go in: for steps that are left out.  All ranks call it alike."""
         self._guard(lambda job: job.safe_point())
-        for hyper in self._hypers:
-            hyper.pull()
 
     # ---- boundaries: in the trainer's thread ----
 
@@ -256,12 +242,8 @@ class Attachment:
     def _step_begin(self, job: Job) -> None:
         if self._in_step:  # of an optimizer within the optimizer
             return
-        for hyper in self._hypers:
-            hyper.push()
         job.step_begin()
         self._in_step = True
-        for hyper in self._hypers:
-            hyper.pull()
 
     def _step_end(self, job: Job) -> None:
         if not self._in_step:
@@ -269,8 +251,6 @@ class Attachment:
         self._in_step = False
         self._sync()
         job.step_end()
-        for hyper in self._hypers:
-            hyper.pull()
 
     def _changed(self, _: Job) -> None:
         self._dirty = True
@@ -291,6 +271,9 @@ class Attachment:
         if not self._may_have_changed():
             return
         self._dirty, self._shape = False, self._adapter.shape_of_states()
+        options = dict(self._adapter.param_groups())  # others, after load_state_dict
+        for hyper in self._hypers:
+            hyper.options = options.get(hyper.group, hyper.options)
         wanted = {place: kept for place, kept in self._adapter.states() if kept.tensors}
         changed = False
         for place in list(self._registered):

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process of torch, attached and mounted: memory that is replaced or freed while libfrag knows it."""
 
+import copy
 import errno
 import gc
 import importlib.util
 import os
 import shutil
+import threading
 import time
 import unittest
 
@@ -39,6 +41,19 @@ class Memory(unittest.TestCase):
         self.optimizer.zero_grad()
         self.model(torch.ones(2, 8)).square().mean().backward()
         self.optimizer.step()
+
+    def test_an_edit_of_lr_is_what_it_computes_with_also_after_load_state_dict(self) -> None:
+        """Which makes other dicts of the optimizer's param groups."""
+        self.start(layers=2)
+        with fragfs.open(self.attachment.address, "rw") as mount:
+            for lr in (0.5, 0.25):
+                self.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
+                self.step()
+                writer = threading.Thread(target=mount.groups[0].__setitem__, args=("lr", lr))
+                writer.start()
+                while writer.is_alive():
+                    self.step()
+                self.assertEqual(self.optimizer.param_groups[0]["lr"], lr)
 
     def compare(self) -> bool:
         """Whether the mount has what the optimizer computes with."""

@@ -9,6 +9,8 @@ import json
 import os
 import shutil
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -199,11 +201,27 @@ class OwnMount(unittest.TestCase):
         group = self.job.group([self.job.param("w", [4], "bfloat16")], stage=1)
         for key in (b"fp32", b"grad"):
             self.job._call("frag_state_alloc", group, 0, key, _libfrag.FRAG_F32, ctypes.byref(ctypes.c_void_p()))
-        self.lr = ctypes.c_double(0.5)
-        self.job.hyper(group, "lr", self.lr)
+        self.options = {"lr": 0.5}
+        self.job.hyper(group, "lr", lambda: self.options["lr"], lambda value: self.options.update(lr=value))
         self.job.ready()
+        self.job.wait_ready(60)
         self.mount = fragfs.open(self.job.address, "rw")
         self.addCleanup(self.mount.close)
+
+    def test_a_hyper_parameter_by_functions(self) -> None:
+        group = self.mount.groups[0]
+        self.options["lr"] = 0.25
+        self.job.safe_point()
+        self.assertEqual(group["lr"], 0.25)
+        writer = threading.Thread(target=group.__setitem__, args=("lr", 0.125))
+        writer.start()
+        while writer.is_alive():
+            self.job.safe_point()
+            time.sleep(0.001)
+        self.assertEqual(self.options, {"lr": 0.125})
+        del self.options["lr"]
+        self.job.safe_point()
+        self.assertEqual(group["lr"], 0.125)
 
     def test_what_waits_for_itself_raises(self) -> None:
         with self.assertRaises(OSError) as raised:
