@@ -308,9 +308,9 @@ FRAG_API int frag_hyper(struct frag *f, int group, const char *name, double *val
 /* Does the same for a value that the trainer's own functions get and set.  get is called in
  * this call and at the beginning of frag_step_begin and frag_safe_point, which show readers
  * what it returns; set is called with an edit's value before the boundary returns at which the
- * edit was applied.  Both are called in the thread that makes the frag_ call, which holds no lock of
- * the library then, and make no frag_ calls of f themselves.  get, set and arg stay the
- * caller's, and are used until frag_close.
+ * edit was applied.  Both are called in the thread that makes the frag_ call, which holds no
+ * lock of the library then, and make no frag_ calls of f themselves.  get, set and arg stay
+ * the caller's, and are used until frag_close.
  * -EINVAL: no such group; a wrong name; get or set is NULL.
  * -EEXIST: the group shows that name already.
  * -ENOMEM.
