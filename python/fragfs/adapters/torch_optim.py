@@ -84,19 +84,19 @@ class TorchAdapter(Adapter):
         self.job, self.model, self.optimizer = job, model, optimizer
         self.names = {p: _plain_name(name) for name, p in model.named_parameters()}
         self.numbers: dict[Any, int] = {}
-        self.groups: list[tuple[int, dict[str, Any]]] = []  # its number, and the optimizer's hyper-parameters
+        self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
         self._here: dict[int, list[tuple[int, Any]]] = {}  # (number, parameter) of those with elements on this rank
         meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
         self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
         frozen = [p for p in self.names if not p.requires_grad and hasattr(p, "device_mesh")]
-        for options, inner in zip(optimizer.param_groups, self._inner().param_groups):
+        for place, inner in enumerate(self._inner().param_groups):
             by_layout = self._describe([p for p in inner["params"] if p.requires_grad])
             for p in frozen:
                 layout, cuts = self._layout(p)
                 if layout in by_layout and p not in self.numbers:
                     self._param(p, cuts)
                     by_layout[layout].append(p)
-            self.groups += [(self._group(*members), options) for members in by_layout.items()]
+            self.groups += [(self._group(*members), place) for members in by_layout.items()]
         others = [p for p in self.names if p not in self.numbers and self._is_shown(p)]
         for members in self._describe([p for p in others if hasattr(p, "device_mesh")]).items():
             self._group(*members)
@@ -199,7 +199,8 @@ class TorchAdapter(Adapter):
         return [None if grad is None or grad.is_sparse else grad for grad in grads]
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        yield from self.groups
+        for group, place in self.groups:  # load_state_dict makes other dicts
+            yield group, self.optimizer.param_groups[place]
 
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
         """Gradients are valid from the optimizer's step on, until zero_grad or the next forward pass.
