@@ -200,7 +200,7 @@ class _Patch(NamedTuple):
     def write(self, fd: int) -> None:
         import numpy
 
-        view = memoryview(self.part).cast("B") if self.part.size else b""
+        view = memoryview(self.part.reshape(-1).view(numpy.uint8))  # of bfloat16 there is no memoryview
         edges = numpy.flatnonzero(numpy.diff(self.asked.ravel(), prepend=False, append=False)) * self.part.itemsize
         for first, last in edges.reshape(-1, 2).tolist():
             while first < last:

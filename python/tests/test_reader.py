@@ -40,7 +40,7 @@ class Checkpoint(unittest.TestCase):
               "float8_e5m2": ("F8_E5M2", "3cc038"), "float16": ("F16", "003c00c00038")}
 
     def setUp(self) -> None:
-        folder = tempfile.mkdtemp()
+        self.folder = folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         header, data = {}, b""
         for name, (dtype, text) in self.DTYPES.items():
@@ -64,6 +64,16 @@ class Checkpoint(unittest.TestCase):
     @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
     def test_torch(self) -> None:
         self.read("torch")
+
+    @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "ml_dtypes is not installed")
+    def test_an_edit_of_each_dtype(self) -> None:
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        with fragfs.open(self.folder, "rw", f"overlay={folder}") as checkpoint:
+            for name in self.DTYPES:
+                state = next(state for state in checkpoint[name].values() if state.dtype == name)
+                state[1:] = [0.5, -1]
+                self.assertEqual([float(x) for x in state.numpy()], [1, 0.5, -1])
 
 
 @unittest.skipUnless(SOURCE, "FRAG_SOURCE names no job")
