@@ -85,7 +85,8 @@ def steps_done(things: tuple[Any, ...]) -> int | None:
     if len(things) == 1:
         return int(things[0].global_steps)
     optimizer = things[1]
-    counts = [int(state["step"]) for state in list(optimizer.state.values())[:16] if "step" in state]
+    states = getattr(optimizer, "optim", optimizer).state  # of ZeroRedundancyOptimizer: its inner one's
+    counts = [int(state["step"]) for state in list(states.values())[:16] if "step" in state]
     if counts:
         return max(counts)
     scheduler = getattr(torch.optim.lr_scheduler, "LRScheduler", None) or torch.optim.lr_scheduler._LRScheduler

@@ -29,6 +29,7 @@ class Order:
         self.folder, self.action, self.config = folder, action, config
         self._pid = os.getpid()
         self._first: tuple[int, int] | None = None  # the first count that was seen, and how many steps since
+        self._is_ready = False  # knows the step
         self._undo = lambda: None
 
     def answer(self, word: str, *values: object) -> None:
@@ -91,8 +92,10 @@ class Order:
                 return
             if now > at:
                 raise Refused(f"step {at} was over before it heard of it")
-            if now < at:
+            if not self._is_ready:
+                self._is_ready = True
                 self.answer("ready", now)
+            if now < at:
                 return
             self._undo()
             if self._take():

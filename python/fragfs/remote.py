@@ -215,18 +215,18 @@ class Rank:
         uid, gid = (int(_status(self.pid, field).split()[1]) for field in ("Uid", "Gid"))
         folder = self.folder = Path(tempfile.mkdtemp(prefix="fragfs-", dir=f"{self.root}/tmp"))
         inside = "/tmp/" + folder.name
-        for name, text in (("order.py", _ORDER.format(folder=inside, package=str(PACKAGE), action=action,
-                                                      config=config, library=library)),
-                           ("call.py", _CALL.format(folder=inside))):
+        order = _ORDER.format(folder=inside, package=str(PACKAGE), action=action, config=config, library=library)
+        call = _CALL.format(folder=inside)
+        for name, text in (("order.py", order), ("call.py", call)):
             (folder / name).write_text(text)
             os.chown(folder / name, uid, gid)
         os.chown(folder, uid, gid)
-        call = folder / "call.py"
         if self._inject is _by_remote_exec:
-            self._inject(self.pid, Path(inside) / "call.py", timeout)
+            self._inject(self.pid, Path(inside, "call.py"), timeout)
             return
         with tempfile.TemporaryDirectory() as own:  # a debugger reads no file that the process could change
-            self._inject(self.pid, Path(shutil.copy(call, own)), timeout)
+            Path(own, "call.py").write_text(call)
+            self._inject(self.pid, Path(own, "call.py"), timeout)
 
     def hear(self) -> None:
         answers = [line.split(" ") for line in _read(f"{self.folder}/answers").split("\n")[:-1]]
@@ -241,9 +241,10 @@ class Rank:
         return _status(self.pid, "State")[:1] not in ("", "Z", "X")
 
     def begin_behind(self, step: int) -> None:
-        assert self.folder
-        (self.folder / "step.new").write_text(str(step))
-        os.replace(self.folder / "step.new", self.folder / "step")
+        new = os.open(f"{self.folder}/step.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)  # follows no link
+        os.write(new, str(step).encode())
+        os.close(new)
+        os.replace(f"{self.folder}/step.new", f"{self.folder}/step")
 
     def take_back(self) -> bool:
         """Whether the order is undone, or was done with; false: the rank is at it just now."""
@@ -313,8 +314,8 @@ class Round:
         for rank, e in failed.items():
             raise Refused(f"process {rank.pid}: {e}")
 
-    def wait(self, is_there: Callable[[Rank], object], what: str) -> None:
-        """Until it is there in all ranks.  Refused: a rank refuses, has gone, or says nothing for too long."""
+    def wait(self, is_there: Callable[[Rank], object], what: str, extra_s: float = 0) -> None:
+        """Until it is there in all ranks.  Refused: a rank refuses, has gone, or all say nothing for too long."""
         began = time.monotonic()
         while True:
             for rank in self.ranks:
@@ -327,7 +328,7 @@ class Round:
             for rank in missing:
                 if not rank.is_alive():
                     raise Refused(f"process {rank.pid} has ended")
-            if time.monotonic() - max([began, *(rank.told for rank in self.ranks)]) > self.timeout:
+            if time.monotonic() - max([began, *(rank.told for rank in self.ranks)]) > self.timeout + extra_s:
                 pids = " ".join(str(rank.pid) for rank in missing)
                 raise Refused(f"process {pids}: {what} within {self.timeout:g} s")
             time.sleep(0.02)
@@ -362,6 +363,7 @@ def _again(args: argparse.Namespace, step: int) -> str:
     """The same command for another host, where the launcher has another number."""
     name = _read(f"/proc/{args.launcher}/comm").strip() if args.launcher else ""
     words = ["python3 -m fragfs attach", f"--launcher $(pgrep -o {name})" if name else "PID...", f"--step {step}"]
+    words += [f"--timeout {args.timeout + args.ahead:g}"]
     words += ["--detach"] if args.detach else []
     words += [f"--{option.replace('_', '-')} {value}" for option, value in _config(args).items()]
     return " ".join(words)
@@ -381,10 +383,9 @@ def _do(args: argparse.Namespace, out: Callable[[str], None]) -> None:
             ranks.append(Rank(pid))
         except Refused as e:
             raise Refused(f"process {pid}: {e}") from None
-    out(f"{action} {' '.join(map(str, pids))}: by {ranks[0].way}, each stands for a moment, and runs a few lines of "
-        "Python between two of its own;")
-    out(f"they {'find the optimizer and its model, and attach them' if action == 'attach' else 'take the hooks away'} "
-        "behind a step, the same in all ranks; if anything is not as expected, the job stays as it is")
+    out(f"{action} {' '.join(map(str, pids))}: {ranks[0].way} stops each for a moment, and has it call a few lines of Python")
+    out(f"which {'find and attach the optimizer and its model' if action == 'attach' else 'take the hooks away'} behind a "
+        "step, the same in all ranks; the job stays as it is where anything is not as expected")
     order = Round(ranks, action, args.timeout)
     try:
         order.tell(_config(args), library)
@@ -393,15 +394,16 @@ def _do(args: argparse.Namespace, out: Callable[[str], None]) -> None:
         numbers = sorted(int(rank.said("found")[0][0]) for rank in ranks)
         out(f"found {' '.join(ranks[0].said('found')[0][2:])}; ranks {' '.join(map(str, numbers))} of {world}")
         elsewhere = len(set(numbers)) < world
-        step = args.step or order.choose_step(60 if elsewhere else 1)
-        if elsewhere:
-            out("the other ranks, on other hosts, before that step:")
+        ahead_s = args.ahead if elsewhere else 1
+        step = args.step or order.choose_step(ahead_s)
+        if elsewhere and not args.step:
+            out(f"for the other hosts, within {ahead_s:g} s:")
             out(f"    {_again(args, step)}")
         for rank in ranks:
             rank.begin_behind(step)
         out(f"{action}ing behind step {step}")
         order.wait(lambda rank: rank.said("done") or rank.said("ready"), "no step has ended in it")
-        order.wait(lambda rank: rank.said("done"), f"step {step} has not ended in it")
+        order.wait(lambda rank: rank.said("done"), f"step {step} has not ended in it", ahead_s)
         for rank in ranks:
             if rank.said("done")[0][0] != "-":
                 out(f"attached: fragfs {rank.said('done')[0][0]} /frag")
@@ -424,11 +426,13 @@ def main(arguments: list[str]) -> int:
         "Attaches the ranks of a job that is running and knows nothing of fragfs, all behind the same step."))
     parser.add_argument("pid", nargs="*", type=int, metavar="PID", help="a rank's process")
     parser.add_argument("--launcher", type=int, metavar="PID",
-                        help="all ranks below this process: torchrun, deepspeed, accelerate, mpirun, srun's step")
+                        help="all ranks on this host below this process: torchrun, deepspeed, accelerate, mpirun")
     parser.add_argument("--detach", action="store_true", help="takes fragfs out again, also what a script has attached")
     parser.add_argument("--step", type=int, help="behind which step: what the command on the first host has printed")
+    parser.add_argument("--ahead", type=float, default=60, metavar="SECONDS",
+                        help="how far ahead a step for several hosts is (60)")
     parser.add_argument("--timeout", type=float, default=60, metavar="SECONDS",
-                        help="how long nothing may happen until the order is taken back (60)")
+                        help="how long nothing may happen until the order is taken back; more than two steps take (60)")
     parser.add_argument("--job", help="the job's id (FRAG_JOB_ID)")
     parser.add_argument("--key-file", help="the job's key, on each host (FRAG_KEY_FILE)")
     parser.add_argument("--port", type=int, help="rank 0's port (FRAG_PORT)")

@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from test_torch import HERE, TIMEOUT_S, free_port, needs
 
 import fragfs
+from fragfs import remote
 
 ATTACH = [sys.executable, "-m", "fragfs", "attach"]
 
@@ -113,8 +115,6 @@ class Attach(unittest.TestCase):
         return process
 
     def test_lldb_where_there_is_no_gdb(self) -> None:
-        from fragfs import remote
-
         lldb = remote._lldb()
         if not lldb:
             self.skipTest("no lldb in PATH")
@@ -176,6 +176,40 @@ class Attach(unittest.TestCase):
         self.assertIn("nothing counts its steps", self.attach("--launcher", job.launcher.pid, status=1))
         job.wait_for_steps(2)
         job.end()
+
+    def test_ranks_of_two_hosts(self) -> None:
+        """The first command prints what the second host needs to begin at the same step."""
+        job = PlainJob("ddp", 2, self.folder)
+        job.wait_for_steps(2)
+        first, second = remote.ranks_of(job.launcher.pid)
+        with subprocess.Popen([*ATTACH, "--ahead", "10", str(first)], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PYTHONPATH": str(HERE.parent)}) as attaching:
+            said = ""
+            while "--step" not in said:
+                line = attaching.stdout.readline()
+                self.assertTrue(line, said)
+                said += line
+            self.attach("--step", re.search("--step ([0-9]+)", said)[1], second)
+            said += attaching.communicate(timeout=TIMEOUT_S)[0]
+        self.look(job, re.search("attached: fragfs ([0-9.]+:[0-9]+) /frag", said)[1], "fp32")
+        self.attach("--detach", "--launcher", job.launcher.pid)
+        job.end()
+
+    def test_sys_remote_exec_where_both_pythons_have_it(self) -> None:
+        told = []
+
+        def remote_exec(pid: int, path: str) -> None:
+            told.append(pid)
+            exec(Path(path).read_text(), {"__name__": "__main__"})
+
+        with unittest.mock.patch.object(sys, "remote_exec", remote_exec, create=True):
+            rank = remote.Rank(os.getpid())
+            self.addCleanup(rank.clean)
+            self.assertEqual(rank.way, "sys.remote_exec")
+            rank.order("attach", {}, None, 1)
+        rank.hear()
+        self.assertEqual(told, [os.getpid()])
+        self.assertIn(rank.said("refused")[0][:3], (["it", "has", "not"], ["it", "has", "no"]))
 
     @needs("deepspeed")
     def test_deepspeed(self) -> None:

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to jobs happens to attached ones as to others (trouble_job.py): same losses, same errors, no wait."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+from test_torch import HERE, TIMEOUT_S, free_port, needs
+
+
+@unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
+@needs("torch")
+class Trouble(unittest.TestCase):
+    def start(self, kind: str, framework: str, how: str, world: int) -> list[subprocess.Popen]:
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "DS_ACCELERATOR": "cpu", "WORLD_SIZE": str(world),
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        ranks = [subprocess.Popen([sys.executable, str(HERE / "trouble_job.py"), kind, framework, how],
+                                  env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(world)]
+        for rank in ranks:
+            self.addCleanup(rank.communicate)
+            self.addCleanup(rank.kill)
+        return ranks
+
+    def losses(self, kind: str, how: str, says: str = "") -> list[str]:
+        rank, = self.start(kind, "plain", how, 1)
+        out, err = rank.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(rank.returncode, 0, err[-4000:])
+        self.assertIn(says, err)
+        return out.splitlines()
+
+    def same(self, *kinds: str, says: str = "") -> None:
+        for kind in kinds:
+            with self.subTest(kind):
+                bare = self.losses(kind, "bare")
+                self.assertGreater(len(bare), 3)
+                self.assertEqual(bare, self.losses(kind, "attached", says))
+
+    def test_workers_of_a_data_loader(self) -> None:
+        self.same("workers-fork", "workers-spawn")
+
+    def test_a_compiled_model(self) -> None:
+        """Nor is it compiled more often."""
+        self.same("compiled-inner", "compiled-outer", "compiled-late")
+
+    def test_attach_and_detach_again(self) -> None:
+        self.same("again")
+
+    def test_an_exception_that_the_script_catches(self) -> None:
+        self.same("caught")
+
+    def test_what_goes_wrong_in_a_hook_is_a_line(self) -> None:
+        self.same("hook_fails")
+        self.losses("hook_fails", "attached", says="of libfrag; detached, training goes on")
+
+    def of_two(self, kind: str, framework: str, how: str) -> list[tuple[int, str]]:
+        """Exit status and last line of each rank."""
+        ranks = self.start("raises" if kind == "raises" else "endless", framework, how, 2)
+        if kind != "raises":
+            for rank in ranks:
+                for _ in range(5):
+                    self.assertTrue(any(line.startswith("loss") for line in iter(rank.stdout.readline, "")))
+            for rank in ranks if kind == "interrupted" else ranks[1:]:
+                rank.send_signal(signal.SIGINT if kind == "interrupted" else signal.SIGKILL)
+        ends = []
+        for rank in ranks:
+            err = rank.communicate(timeout=TIMEOUT_S)[1]
+            lines = [re.sub(r"^\[rank\d\]: ?", "", line) for line in err.splitlines()]  # torch's
+            errors = [line for line in lines if re.match(r"[\w.]*(Error|KeyboardInterrupt)\b", line)]
+            ends.append((rank.returncode, errors[-1] if errors else err[-2000:]))
+        return ends
+
+    def both(self, framework: str) -> None:
+        for kind in ("raises", "interrupted", "killed"):
+            with self.subTest(kind):
+                ends = self.of_two(kind, framework, "attached")
+                if kind == "raises":
+                    self.assertEqual(ends, [(1, "ValueError: of the job")] * 2)
+                elif kind == "interrupted":
+                    self.assertTrue(any(line.startswith("KeyboardInterrupt") for _, line in ends), ends)
+                    self.assertTrue(all(status in (1, -signal.SIGINT) for status, _ in ends), ends)
+                else:
+                    self.assertEqual(ends[1][0], -signal.SIGKILL)
+                    self.assertEqual(ends[0][0], 1)
+                    self.assertRegex(ends[0][1], "RuntimeError|DistBackendError")
+
+    def test_errors_of_ddp(self) -> None:
+        self.both("ddp")
+
+    @needs("deepspeed")
+    def test_errors_of_deepspeed(self) -> None:
+        self.both("zero2")
+
+
+if __name__ == "__main__":
+    unittest.main()
