@@ -107,6 +107,27 @@ FRAG_API const char *frag_version(void);
  */
 FRAG_API const char *frag_error(void);
 
+enum {
+	FRAG_LOG_ERROR,
+	FRAG_LOG_WARN,
+	FRAG_LOG_INFO,
+	FRAG_LOG_DEBUG,
+	FRAG_LOG_TRACE,
+};
+
+/* Gives the lines of this process's library, up to the level of FRAG_LOG, to `line` in place of
+ * stderr; NULL: to stderr again.  A thread of the library calls it, which holds none of its
+ * locks, with one line at a time: `text` without prefix and newline, the library's again when
+ * line returns.  Beyond 1024 lines that wait the oldest are left out.  frag_log returns when
+ * the function that was given before has had all lines until now and is not called any more.
+ * To be called by one thread at a time, at any time, also before frag_open; a forked child's
+ * lines go to stderr until it calls frag_log itself.
+ * -EDEADLK: called by line.
+ * Errors of pthread_create.
+ */
+typedef void (*frag_log_line)(void *arg, int level, const char *text);
+FRAG_API int frag_log(frag_log_line line, void *arg);
+
 /* ---- a rank ---- */
 
 /* A field that is 0 or NULL is taken from the environment (frag(3) has the table). */

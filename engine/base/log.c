@@ -21,7 +21,13 @@ static struct {
 	int level; /* -1: not looked up yet */
 	uint64_t count;
 	char lines[LOG_KEPT][LOG_LINE];
-} journal = { .lock = PTHREAD_MUTEX_INITIALIZER, .level = -1 };
+	uint8_t levels[LOG_KEPT];
+	uint8_t texts[LOG_KEPT]; /* where the prefix begins in a line */
+	bool to_next;            /* stderr gets no lines: log_next has them */
+	pthread_cond_t said;     /* signalled for log_next */
+} journal = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	      .level = -1,
+	      .said = PTHREAD_COND_INITIALIZER };
 
 static _Thread_local char reason[LOG_TEXT];
 
@@ -36,9 +42,17 @@ static void after_fork(void)
 	pthread_mutex_unlock(&journal.lock);
 }
 
+/* The child has no thread in log_next. */
+static void after_fork_in_child(void)
+{
+	journal.to_next = false;
+	pthread_cond_init(&journal.said, NULL);
+	after_fork();
+}
+
 static __attribute__((constructor)) void keep_over_fork(void)
 {
-	pthread_atfork(before_fork, after_fork, after_fork);
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 int log_level_from_name(const char *name, enum log_level *level)
@@ -104,16 +118,63 @@ void log_line(enum log_level level, const char *fmt, ...)
 		journal.level = level_from_environment();
 	if ((int)level <= journal.level || level <= LOG_INFO) {
 		const char *between = journal.prefix[0] ? ": " : "";
+		uint64_t i = journal.count++ % LOG_KEPT;
 
 		log_time(now);
-		snprintf(journal.lines[journal.count++ % LOG_KEPT], LOG_LINE,
-			 "fragfs: %s: %s: %s%s%s\n", level_names[level], now, journal.prefix,
-			 between, text);
-		if ((int)level <= journal.level)
+		snprintf(journal.lines[i], LOG_LINE, "fragfs: %s: %s: %s%s%s\n",
+			 level_names[level], now, journal.prefix, between, text);
+		journal.levels[i] = (uint8_t)level;
+		journal.texts[i] = (uint8_t)(strlen("fragfs: : : ") +
+					     strlen(level_names[level]) + strlen(now));
+		if (journal.to_next)
+			pthread_cond_signal(&journal.said);
+		else if ((int)level <= journal.level)
 			fprintf(stderr, "fragfs: %s: %s%s%s\n", level_names[level],
 				journal.prefix, between, text);
 	}
 	pthread_mutex_unlock(&journal.lock);
+}
+
+bool log_divert(bool to_next, uint64_t *count)
+{
+	bool before;
+
+	pthread_mutex_lock(&journal.lock);
+	before = journal.to_next;
+	journal.to_next = to_next;
+	*count = journal.count;
+	pthread_cond_signal(&journal.said);
+	pthread_mutex_unlock(&journal.lock);
+	return before;
+}
+
+/* Returns the number of the next line for log_next; journal.count: there is none yet. */
+static uint64_t next_line(uint64_t after)
+{
+	if (journal.count > LOG_KEPT)
+		after = u64_max(after, journal.count - LOG_KEPT); /* others were overwritten */
+	while (after < journal.count && journal.levels[after % LOG_KEPT] > journal.level)
+		after++;
+	return after;
+}
+
+bool log_next(uint64_t *after, enum log_level *level, char text[LOG_TEXT_MAX])
+{
+	uint64_t i;
+
+	pthread_mutex_lock(&journal.lock);
+	while ((i = next_line(*after)) == journal.count && journal.to_next)
+		pthread_cond_wait(&journal.said, &journal.lock);
+	if (i < journal.count) {
+		const char *line = journal.lines[i % LOG_KEPT] + journal.texts[i % LOG_KEPT];
+
+		*level = (enum log_level)journal.levels[i % LOG_KEPT];
+		snprintf(text, LOG_TEXT_MAX, "%.*s", (int)strcspn(line, "\n"), line);
+		*after = i + 1;
+	}
+	i = i < journal.count;
+	pthread_mutex_unlock(&journal.lock);
+	return i;
 }
 
 const char *log_take_reason(void)

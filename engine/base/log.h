@@ -22,6 +22,16 @@ int log_level_from_name(const char *name, enum log_level *level);
 
 void log_line(enum log_level level, const char *fmt, ...) PRINTF(2, 3);
 
+/* Lets lines go to log_next in place of stderr, or to stderr again.  Stores how many lines
+ * there were until now, and returns where they went until now.  A forked child's go to stderr.
+ */
+bool log_divert(bool to_next, uint64_t *count);
+enum { LOG_TEXT_MAX = 240 + 48 };
+/* Waits for the line after *after, up to the level of stderr's, and copies its prefix and text.
+ * false: lines go to stderr now, and all that were said before were copied.
+ */
+bool log_next(uint64_t *after, enum log_level *level, char text[LOG_TEXT_MAX]);
+
 /* Returns the calling thread's newest line of level error or warn since it last called this,
  * without level and prefix; "": none.  The text stays until the next call.
  */

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._accelerate import attach_accelerator
+    from ._log import log_to
     from ._lightning import LightningCallback
     from ._transformers import TrainerCallback
     from .attachment import Attachment, attach
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 _MODULES = {"Attachment": "attachment", "attach": "attachment", "attach_accelerator": "_accelerate",
             "LightningCallback": "_lightning", "TrainerCallback": "_transformers",
-            "Mount": "reader", "Parameter": "reader", "State": "reader", "open": "reader"}
+            "log_to": "_log", "Mount": "reader", "Parameter": "reader", "State": "reader", "open": "reader"}
 __all__ = ["Attachment", "LightningCallback", "Mount", "Parameter", "State", "TrainerCallback", "attach",
-           "attach_accelerator", "open"]
+           "attach_accelerator", "log_to", "open"]
 
 
 def __getattr__(name: str) -> Any:

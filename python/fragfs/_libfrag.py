@@ -22,6 +22,8 @@ FRAG_F32, FRAG_F64, FRAG_F16, FRAG_BF16, FRAG_F8_E4M3, FRAG_F8_E5M2 = range(1, 7
 FRAG_I8, FRAG_I16, FRAG_I32, FRAG_I64, FRAG_U8, FRAG_BOOL, FRAG_U16, FRAG_U32, FRAG_U64 = range(7, 16)
 FRAG_C32, FRAG_C64, FRAG_C128, FRAG_F8_E4M3FNUZ, FRAG_F8_E5M2FNUZ, FRAG_F8_E8M0 = range(16, 22)
 
+FRAG_LOG_ERROR, FRAG_LOG_WARN, FRAG_LOG_INFO, FRAG_LOG_DEBUG, FRAG_LOG_TRACE = range(5)
+
 FRAG_NAME_MAX = 1023
 FRAG_KEY_MAX = 63
 FRAG_DIMS_MAX = 16
@@ -107,6 +109,7 @@ class frag_devices(_Sized):
 
 
 frag_grad_update = CFUNCTYPE(None, c_void_p, c_int, POINTER(c_float), c_uint64)
+frag_log_line = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 frag_hyper_get = CFUNCTYPE(c_double, c_void_p)
 frag_hyper_set = CFUNCTYPE(None, c_void_p, c_double)
 
@@ -119,6 +122,7 @@ FUNCTIONS = {
     "frag_dtype_name": (c_char_p, [_DTYPE]),
     "frag_version": (c_char_p, []),
     "frag_error": (c_char_p, []),
+    "frag_log": (c_int, [frag_log_line, c_void_p]),
     "frag_open": (c_int, [_ADDRESS, POINTER(frag_config)]),
     "frag_close": (None, [_F]),
     "frag_rank": (c_int, [_F]),

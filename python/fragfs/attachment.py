@@ -17,6 +17,7 @@ from ctypes import c_int
 from typing import Any, NamedTuple
 
 from ._job import Job, watch_storage
+from ._log import say
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
 _FEW = 64  # tensors, whose addresses each boundary compares
@@ -343,11 +344,6 @@ def _forget_gradients(attachment: Callable[[], Attachment | None], _: object) ->
     owner = attachment()
     if owner is not None:
         owner._guard(owner._grads_gone)
-
-
-def say(text: str) -> None:
-    rank = os.environ.get("RANK")
-    print(f"fragfs: {f'rank {rank}: ' if rank else ''}{text}", file=sys.stderr, flush=True)
 
 
 def attach_aloud(*things: Any, **options: Any) -> Attachment | _Nothing:

@@ -2,6 +2,7 @@
 """fragfs/_libfrag.py says what engine/frag.h says: sizes, offsets, constants, and each function's types."""
 
 import ctypes
+import logging
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import unittest
 from ctypes import POINTER
 from pathlib import Path
 
+import fragfs
 from fragfs import _dtypes, _job, _libfrag
 
 HEADER = Path(__file__).resolve().parents[2] / "engine" / "frag.h"
@@ -37,7 +39,7 @@ def type_of(words: str) -> object:
         return [None, ctypes.c_void_p, POINTER(ctypes.c_void_p)][stars]
     if base.startswith("struct "):
         return POINTER(getattr(_libfrag, name))
-    if name in ("frag_grad_update", "frag_hyper_get", "frag_hyper_set"):
+    if name in ("frag_grad_update", "frag_hyper_get", "frag_hyper_set", "frag_log_line"):
         return getattr(_libfrag, name)
     if name == "void":
         return [None, ctypes.c_void_p, POINTER(ctypes.c_void_p)][stars]
@@ -121,6 +123,15 @@ class Library(unittest.TestCase):
             with self.subTest(config), self.assertRaises(OSError) as raised:
                 _job.Job(**config)
             self.assertRegex(raised.exception.strerror, f"frag_open: .*{reason}")
+
+    def test_lines_go_to_a_logger(self) -> None:
+        with self.assertLogs("job", "WARNING") as logs:
+            fragfs.log_to(logging.getLogger("job"))
+            with self.assertRaises(OSError):
+                _job.Job(rank="x", world=1)
+            fragfs.log_to(None)
+        self.assertEqual(len(logs.output), 1)
+        self.assertRegex(logs.output[0], "^WARNING:job:.*rank=x is not a number")
 
     def test_a_null_job_is_einval(self) -> None:
         self.assertEqual(self.library.frag_step_begin(None), -22)

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/frag.h"
 #include "tests/run-suite.h"
 
 #include <fcntl.h>
@@ -9,7 +10,9 @@
 #include <stdio.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 START_TEST(level_names_are_known)
 {
@@ -131,6 +134,58 @@ START_TEST(tail_of_a_small_buffer_is_whole_lines_of_the_newest)
 }
 END_TEST
 
+static char told[16][LOG_TEXT_MAX + 16];
+static unsigned ntold;
+static bool in_line;
+
+static void take_line(void *arg, int level, const char *text)
+{
+	snprintf(told[ntold++], sizeof(told[0]), "%d %s", level, text);
+	in_line = frag_log(NULL, NULL) == -EDEADLK;
+	log_time((char[LOG_TIME_MAX]){ 0 });
+	if (!strcmp(text, "rank 3: first"))
+		log_warn("of the function");
+	__atomic_add_fetch((unsigned *)arg, 1, __ATOMIC_RELEASE);
+}
+
+START_TEST(a_function_gets_the_lines_in_place_of_stderr)
+{
+	unsigned calls = 0;
+	char text[512] = "";
+	int file = memfd_create("stderr", 0), status;
+	pid_t child;
+
+	ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
+	log_set_prefix("rank 3");
+	log_set_level(LOG_WARN);
+	log_warn("before");
+	ck_assert_int_eq(frag_log(take_line, &calls), 0);
+	log_warn("first");
+	log_info("unseen");
+	while (!__atomic_load_n(&calls, __ATOMIC_ACQUIRE))
+		;
+	log_error("second %d", 2);
+	child = fork();
+	if (!child) {
+		log_warn("of a child");
+		_exit(frag_log(NULL, NULL));
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(frag_log(NULL, NULL), 0);
+	log_warn("after");
+	ck_assert_uint_eq(calls, 3);
+	ck_assert(in_line);
+	ck_assert_str_eq(told[0], "1 rank 3: first");
+	ck_assert_str_eq(told[1], "1 rank 3: of the function");
+	ck_assert_str_eq(told[2], "0 rank 3: second 2");
+	ck_assert_int_gt(pread(file, text, sizeof(text) - 1, 0), 0);
+	ck_assert_str_eq(text, "fragfs: warn: rank 3: before\n"
+			       "fragfs: warn: rank 3: of a child\n"
+			       "fragfs: warn: rank 3: after\n");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("log");
@@ -141,6 +196,7 @@ int main(void)
 	tcase_add_test(t, tail_keeps_lines_above_the_level_in_order);
 	tcase_add_test(t, a_child_forked_while_another_thread_logs_can_log);
 	tcase_add_test(t, a_name_makes_no_line_of_its_own);
+	tcase_add_test(t, a_function_gets_the_lines_in_place_of_stderr);
 	tcase_add_test(t, tail_of_a_small_buffer_is_whole_lines_of_the_newest);
 	return run_suite(s, t);
 }
