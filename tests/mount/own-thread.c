@@ -73,7 +73,8 @@ int main(int argc, char **argv)
 	static const uint64_t shape[] = { NUMEL };
 	static float zeros[NUMEL], ones[3][NUMEL];
 	static const char *const keys[] = { "fp32", "grad", "exp_avg" };
-	struct frag_tensor t = { sizeof(t), "w", NULL, FRAG_BF16, 1, shape, NULL, NULL, 0 };
+	struct frag_tensor t = { sizeof(t), .name = "w", .dtype = FRAG_BF16, .ndim = 1,
+				 .shape = shape };
 	volatile int trains = 0;
 	double lr = 0.5;
 	pthread_t thread;
