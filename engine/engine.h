@@ -79,7 +79,7 @@ struct engine_param {
 };
 
 struct engine_group {
-	const char *kind; /* "zero0" ... "zero3", "fsdp2" */
+	const char *kind; /* "zero0" ... "zero3", "fsdp2", "fsdp1" */
 	uint32_t shards;
 	uint32_t replicas;
 	uint32_t sub_groups;

@@ -208,6 +208,10 @@ enum frag_sharding {
 	 * ignored.
 	 */
 	FRAG_FSDP2,
+	/* The flat tensor of one FlatParameter, cut into equal partitions: its parameters in
+	 * their order, each at a multiple of zero->alignment elements; stage is ignored.
+	 */
+	FRAG_FSDP1,
 };
 
 enum {
@@ -224,6 +228,7 @@ struct frag_zero {
 	uint32_t replicas;       /* HSDP: nranks / replicas shards; 0 and 1: no replicas */
 	uint64_t sub_group_size; /* stage 3, elements of a shard; 0: 1000000000 */
 	unsigned flags;          /* FRAG_ROUND_ROBIN, FRAG_ALIGNED */
+	uint32_t alignment;      /* FSDP1, elements; 0 and 1: there are no gaps */
 };
 
 /* Describes an optimizer's param group: params[n] in its order.  Returns the group's number:

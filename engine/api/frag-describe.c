@@ -81,6 +81,7 @@ static int add_group(struct engine *e, const struct frag_zero *z, const uint32_t
 		.nparams = nparams,
 		.params = params,
 		.sub_group_size = z->sub_group_size ? z->sub_group_size : SUB_GROUP_SIZE,
+		.alignment = z->alignment,
 	};
 	char why[200] = "";
 	int group;

@@ -192,7 +192,7 @@ uint32_t catalog_member(const struct catalog_group *g, uint32_t rank)
 
 bool catalog_lp_is_sharded(const struct catalog_group *g)
 {
-	return g->sharding == FRAG_FSDP2 || g->stage == 3;
+	return g->sharding == FRAG_FSDP2 || (g->sharding == FRAG_ZERO && g->stage == 3);
 }
 
 static uint64_t row_numel(const struct catalog *c, const struct catalog_param *p)
@@ -269,7 +269,7 @@ static int check_group(const struct catalog *c, const struct catalog_group *g, c
 	else if (!g->replicas || g->nranks % g->replicas)
 		snprintf(why, size, "group %u: %u ranks cannot be %u replicas", c->ngroups,
 			 g->nranks, g->replicas);
-	else if (g->stage > 3 || g->sharding > FRAG_FSDP2)
+	else if (g->stage > 3 || g->sharding > FRAG_FSDP1)
 		snprintf(why, size, "group %u: stage %u is none of 0 to 3", c->ngroups,
 			 g->stage);
 	else if ((twice = has_twice(g->params, g->nparams)) < 0)
@@ -368,6 +368,11 @@ static struct layout_spec layout_spec_of(const struct catalog *c, const struct c
 			.alignment = 1,
 			.sub_group_size = g->sub_group_size,
 		};
+	if (g->sharding == FRAG_FSDP1)
+		return (struct layout_spec){ .kind = LAYOUT_FLAT,
+					     .shards = shards,
+					     .alignment = 1,
+					     .param_alignment = g->alignment };
 	if (!g->stage)
 		return (struct layout_spec){ .kind = LAYOUT_FLAT, .shards = 1, .alignment = 1 };
 	return (struct layout_spec){ .kind = LAYOUT_FLAT,
@@ -545,7 +550,9 @@ static bool lists_differ(const struct catalog *c, const struct catalog_group *g,
 static bool groups_differ(const struct catalog *c, const struct catalog_group *g,
 			  const struct catalog_group *known, char *what)
 {
-	static const char *const shardings[] = { [FRAG_ZERO] = "ZeRO", [FRAG_FSDP2] = "FSDP2" };
+	static const char *const shardings[] = {
+		[FRAG_ZERO] = "ZeRO", [FRAG_FSDP2] = "FSDP2", [FRAG_FSDP1] = "FSDP1"
+	};
 
 	if (g->sharding != known->sharding) {
 		snprintf(what, DIFFERENCE, "sharding %s, not %s", shardings[g->sharding],
@@ -556,6 +563,7 @@ static bool groups_differ(const struct catalog *c, const struct catalog_group *g
 	       differ(what, "flags", g->flags, known->flags) ||
 	       differ(what, "replicas", g->replicas, known->replicas) ||
 	       differ(what, "sub_group_size", g->sub_group_size, known->sub_group_size) ||
+	       differ(what, "alignment", g->alignment, known->alignment) ||
 	       differ(what, "parameters", g->nparams, known->nparams) ||
 	       lists_differ(c, g, known, what);
 }
@@ -607,7 +615,7 @@ int catalog_merge(struct catalog *into, const struct catalog *from, uint32_t ran
 /* u32 nparams, u32 ngroups,
  * params: text name, text coordinate (u32 length, bytes), u8 dtype, u8 ndim, u8 flags,
  *         u32 owner, u64 shape[ndim], u8 ncuts, u32 dim and u32 parts of each
- * groups: u8 stage, u8 sharding, u8 flags, u32 replicas, u64 sub_group_size,
+ * groups: u8 stage, u8 sharding, u8 flags, u32 replicas, u64 sub_group_size, u32 alignment,
  *         u32 nranks, u32 ranks[], u32 nparams, u32 params[]
  */
 
@@ -640,6 +648,7 @@ static void put_group(struct wire_writer *w, const struct catalog_group *g)
 	wire_put_u8(w, g->flags);
 	wire_put_u32(w, g->replicas);
 	wire_put_u64(w, g->sub_group_size);
+	wire_put_u32(w, g->alignment);
 	wire_put_u32(w, g->nranks);
 	wire_put_bytes(w, g->ranks, g->nranks * sizeof(*g->ranks));
 	wire_put_u32(w, g->nparams);
@@ -761,8 +770,10 @@ static int get_group(struct wire_reader *r, struct catalog *c, uint32_t world, c
 	};
 	CLEANUP(free) uint32_t *ranks = NULL;
 	CLEANUP(free) uint32_t *params = NULL;
-	int rc = get_list(r, &ranks, &g.nranks);
+	int rc;
 
+	g.alignment = wire_get_u32(r);
+	rc = get_list(r, &ranks, &g.nranks);
 	if (!rc)
 		rc = get_list(r, &params, &g.nparams);
 	if (rc)

@@ -38,6 +38,7 @@ struct catalog_group {
 	uint8_t sharding; /* enum frag_sharding */
 	uint8_t flags;
 	uint32_t replicas;
+	uint32_t alignment; /* FSDP1: elements between which parameters begin */
 	uint32_t nranks;
 	uint32_t *ranks; /* ranks[replica * shards + shard] */
 	uint32_t nparams;

@@ -13,7 +13,8 @@
  *   |-- shard 0 --|-- shard 1 --|-- 2 --|       partition = aligned / shards, with
  *                                             A = alignment * shards
  *
- *   (DeepSpeed stage_1_and_2.py: alignment 2 elements.  Stage 0 is one shard, alignment 1.)
+ *   (DeepSpeed stage_1_and_2.py: alignment 2 elements.  Stage 0 is one shard, alignment 1;
+ *   FSDP1 has alignment 1, too.)
  *   Padding may cover the end of one shard and whole further shards.
  *   round_robin: the flat order is positions 0, W, 2W ..., then 1, W+1 ... (W = shards),
  *   counted over the parameters that are left.

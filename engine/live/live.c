@@ -198,13 +198,16 @@ static bool param(struct engine *e, uint32_t param, struct engine_param *out)
 static bool group(struct engine *e, uint32_t group, struct engine_group *out)
 {
 	static const char *const kinds[] = { "zero0", "zero1", "zero2", "zero3" };
+	static const char *const shardings[] = {
+		[FRAG_FSDP2] = "fsdp2", [FRAG_FSDP1] = "fsdp1"
+	};
 	const struct catalog_group *g;
 
 	if (group >= e->catalog->ngroups)
 		return false;
 	g = &e->catalog->groups[group];
 	*out = (struct engine_group){
-		.kind = g->sharding == FRAG_FSDP2 ? "fsdp2" : kinds[g->stage],
+		.kind = g->sharding ? shardings[g->sharding] : kinds[g->stage],
 		.shards = catalog_shards(g),
 		.replicas = g->replicas,
 		.sub_groups = g->layout.nsubs,

@@ -109,13 +109,13 @@ class Job:
 
     def group(self, params: Sequence[int], *, stage: int = 0, sharding: int = _libfrag.FRAG_ZERO,
               ranks: Sequence[int] | None = None, replicas: int = 0, sub_group_size: int = 0,
-              flags: int = 0) -> int:
+              flags: int = 0, alignment: int = 0) -> int:
         """frag_group."""
         numbers = (c_int * max(1, len(params)))(*params)
         sharers = (c_uint32 * len(ranks))(*ranks) if ranks else None
         zero = _libfrag.frag_zero(stage=stage, sharding=sharding, ranks=sharers,
                                   nranks=len(ranks) if ranks else 0, replicas=replicas,
-                                  sub_group_size=sub_group_size, flags=flags)
+                                  sub_group_size=sub_group_size, flags=flags, alignment=alignment)
         return self._call("frag_group", numbers, len(params), ctypes.byref(zero))
 
     def sub_groups(self, group: int) -> int:

@@ -32,7 +32,7 @@ FRAG_GROUPS_MAX = 65536
 FRAG_WORLD_MAX = 65536
 FRAG_CUTS_MAX = 8
 FRAG_FROZEN = 1 << 0
-FRAG_ZERO, FRAG_FSDP2 = range(2)
+FRAG_ZERO, FRAG_FSDP2, FRAG_FSDP1 = range(3)
 FRAG_ROUND_ROBIN = 1 << 0
 FRAG_ALIGNED = 1 << 1
 FRAG_SHARD = 1 << 0
@@ -73,7 +73,7 @@ class frag_tensor(_Sized):
 class frag_zero(_Sized):
     _fields_ = [("size", c_size_t), ("stage", c_int), ("sharding", c_int), ("ranks", POINTER(c_uint32)),
                 ("nranks", c_uint32), ("replicas", c_uint32), ("sub_group_size", c_uint64),
-                ("flags", c_uint)]
+                ("flags", c_uint), ("alignment", c_uint32)]
 
 
 class frag_fragment(ctypes.Structure):

@@ -71,6 +71,34 @@ class RedundancyJob(TorchJob):
         return tensor
 
 
+class FlatJob(TorchJob):
+    """FSDP1: the truth are the parts of all ranks, one after the other."""
+
+    def __init__(self, kind: str) -> None:
+        from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+
+        strategy = ShardingStrategy.SHARD_GRAD_OP if kind == "fsdp1-grad" else ShardingStrategy.FULL_SHARD
+        options = {"use_orig_params": True, "sharding_strategy": strategy, "device_id": torch.device("cpu")}
+        self.model = Model()
+        self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        self.model.first = FullyShardedDataParallel(self.model.first, **options)
+        self.model = FullyShardedDataParallel(self.model, **options)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=1e-3)
+
+    def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
+        tensor = {"fp32": param, "grad": param.grad}.get(key)
+        if tensor is None and param.numel() and key != "grad":
+            tensor = self.optimizer.state[param][key]
+        parts: list = [None] * WORLD
+        dist.all_gather_object(parts, torch.empty(0) if tensor is None else tensor.detach().clone())
+        return torch.cat(parts).reshape(self.shapes[name.replace("_fsdp_wrapped_module.", "")])
+
+    def truth(self, keys=()):
+        return {(name.replace("_fsdp_wrapped_module.", ""), key): tensor
+                for (name, key), tensor in super().truth(keys).items()}
+
+
 class KernelsJob(TorchJob):
     """The forms that torch's optimizers have: a loop, foreach, fused; learning rates that are tensors."""
 
@@ -111,7 +139,7 @@ class OddJob(TorchJob):
                 if tensor is not None and not tensor.is_sparse}
 
 
-JOBS = {"odd-sparse": OddJob, "odd": OddJob, "zero-redundancy": RedundancyJob, "foreach": KernelsJob, "fused": KernelsJob}
+JOBS = {"fsdp1": FlatJob, "fsdp1-grad": FlatJob, "odd-sparse": OddJob, "odd": OddJob, "zero-redundancy": RedundancyJob, "foreach": KernelsJob, "fused": KernelsJob}
 
 if __name__ == "__main__":
     main(sys.argv[1], JOBS.get(sys.argv[1], MeshJob))

@@ -76,6 +76,9 @@ class Torch(unittest.TestCase):
     def test_parameters_that_are_not_cut_by_rows(self) -> None:
         self.run_mesh_jobs(("tp", 2), ("tp", 3), ("fsdp2-tp", 4), ("fsdp2-columns", 2), ("fsdp2-columns", 4))
 
+    def test_fsdp1(self) -> None:
+        self.run_mesh_jobs(("fsdp1", 2), ("fsdp1", 3), ("fsdp1-grad", 2))
+
     def test_zero_redundancy_optimizer(self) -> None:
         self.run_mesh_jobs(("zero-redundancy", 2), ("zero-redundancy", 3))
 

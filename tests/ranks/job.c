@@ -535,6 +535,7 @@ static void describe_group(struct job *job, uint32_t rank, uint32_t group)
 			       .nranks = g->nranks,
 			       .replicas = g->replicas,
 			       .sub_group_size = g->sub_group_size,
+			       .alignment = g->alignment,
 			       .flags = g->flags };
 	int params[JOB_PARAMS_MAX];
 

@@ -51,7 +51,8 @@ struct job_group {
 	unsigned flags;
 	uint32_t replicas;
 	uint64_t sub_group_size;
-	uint32_t nranks; /* 0: all */
+	uint32_t alignment; /* FSDP1 */
+	uint32_t nranks;    /* 0: all */
 	uint32_t ranks[JOB_WORLD_MAX];
 	uint32_t nparams;
 	uint32_t params[JOB_PARAMS_MAX]; /* numbers in job_spec.params */

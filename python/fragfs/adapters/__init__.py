@@ -40,9 +40,11 @@ def adapter_for(job: Job, things: tuple[Any, ...]) -> Adapter:
 
         return adapter_for_engine(job, engine)
     if len(things) == 2 and _is(things[0], "torch", "Module") and _is(things[1], "torch", "Optimizer"):
-        from .torch_optim import RedundancyAdapter, TorchAdapter
+        from .torch_optim import FlatAdapter, RedundancyAdapter, TorchAdapter
 
-        redundancy = _is(things[1], "torch", "ZeroRedundancyOptimizer")
-        return (RedundancyAdapter if redundancy else TorchAdapter)(job, *things)
+        if _is(things[1], "torch", "ZeroRedundancyOptimizer"):
+            return RedundancyAdapter(job, *things)
+        is_flat = any(hasattr(module, "_handle") for module in things[0].modules())  # of FSDP1
+        return (FlatAdapter if is_flat else TorchAdapter)(job, *things)
     kinds = ", ".join(type(thing).__name__ for thing in things) or "nothing"
     raise TypeError(f"attach takes a DeepSpeedEngine, or a model and its torch optimizer, not {kinds}")

@@ -38,6 +38,8 @@ class _Layout(NamedTuple):
     ranks: tuple[int, ...] | None
     replicas: int
     sharding: int
+    alignment: int = 0
+    unit: int = 0  # of FSDP1
 
 
 def _cut_order(dims: Sequence[tuple[int, int, int | None]]) -> list[int]:
@@ -98,7 +100,7 @@ class TorchAdapter(Adapter):
                     by_layout[layout].append(p)
             self.groups += [(self._group(*members), place) for members in by_layout.items()]
         others = [p for p in self.names if p not in self.numbers and self._is_shown(p)]
-        for members in self._describe([p for p in others if hasattr(p, "device_mesh")]).items():
+        for members in self._describe([p for p in others if self._is_cut(p)]).items():
             self._group(*members)
         for p in others:
             if p not in self.numbers:
@@ -109,6 +111,13 @@ class TorchAdapter(Adapter):
     def _inner(self) -> Any:
         """The optimizer that has this rank's states, and their parameters."""
         return self.optimizer
+
+    def _unit(self, p: Any) -> Sequence[Any]:
+        """The parameters that make one group with p, in order, whatever param groups they are in."""
+        return (p,)
+
+    def _is_cut(self, p: Any) -> bool:
+        return hasattr(p, "device_mesh")
 
     def _is_shown(self, p: Any) -> bool:
         """Whether this rank describes a parameter that its optimizer has not."""
@@ -123,7 +132,9 @@ class TorchAdapter(Adapter):
     def _describe(self, params: Sequence[Any]) -> dict[_Layout, list[Any]]:
         """The parameters by layouts, each of which is to be a group."""
         by_layout: dict[_Layout, list[Any]] = {}
-        for p in params:
+        for p in [member for p in params for member in self._unit(p)]:
+            if p in self.numbers:
+                continue
             if p not in self.names:
                 raise ValueError("the optimizer has a parameter that the model has not: attach(model, optimizer)")
             layout, cuts = self._layout(p)
@@ -133,8 +144,9 @@ class TorchAdapter(Adapter):
 
     def _group(self, layout: _Layout, members: Sequence[Any]) -> int:
         group = self.job.group([self.numbers[p] for p in members], stage=0, sharding=layout.sharding,
-                               ranks=layout.ranks, replicas=layout.replicas)
-        self._here[group] = [(self.numbers[p], p) for p in members if p.requires_grad and _local(p).numel()]
+                               ranks=layout.ranks, replicas=layout.replicas, alignment=layout.alignment)
+        fragments = [(self.numbers[p], p) for p in members if _local(p).numel()]
+        self._here[group] = [(n, p) for n, p in fragments if p.requires_grad or layout.sharding == _libfrag.FRAG_FSDP1]
         for number, p in self._here[group]:
             fragment = self.job.fragment(number)
             if not fragment or fragment.numel != _local(p).numel():
@@ -282,3 +294,51 @@ class RedundancyAdapter(TorchAdapter):
         import torch.distributed as dist
 
         return _Layout((dist.get_rank(),), 0, _libfrag.FRAG_ZERO)
+
+
+class FlatAdapter(TorchAdapter):
+    """FSDP1 with use_orig_params: parameters are views of this rank's part of their unit's flat tensor."""
+
+    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
+        self._units: dict[Any, tuple[Any, _Layout]] = {}  # of a parameter: its flat tensor
+        self._shapes: dict[Any, tuple[int, ...]] = {}
+        for module in model.modules():
+            handle = getattr(module, "_handle", None)
+            if handle and handle.uses_sharded_strategy:
+                flat = handle.flat_param
+                if flat._params is None:
+                    raise ValueError("FSDP1 keeps the parameters apart with use_orig_params=True only")
+                layout = _flat_layout(module, handle)
+                for p, shape in zip(flat._params, flat._shapes):
+                    self._units[p] = flat, layout
+                    self._shapes[p] = tuple(shape)
+        super().__init__(job, model, optimizer)
+
+    def _unit(self, p: Any) -> Sequence[Any]:
+        return self._units[p][0]._params if p in self._units else (p,)
+
+    def _is_cut(self, p: Any) -> bool:
+        return p in self._units or super()._is_cut(p)
+
+    def _param(self, p: Any, cuts: Sequence[tuple[int, int]]) -> None:
+        """Frozen ones too take their place in the flat tensor."""
+        if p not in self._units:
+            super()._param(p, cuts)
+        elif not _is_master(p):
+            raise ValueError(f"{self.names[p]} is {p.dtype}: of FSDP1 float32 parameters alone are known")
+        else:
+            self.numbers[p] = self.job.param(self.names[p], self._shapes[p], p.dtype)
+
+    def _layout(self, p: Any) -> tuple[_Layout, list[tuple[int, int]]]:
+        return (self._units[p][1], []) if p in self._units else super()._layout(p)
+
+
+def _flat_layout(module: Any, handle: Any) -> _Layout:
+    """Hybrid sharding has the same shards on several nodes, whose ranks are a fixed distance apart."""
+    import torch.distributed as dist
+
+    shards = dist.get_process_group_ranks(handle.process_group)
+    between = getattr(module, "_inter_node_pg", None)
+    nodes = dist.get_process_group_ranks(between) if between is not None else [dist.get_rank()]
+    ranks = tuple(rank + node - dist.get_rank() for node in nodes for rank in shards)
+    return _Layout(ranks, len(nodes), _libfrag.FRAG_FSDP1, max(1, handle._aligned_numel), id(handle))
