@@ -37,7 +37,8 @@ static void drive(struct frag *f, float *state, uint64_t numel)
 
 int main(void)
 {
-	struct frag_tensor t = { sizeof(t), "w", NULL, FRAG_BF16, 2, shape, NULL, NULL, 0 };
+	struct frag_tensor t = { sizeof(t), .name = "w", .dtype = FRAG_BF16, .ndim = 2,
+				 .shape = shape };
 	void *memory = NULL;
 	double lr = 0.5;
 	struct frag *f;
