@@ -5,9 +5,12 @@ Exit status 0: all was right.  Environment: as for torch_job.py.
 """
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +69,11 @@ class Case:
     @property
     def torch_dtype(self) -> torch.dtype:
         return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[self.dtype]
+
+    @property
+    def lp(self) -> str:
+        """The file of low-precision values."""
+        return "lp" if self.dtype == "fp32" else self.dtype
 
     @property
     def config(self) -> dict[str, Any]:
@@ -142,6 +150,7 @@ class Job:
             deepspeed.runtime.engine.FusedAdam = deepspeed.ops.adam.FusedAdam
         self.named = dict(self.engine.module.named_parameters())
         self.mount: fragfs.Mount | None = None
+        self.id = os.environ["FRAG_JOB_ID"]
         self.folder = ""
 
     def __enter__(self) -> "Job":
@@ -156,8 +165,15 @@ class Job:
         self.attachment.detach()
 
     def open(self) -> None:
-        if RANK == 0:
-            self.mount = fragfs.open(self.attachment.address, "rw")
+        dist.barrier()
+        deadline = time.monotonic() + 60  # for the ranks to find each other
+        while RANK == 0 and not self.mount:
+            try:
+                self.mount = fragfs.open(self.attachment.address, "rw")
+            except OSError as e:
+                if "joined" not in str(e) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
         path = [self.mount.path if self.mount else ""]
         dist.broadcast_object_list(path)
         self.folder = path[0]
@@ -171,12 +187,16 @@ class Job:
                 look()
             self.engine.step()
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        p = self.named[name]
+        return tuple(getattr(p, "ds_shape", p.shape))
+
     def trained(self) -> dict[str, torch.nn.Parameter]:
         return {name: p for name, p in self.named.items() if p.requires_grad and getattr(p, "ds_numel", p.numel())}
 
     def file(self, name: str) -> str:
         """The name of one of this rank's parameters in the mount."""
-        p = self.named[name]
+        p = self.named.get(name)
         if getattr(p, "allreduce", True) or self.case.ep_size == 1:
             return name
         return f"{name}@ep={RANK % self.case.ep_size}"
@@ -213,7 +233,7 @@ def check_values(job: Job, when: str) -> None:
         dist.barrier()
         assert shown.shape == tuple(value.shape), f"{name}: {shown.shape}"
         if value.numel() and (job.case.dtype != "fp32" or not p.requires_grad):
-            lp = shown[job.case.dtype if job.case.dtype != "fp32" else "lp"].torch()
+            lp = shown[job.case.lp].torch()
             assert same(lp, value), f"{when}: the value of {name} differs"
         if name in job.trained():
             assert same(shown["fp32"].torch().to(value.dtype), value), f"{when}: the master of {name} differs"
@@ -237,17 +257,29 @@ def check_api(job: Job, when: str, keys: tuple[str, ...] = STATES) -> None:
 def read(job: Job, keys: tuple[str, ...]) -> dict[tuple[str, str], torch.Tensor]:
     """Of this rank's parameters, in one generation."""
     mount = mounted(job)
-    states = {(name, key): mount[job.file(name)][key].torch() for name in job.trained() for key in keys}
+    states = {(name, key): wait_for(mount, job.file(name), key) for name in job.trained() for key in keys}
     dist.barrier()
     return states
 
 
-def check_step(job: Job, when: str) -> None:
+def wait_for(mount: fragfs.Mount, file: str, key: str) -> torch.Tensor:
+    """A mount knows a second later what was registered anew."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return mount[file][key].torch()
+        except (KeyError, FileNotFoundError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def check_step(job: Job, when: str, look: Callable[[], None] = lambda: None) -> None:
     """The gradients and states of one step that the mount shows are those that Adam makes the next ones of."""
     before, grads = read(job, STATES), {}
     options = {name: group for group, names in group_names(job) for name in names}
     counts = {name: step_count(job) for name in job.trained()}
-    job.step(lambda: (grads.update(read(job, ("grad",))), check_api(job, when + ", window", ("grad",))))
+    job.step(lambda: (look(), grads.update(read(job, ("grad",))), check_api(job, when + ", window", ("grad",))))
     after = read(job, STATES)
     for name in job.trained():
         p = torch.nn.Parameter(before[name, "fp32"].clone())
@@ -294,30 +326,49 @@ def group_names(job: Job) -> list[tuple[dict[str, Any], list[str]]]:
     return [(group, [names[p] for p in group["params"]]) for group in groups]
 
 
-def check_edit(job: Job, when: str) -> None:
-    """A process writes while all train: the next step computes with it, the model's value follows at once."""
-    name = "first.weight"
+Edit = dict[tuple[str, str], torch.Tensor]
+
+
+def edit(job: Job, values: Edit, boundary: Callable[[], None]) -> None:
+    """A process of rank 0's writes through the mount, while all ranks pass boundaries."""
+    torch.save({(job.file(name), key): value for (name, key), value in values.items()}, f"/tmp/{job.id}-{RANK}.pt")
     done = torch.zeros(1)
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, job.folder, name]) if RANK == 0 else None
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, job.folder, f"/tmp/{job.id}-0.pt"]) if RANK == 0 else None
     while not done.item():
-        job.step()
+        boundary()
         done.fill_(writer.poll() is not None if writer else 0)
         dist.broadcast(done, 0)
+    os.unlink(f"/tmp/{job.id}-{RANK}.pt")
     assert not writer or writer.returncode == 0
-    assert read(job, ("fp32",))[name, "fp32"][3, 4] == 0.75
-    assert job.value(job.named[name])[3, 4] == 0.75
-    check_values(job, when + ", after an edit")
 
 
 WRITER = """
-import sys, fragfs
+import sys, torch, fragfs
 mount = fragfs.open(sys.argv[1])
-for group in mount.groups:
-    if "lr" in group:
-        group["lr"] = 0.0
-mount[sys.argv[2]].fp32[3, 4] = 0.75
-mount[sys.argv[2]].exp_avg[3, 4] = 0
+for (name, key), value in torch.load(sys.argv[2]).items():
+    if name == "lr":
+        for group in mount.groups:
+            if "lr" in group:
+                group["lr"] = value.item()
+    else:
+        mount[name][key][...] = value.numpy()
 """
+
+
+def check_edit(job: Job, when: str) -> None:
+    """Edits while all train: the next step computes with them, the model's values follow at once."""
+    name = "first.weight"
+    # exp_avg stays 0 only where no gradient comes: with lr 0 the master stays as it was edited
+    values = {("lr", ""): torch.zeros(1), (name, "fp32"): torch.randn(job.shape(name))}
+    edit(job, values, job.step)
+    assert same(read(job, ("fp32",))[name, "fp32"], broadcast(values[name, "fp32"])), f"{when}: the master is not the edit"
+    check_values(job, when + ", after an edit")
+
+
+def broadcast(tensor: torch.Tensor) -> torch.Tensor:
+    """Rank 0's."""
+    dist.broadcast(tensor, 0)
+    return tensor
 
 
 def run(name: str) -> None:
@@ -337,12 +388,115 @@ def run(name: str) -> None:
     job.engine.destroy()
 
 
+def check_replaced(job: Job, when: str, change: Callable[[], None], same_values: bool = True) -> None:
+    """What gives states other memory: the mount has it at once, and goes on with it."""
+    before, lp = read(job, STATES), read_lp(job)
+    change()
+    after = read(job, STATES)
+    for place, value in before.items() if same_values else ():
+        assert same(after[place], value), f"{when}: {place} differs"
+    for name, value in read_lp(job).items() if same_values else ():
+        assert same(value, lp[name]), f"{when}: the value of {name} differs"
+
+
+def read_lp(job: Job) -> dict[str, torch.Tensor]:
+    mount = mounted(job)
+    values = {name: wait_for(mount, job.file(name), job.case.lp) for name, p in job.named.items()
+              if getattr(p, "ds_numel", p.numel()) and (job.case.dtype != "fp32" or not p.requires_grad)}
+    dist.barrier()
+    return values
+
+
+def offloaded(name: str) -> None:
+    """offload_states and reload_states."""
+    fused = deepspeed.ops.adam.fused_adam
+    kept, fused.FusedAdam = fused.FusedAdam, torch.optim.AdamW  # stage 3 offloads those of this class alone
+    with Job(CASES[name]) as job:
+        job.step()
+        job.step()
+        job.open()
+        for pin in (True, False):
+            check_replaced(job, f"{name}, offload_states", lambda: job.engine.offload_states(pin_memory=pin))
+            check_replaced(job, f"{name}, reload_states", job.engine.reload_states)
+            check_step(job, f"{name}, after reload_states")
+            check_values(job, f"{name}, after reload_states")
+        check_edit(job, f"{name}, after reload_states")
+    fused.FusedAdam = kept
+    job.engine.destroy()
+
+
+def checkpoint(name: str) -> None:
+    """A checkpoint has edits of the mount; load_checkpoint replaces states in this job and in another one."""
+    edited = {("first.weight", "fp32"): torch.randn(53, 37), ("first.weight", "exp_avg"): torch.randn(53, 37)}
+    folder = [tempfile.mkdtemp()]
+    dist.broadcast_object_list(folder)
+    with Job(CASES[name]) as job:
+        job.step()
+        job.step()
+        job.open()
+        edit(job, edited, job.attachment.safe_point)
+        saved = read(job, STATES)
+        assert same(saved["first.weight", "fp32"], broadcast(edited["first.weight", "fp32"]))
+        job.engine.save_checkpoint(folder[0], tag="saved")
+        job.step()
+        job.step()
+        job.engine.load_checkpoint(folder[0], tag="saved")
+        for place, value in read(job, STATES).items():
+            assert same(value, saved[place]), f"{name}, load_checkpoint: {place} differs"
+        check_values(job, name + ", after load_checkpoint")
+        check_step(job, name + ", after load_checkpoint")
+        check_values(job, name + ", later")
+    job.engine.destroy()
+    with Job(CASES[name]) as job:
+        job.open()
+        job.engine.load_checkpoint(folder[0], tag="saved")
+        for place, value in read(job, STATES).items():
+            assert same(value, saved[place]), f"{name}, another job: {place} differs"
+        check_values(job, name + ", another job")
+        check_step(job, name + ", another job")
+    job.engine.destroy()
+    if RANK == 0:
+        shutil.rmtree(folder[0])
+
+
+def replaced(name: str) -> None:
+    """Somebody gives the optimizer other tensors: a boundary later they are what the mount has."""
+    with Job(CASES[name]) as job:
+        job.step()
+        job.step()
+        job.open()
+        job.optimizer.load_state_dict(job.optimizer.state_dict())
+        check_step(job, name + ", new moments")
+        for group in job.optimizer.param_groups:
+            for master in group["params"]:
+                master.data = master.data.clone()
+        job.step()
+        check_step(job, name + ", new masters")
+        check_values(job, name + ", new masters")
+    job.engine.destroy()
+
+
+def zeros(name: str) -> None:
+    """The sign of zero: DeepSpeed's own calls lose it in stages 1 and 2, the model's values have it."""
+    with Job(CASES[name]) as job:
+        job.step()
+        job.open()
+        edit(job, {("norm.bias", key): torch.full((53,), -0.0) for key in ("fp32", "exp_avg")}, job.attachment.safe_point)
+        got = read(job, ("fp32", "exp_avg"))
+        assert torch.signbit(job.value(job.named["norm.bias"])).all()
+        assert all(torch.signbit(got["norm.bias", key]).all() for key in ("fp32", "exp_avg"))
+        check_values(job, name)
+    job.engine.destroy()
+
+
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
     deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True  # it says that CPUs do not
     for name in names:
-        run(name)
+        kind, _, case = name.rpartition("/")
+        {"": run, "checkpoint": checkpoint, "offloaded": offloaded, "replaced": replaced,
+         "zeros": zeros}[kind](case)
         if RANK == 0:
             print("right:", name, flush=True)
     dist.barrier()

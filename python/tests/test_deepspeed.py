@@ -53,6 +53,18 @@ class DeepSpeed(unittest.TestCase):
         self.run_cases("2", "3-bf16", "3-fp16", "3-fp32", "3-subs", "3-partitioned")
         self.run_cases("3 4", "3-bf16", "3-subs", "3-partitioned")
 
+    def test_a_checkpoint_has_edits_and_load_checkpoint_is_followed(self) -> None:
+        self.run_cases("2", "checkpoint/2-bf16")
+
+    def test_offload_states_is_followed(self) -> None:
+        self.run_cases("2", "offloaded/2-bf16")
+
+    def test_tensors_that_somebody_replaces_are_found(self) -> None:
+        self.run_cases("2", "replaced/2-bf16")
+
+    def test_the_sign_of_zero_stays(self) -> None:
+        self.run_cases("2", "zeros/2-bf16")
+
 
 if __name__ == "__main__":
     unittest.main()

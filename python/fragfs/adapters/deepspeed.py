@@ -303,6 +303,10 @@ class Zero3(_DeepSpeed):
             self.groups.append(group)
             self.sources.append(source)
             self.subs += [(sub, group, index, starts[sub]) for index, sub in enumerate(subs)]
+        if any(self._is_swapped(sub) for sub, *_ in self.subs):
+            _say("masters, optimizer states and gradients on NVMe are not shown")
+        if any(_is_on_nvme(p) for p in self.numbers):
+            _say("low-precision values on NVMe are not shown")
 
     def _describe_others(self, params: Sequence[Any]) -> None:
         """They are cut like the others, of which libfrag learns by a group."""
@@ -332,12 +336,16 @@ class Zero3(_DeepSpeed):
         o = self.optimizer
         for sub, group, index, start in self.subs:
             flat = o.fp32_partitioned_groups_flat[sub]
-            if flat is None:  # on NVMe, in DeepSpeed's own files
+            if self._is_swapped(sub):
                 continue
             yield from self._flat_states(group, index, flat)
             grad = flat.grad if o.offload_optimizer else o.grad_partitions_flat_buffer.narrow(0, start, flat.numel())
             if grad is not None:
                 yield Place(group, index, "grad"), Kept("partition", ((-1, grad),))
+
+    def _is_swapped(self, sub: int) -> bool:
+        """Whether a sub-group is on NVMe, and visits memory inside a step alone."""
+        return bool(self.optimizer.swap_optimizer and self.optimizer._swappable_optimizer_subgroup(sub))
 
 
 _ADAPTERS = {"DeepSpeedZeroOptimizer": Zero12, "DeepSpeedZeroOptimizer_Stage3": Zero3, "BF16_Optimizer": Bf16,
