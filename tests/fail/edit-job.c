@@ -197,11 +197,9 @@ static uint64_t lp_piece(uint32_t rank, uint32_t param)
 static void add_param(struct rank *r, uint32_t p)
 {
 	char name[8];
-	struct frag_tensor t = { sizeof(t), name,
-				 NULL,      is_float(p) ? FRAG_F32 : FRAG_BF16,
-				 2,         edit_params[p].shape,
-				 NULL,      NULL,
-				 0 };
+	struct frag_tensor t = { sizeof(t), .name = name,
+				 .dtype = is_float(p) ? FRAG_F32 : FRAG_BF16, .ndim = 2,
+				 .shape = edit_params[p].shape };
 
 	snprintf(name, sizeof(name), "p%u", p);
 	r->lp_numel[p] = lp_piece(r->rank, p);

@@ -54,8 +54,8 @@ static int describe(struct frag *f, int stage)
 	char name[16];
 
 	for (int i = 0; i < PARAMS; i++) {
-		struct frag_tensor t = { sizeof(t), name, NULL, FRAG_BF16, 2,
-					 shapes[i], NULL, NULL, 0 };
+		struct frag_tensor t = { sizeof(t), .name = name, .dtype = FRAG_BF16, .ndim = 2,
+					 .shape = shapes[i] };
 
 		snprintf(name, sizeof(name), "p%d", i);
 		params[i] = frag_param(f, &t);

@@ -65,8 +65,8 @@ static void describe(struct frag *f)
 
 	for (int i = 0; i < PARAMS; i++) {
 		uint64_t shape[] = { numel_of(i) };
-		struct frag_tensor t = { sizeof(t), name, NULL, FRAG_BF16, 1,
-					 shape,     NULL, NULL, 0 };
+		struct frag_tensor t = { sizeof(t), .name = name, .dtype = FRAG_BF16, .ndim = 1,
+					 .shape = shape };
 
 		snprintf(name, sizeof(name), "p%d", i);
 		params[i] = frag_param(f, &t);
