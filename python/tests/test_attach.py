@@ -65,6 +65,12 @@ class Attach(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
 
+    def job(self, kind: str, world: int) -> PlainJob:
+        job = PlainJob(kind, world, self.folder)
+        self.addCleanup(job.launcher.wait, TIMEOUT_S)
+        self.addCleanup(job.launcher.terminate)  # it ends its ranks
+        return job
+
     def attach(self, *arguments: object, status: int = 0, **environment: str) -> str:
         done = subprocess.run([*ATTACH, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, timeout=TIMEOUT_S,
@@ -84,7 +90,7 @@ class Attach(unittest.TestCase):
             self.assertIn("exp_avg", mount["first.weight"].states)
 
     def of_a_running_job(self, kind: str, world: int, key: str) -> None:
-        job = PlainJob(kind, world, self.folder)
+        job = self.job(kind, world)
         job.wait_for_steps(5)
         for _ in range(2):
             said = self.attach("--launcher" if world > 1 else "--", job.launcher.pid)
@@ -96,7 +102,7 @@ class Attach(unittest.TestCase):
             self.attach("--detach", "--launcher" if world > 1 else "--", job.launcher.pid)
             job.wait_for_steps(2)
         attached = job.end()
-        bare = PlainJob(kind, world, self.folder)
+        bare = self.job(kind, world)
         bare.wait_for_steps(len(attached))
         self.assertEqual(attached, bare.end()[:len(attached)])
 
@@ -171,7 +177,7 @@ class Attach(unittest.TestCase):
         self.assertIn("it is another user's: be that user, or root (CAP_SYS_PTRACE)", done.stderr)
 
     def test_ranks_that_cannot_agree_on_a_step(self) -> None:
-        job = PlainJob("sgd", 2, self.folder)
+        job = self.job("sgd", 2)
         job.wait_for_steps(2)
         self.assertIn("nothing counts its steps", self.attach("--launcher", job.launcher.pid, status=1))
         job.wait_for_steps(2)
@@ -179,7 +185,7 @@ class Attach(unittest.TestCase):
 
     def test_ranks_of_two_hosts(self) -> None:
         """The first command prints what the second host needs to begin at the same step."""
-        job = PlainJob("ddp", 2, self.folder)
+        job = self.job("ddp", 2)
         job.wait_for_steps(2)
         first, second = remote.ranks_of(job.launcher.pid)
         with subprocess.Popen([*ATTACH, "--ahead", "10", str(first)], stdout=subprocess.PIPE, text=True,
