@@ -489,13 +489,51 @@ def zeros(name: str) -> None:
     job.engine.destroy()
 
 
+def fragments(name: str) -> None:
+    """DeepSpeed's own test_zero_tensor_fragment.py in our words: all is set and got, by the mount."""
+    case = CASES[name]
+    with Job(case) as job:
+        job.step()
+        job.step()
+        job.open()
+        for key in STATES:  # get of all, set of all, get again
+            values = {(n, key): torch.randn(job.shape(n)).abs() for n in job.trained()}
+            edit(job, values, job.attachment.safe_point)
+            got = read(job, (key,))
+            for place, value in values.items():
+                assert same(got[place], broadcast(value)), f"{name}: {place} is not what was set"
+            check_api(job, f"{name}, {key} was set", (key,))
+        check_values(job, f"{name}, after edits")
+        # so small that DeepSpeed does not clip them
+        values = {(n, "grad"): (torch.randn(job.shape(n)) / 256).bfloat16().float() for n in job.trained()}
+        for value in values.values():
+            broadcast(value)
+
+        def look() -> None:
+            edit(job, values, job.attachment.safe_point)
+            got = read(job, ("grad",))
+            for place, value in values.items():
+                assert torch.equal(got[place].float(), value.to(got[place].dtype).float()), \
+                    f"{name}: {place} is not what was set"
+            check_api(job, f"{name}, gradients were set", ("grad",))
+
+        check_step(job, f"{name}, with gradients that were set", look)
+        mount = mounted(job)
+        for n, p in job.named.items():
+            assert (n in job.trained()) == ("fp32" in mount[job.file(n)]), n
+        dist.barrier()
+    job.engine.destroy()
+
+
+
+
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
     deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True  # it says that CPUs do not
     for name in names:
         kind, _, case = name.rpartition("/")
-        {"": run, "checkpoint": checkpoint, "offloaded": offloaded, "replaced": replaced,
+        {"": run, "checkpoint": checkpoint, "offloaded": offloaded, "replaced": replaced, "fragments": fragments,
          "zeros": zeros}[kind](case)
         if RANK == 0:
             print("right:", name, flush=True)

@@ -56,6 +56,9 @@ class DeepSpeed(unittest.TestCase):
     def test_a_checkpoint_has_edits_and_load_checkpoint_is_followed(self) -> None:
         self.run_cases("2", "checkpoint/2-bf16")
 
+    def test_all_can_be_set_and_got(self) -> None:
+        self.run_cases("2", "fragments/1-bf16", "fragments/2-bf16", "fragments/3-bf16")
+
     def test_offload_states_is_followed(self) -> None:
         self.run_cases("2", "offloaded/2-bf16")
 
