@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { WHOLE_MS = 20, LONG_MS = 100, NOWAIT_MS = 700 };
+enum { WHOLE_MS = 20, LONG_MS = 100, OWN_MS = 200, NOWAIT_MS = 700 };
 
 /* In this order: of the answers to one plan the greatest state counts. */
 enum remote_read_state {
@@ -401,14 +401,17 @@ static bool is_unanswered(struct engine *e, const struct remote_read *t)
 	return peers_is_mute(e, rank, ms, NOWAIT_MS);
 }
 
-/* Returns true if the thread that reads trains a rank, for which the read waits. */
-static bool waits_for_itself(struct engine *e, const struct remote_read *t, uint32_t *trainer)
+/* Returns true if the thread that reads trains a rank, for which the read waits.  In the first
+ * OWN_MS the rank's page and answer may be of a moment before the read: they are asked for anew.
+ */
+static bool waits_for_itself(struct engine *e, const struct remote_read *t, uint64_t now,
+			     uint32_t *trainer)
 {
 	const struct engine_file *f = t->read->file;
 	bool is_grad;
 
 	*trainer = peers_find_trainer(e, t->read->thread);
-	if (*trainer == WIRE_OBSERVER)
+	if (*trainer == WIRE_OBSERVER || now < t->start_ns / 1000000 + OWN_MS)
 		return false;
 	peers_look(e, *trainer);
 	/* a page from before the read may be of an earlier window */
@@ -427,7 +430,7 @@ static bool turn(struct engine *e, struct remote_read *t, uint64_t now)
 	bool is_stale = t->state == REMOTE_READ_IS_STALE;
 	uint32_t trainer;
 
-	if (!t->result && waiting_of(t)->ranks && waits_for_itself(e, t, &trainer)) {
+	if (!t->result && waiting_of(t)->ranks && waits_for_itself(e, t, now, &trainer)) {
 		waiting_tell_deadlock(e, t->read->file, trainer);
 		t->result = -EDEADLK;
 	}
