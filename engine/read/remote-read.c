@@ -402,7 +402,7 @@ static bool is_unanswered(struct engine *e, const struct remote_read *t)
 }
 
 /* Returns true if the thread that reads trains a rank, for which the read waits.  In the first
- * OWN_MS the rank's page and answer may be of a moment before the read: they are asked for anew.
+ * OWN_MS what is known of the rank may be of a moment before the read; it is asked for anew.
  */
 static bool waits_for_itself(struct engine *e, const struct remote_read *t, uint64_t now,
 			     uint32_t *trainer)
