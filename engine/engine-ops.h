@@ -29,7 +29,7 @@ struct engine_ops {
 	int (*hypers)(struct engine *e, uint32_t group, struct engine_state *out, int max);
 	bool (*rank)(struct engine *e, uint32_t rank, struct engine_rank *out);
 	void (*job)(struct engine *e, struct engine_job *out);
-	/* A checkpoint has none of: changes, waits, rank_text, rank_arena, events. */
+	/* A checkpoint has none of: changes, waits, rank_text, rank_arena, place, events. */
 	uint64_t (*changes)(struct engine *e);
 	void (*wait)(struct engine *e, struct engine_wait *wait);
 	void (*wait_epoch)(struct engine *e, struct engine_wait *wait);
@@ -37,6 +37,7 @@ struct engine_ops {
 	char *(*text)(struct engine *e, const char *what);
 	char *(*rank_text)(struct engine *e, uint32_t rank, const char *what);
 	int (*rank_arena)(struct engine *e, uint32_t rank);
+	int (*place)(struct engine *e, const char *states, const char *tier);
 	uint64_t (*changed_ns)(struct engine *e, const struct engine_address *address);
 	void (*fragments)(struct engine *e, uint32_t param, const char *key,
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);
@@ -44,11 +45,13 @@ struct engine_ops {
 	void (*events_close)(struct engine_events *events);
 	size_t (*events_read)(struct engine_events *events, char *out, size_t size);
 	bool (*events_ready)(struct engine_events *events);
-	int (*file_open)(struct engine *e, const struct engine_address *address,
+	int (*file_open)(struct engine *e, const struct engine_address *addresses, uint32_t n,
 			 struct engine_file **file, uint64_t *bytes);
 	void (*file_close)(struct engine_file *file);
 	void (*read)(struct engine *e, struct engine_read *read);
 	void (*read_cancel)(struct engine *e, struct engine_read *read);
+	int (*sums)(struct engine *e, struct engine_sums *sums); /* NULL: a checkpoint */
+	void (*sums_cancel)(struct engine *e, struct engine_sums *sums);
 	void (*write)(struct engine *e, struct engine_write *write);
 	void (*write_cancel)(struct engine *e, struct engine_write *write);
 	void (*freeze)(struct engine *e, struct engine_freeze *freeze);

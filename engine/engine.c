@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/launch/jobfile.h"
 #include "engine/launch/source.h"
 #include "engine/live/live.h"
 
@@ -49,6 +50,16 @@ int engine_open(struct engine **e, const struct engine_options *options, char *w
 	if (!is_checkpoint)
 		return live_open(e, options, why, whysize);
 	return checkpoint_open(e, options, why, whysize);
+}
+
+void engine_hidden_job(const struct engine_options *options, char *address, size_t size)
+{
+	struct jobfile job;
+
+	*address = '\0';
+	if (!options->format && engine_is_checkpoint(options) &&
+	    !jobfile_find(options->source, &job))
+		snprintf(address, size, "%s", job.address);
 }
 
 bool engine_is_unfinished(const struct engine_options *options)
@@ -168,6 +179,11 @@ char *engine_rank_text(struct engine *e, uint32_t rank, const char *what)
 	return ops(e)->rank_text(e, rank, what);
 }
 
+int engine_place(struct engine *e, const char *states, const char *tier)
+{
+	return ops(e)->place ? ops(e)->place(e, states, tier) : -EOPNOTSUPP;
+}
+
 int engine_rank_arena(struct engine *e, uint32_t rank)
 {
 	return ops(e)->rank_arena(e, rank);
@@ -221,7 +237,13 @@ bool engine_events_ready(struct engine_events *events)
 int engine_file_open(struct engine *e, const struct engine_address *address,
 		     struct engine_file **file, uint64_t *bytes)
 {
-	return ops(e)->file_open(e, address, file, bytes);
+	return ops(e)->file_open(e, address, 1, file, bytes);
+}
+
+int engine_file_open_many(struct engine *e, const struct engine_address *addresses, uint32_t n,
+			  struct engine_file **file, uint64_t *bytes)
+{
+	return ops(e)->file_open(e, addresses, n, file, bytes);
 }
 
 void engine_file_close(struct engine_file *file)
@@ -238,6 +260,16 @@ void engine_read(struct engine *e, struct engine_read *read)
 void engine_read_cancel(struct engine *e, struct engine_read *read)
 {
 	ops(e)->read_cancel(e, read);
+}
+
+int engine_sums(struct engine *e, struct engine_sums *sums)
+{
+	return ops(e)->sums ? ops(e)->sums(e, sums) : -EOPNOTSUPP;
+}
+
+void engine_sums_cancel(struct engine *e, struct engine_sums *sums)
+{
+	ops(e)->sums_cancel(e, sums);
 }
 
 void engine_write(struct engine *e, struct engine_write *write)

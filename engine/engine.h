@@ -16,9 +16,12 @@
 #include <sys/types.h>
 
 struct engine;
+struct operation;
+struct slice;
 
 struct engine_options {
-	const char *source;   /* "HOST:PORT[,HOST:PORT]", or the path of a checkpoint */
+	/* "HOST:PORT[,HOST:PORT]", the name of a job of this host, or a checkpoint's path */
+	const char *source;
 	const char *format;   /* of a checkpoint; NULL: "auto" */
 	const char *key_file; /* NULL: FRAG_KEY_FILE, else the key the job left under the user's
 				 * runtime directory */
@@ -54,6 +57,8 @@ void engine_close(struct engine *e);
  * source that is a path.
  */
 bool engine_is_checkpoint(const struct engine_options *options);
+/* Writes the address of the job whose name is the checkpoint's path; "": there is none. */
+void engine_hidden_job(const struct engine_options *options, char *address, size_t size);
 /* Returns true if an edit of the checkpoint was interrupted.  engine_open undoes that edit, and
  * writes to the checkpoint then.
  */
@@ -120,7 +125,8 @@ bool engine_group(struct engine *e, uint32_t group, struct engine_group *out);
 
 enum {
 	ENGINE_STATE_WRITABLE = 1 << 0,
-	ENGINE_STATE_LP = 1 << 1, /* the low-precision parameter */
+	ENGINE_STATE_LP = 1 << 1,      /* the low-precision parameter */
+	ENGINE_STATE_WIDENED = 1 << 2, /* of a checkpoint that stores it in another dtype */
 };
 
 struct engine_state {
@@ -159,8 +165,8 @@ int engine_states(struct engine *e, uint32_t param, struct engine_state *out, in
 int engine_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 		       struct engine_state *out, int max);
 
-/* The same for the states of a rank's whole flat partition, padding included, and for the
- * hyperparameters of a group (FRAG_F64).
+/* List, as engine_states does, the states of a rank's whole flat partition, padding included,
+ * and the hyperparameters of a group (FRAG_F64).
  */
 int engine_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
 			    struct engine_state *out, int max);
@@ -188,14 +194,14 @@ struct engine_rank {
 	uint64_t boundary_ms; /* how long the rank has stood at that boundary */
 	uint64_t generation;
 	const char *phase;               /* "ready", "stable", "step", "frozen", "closed" */
-	uint64_t bytes_host, bytes_swap; /* registered, by tier */
+	uint64_t bytes_host, bytes_swap; /* of states, by tier */
 	/* Sums since the rank joined, unless said. */
 	uint64_t kept_bytes; /* copied for open views before the trainer changed them */
 	uint64_t held_ns; /* time that readers, edits and freezes cost the trainer's thread */
 	uint64_t swap_in_bytes, swap_out_bytes, swap_errors;
 	uint64_t pinned_bytes, pinned_lent; /* now */
 	uint64_t arena_bytes, arena_used, arena_used_max, arena_largest, arena_moved;
-	uint64_t bytes_device; /* registered, in memory of devices */
+	uint64_t bytes_device; /* of states, in memory of devices */
 	uint64_t device_from_bytes, device_to_bytes, device_errors;
 	uint64_t device_kept;  /* copies for open views in memory of devices, now */
 	uint64_t swap_damaged; /* blocks on NVMe whose checksum was wrong */
@@ -243,13 +249,19 @@ void engine_wait_epoch(struct engine *e, struct engine_wait *wait);
 void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
 /* Returns a text, NUL-terminated, which the caller frees.  `what` is "config", "health"
- * (engine/catalog/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", or, of a
- * checkpoint, "source".  NULL: there is no such text, or no memory; with errno EAGAIN: the
- * calling thread is in a hurry.
+ * (engine/catalog/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", "control",
+ * "place", "comms", or, of the lowest live rank, "leaves" and "nccl", or, of a checkpoint,
+ * "source".  NULL: there is no such text, or no memory.
+ * NULL, errno EAGAIN: the calling thread is in a hurry.
+ * NULL, errno EIO: no rank lives.
+ * NULL, errno ETIMEDOUT: the lowest live rank does not answer.
  */
 char *engine_text(struct engine *e, const char *what);
 
-/* The same for the texts of one rank: "swap", "pinned", "arena" (engine/rank/arena-memory.h).
+/* Returns a text of one rank, as engine_text does: "swap", "pinned", "log", "comms", "arena"
+ * (engine/rank/arena-memory.h).
+ * NULL, errno EIO: the rank is lost.
+ * NULL, errno ETIMEDOUT: the rank does not answer.
  */
 char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
 
@@ -260,12 +272,28 @@ char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
  */
 int engine_rank_arena(struct engine *e, uint32_t rank);
 
+/* Has the states of a job that `states` names move to the tier "host", "swap" or "device", at
+ * boundaries to come (engine/rank/registry-place.h); the text "place" tells how far they are.
+ * states: "params/NAMES/KEYS", patterns of fnmatch(3), whose * matches dots, too.  A partition
+ * moves as a whole.  Returns when every rank has taken it or refused, or after timeout_ms; a
+ * rank that has taken it moves its states whatever others say:
+ * -EOPNOTSUPP: a rank cannot move one of them; the log says why.
+ * -ENOENT: no rank has such a state.
+ * -EINVAL, -ENAMETOOLONG: the arguments are wrong.
+ * -EROFS: the engine was opened without `writable`.
+ * -EAGAIN: the calling thread may not wait (engine_hurry).
+ * -EIO, -ETIMEDOUT: no rank has taken it.
+ * -ENOMEM.
+ */
+int engine_place(struct engine *e, const char *states, const char *tier);
+
 /* A range of a state's elements, and where it lies. */
 struct engine_fragment {
 	uint32_t rank;
 	const char *tier; /* "host", "swap", "device", "file" */
 	const char *file; /* of a checkpoint; NULL: in a rank's partition */
 	uint64_t base;    /* bytes in the file */
+	size_t element;   /* bytes of one there, which may be widened when it is read */
 	uint32_t group, sub;
 	uint64_t partition_offset, param_offset, numel; /* elements */
 	const uint64_t
@@ -298,6 +326,7 @@ enum engine_address_kind {
 	ENGINE_RANK_PARAM,     /* rank, param, key: the rank's share of such a state */
 	ENGINE_RANK_PARTITION, /* rank, group, sub, key: the rank's flat partition */
 	ENGINE_HYPER,          /* group, key: a hyperparameter, one float64 */
+	ENGINE_MODEL_STATES,   /* of a checkpoint of DeepSpeed: its first model_states.pt */
 	ENGINE_RANK_PUBLISHED, /* rank, key: bytes that the rank publishes to other ranks */
 };
 
@@ -322,11 +351,12 @@ struct engine_address {
 /* Returns the time of the last change of the addressed bytes (CLOCK_REALTIME, ns); 0: it is not
  * known.  In a job this is the time of the newest generation of the lowest live rank, or of the
  * address's rank; in a checkpoint that of the last write to the state's files or the overlay.
- * address NULL, of a checkpoint alone: that of the newest of all its files.
+ * address NULL, of a checkpoint alone: that of the last write to any of its files or the
+ * overlay.
  */
 uint64_t engine_changed_ns(struct engine *e, const struct engine_address *address);
 
-/* An open state.  Its first read opens a view: all reads are of one generation. */
+/* One or more open states.  Their first read opens a view: all reads are of one generation. */
 struct engine_file;
 
 /* Opens a state, and stores its size in *bytes.
@@ -334,6 +364,13 @@ struct engine_file;
  */
 int engine_file_open(struct engine *e, const struct engine_address *address,
 		     struct engine_file **file, uint64_t *bytes);
+/* Opens n > 0 states as one file, which has the bytes of one after those of the other, all of
+ * one generation.  It cannot be written.
+ * -EINVAL: a state is no ENGINE_PARAM, or has `now`; or some are gradients, and others not.
+ * -ENOENT: one of the states is not there now.
+ */
+int engine_file_open_many(struct engine *e, const struct engine_address *addresses, uint32_t n,
+			  struct engine_file **file, uint64_t *bytes);
 /* The caller has no request of the file under way. */
 void engine_file_close(struct engine_file *file);
 
@@ -348,7 +385,9 @@ void engine_file_close(struct engine_file *file);
  * -EDEADLK: `thread` is the training thread of a rank, for whose next boundary or gradients the
  * read waits.
  * -ECANCELED
- * -ESTALE: the state was dropped or replaced.
+ * -ESTALE: a state was dropped or replaced.
+ * -ENOMEM: a rank may not keep so many bytes for readers (FRAG_VIEW_MEM).
+ * -EFBIG: the file has too many pieces on one rank.
  */
 struct engine_read {
 	struct engine_file *file;
@@ -359,17 +398,60 @@ struct engine_read {
 	void *into;      /* size bytes that the engine may use for the data; NULL: its own */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
-	void *private; /* to the engine; NULL at first */
+	/* Private to the engine; 0 at first.  is_part: another read counts in the metrics. */
+	void *private;
+	bool is_part;
 };
 
 enum { ENGINE_READ_MAX = 1 << 20 };
 
 void engine_read(struct engine *e, struct engine_read *read);
 
+/* Makes the engine call `done` soon, with -ECANCELED.  Idempotent; to be called after
+ * engine_read has returned, and not after `done`.
+ */
+void engine_read_cancel(struct engine *e, struct engine_read *read);
+
+/* The statistics of n states of parameters, made by the ranks that have their bytes, each of
+ * one generation.  The engine owns the struct until it calls `done`: once, from another thread,
+ * with each result set:
+ * 0: values, which the caller has initialised, are those of the whole state, of `content`.
+ * -EAGAIN: the state was changed, dropped or replaced meanwhile.
+ * -EOPNOTSUPP: the state is to be read instead (engine_read): its owners cannot tell.
+ * -ENOENT: there is no such state.
+ * -EIO: an owner of the bytes is lost.
+ * -ETIMEDOUT: an owner does not answer.
+ * -ECANCELED
+ * -ENOMEM
+ */
+struct engine_sum {
+	struct engine_address address;
+	/* The bytes of the file's view, which a read has opened; NULL: of the address, now. */
+	struct engine_file *file;
+	uint64_t at; /* byte of the file at which the state begins */
+	struct stats *values;
+	uint64_t content; /* the generation of the bytes, as control_content counts it; 0 with
+			   * a file */
+	int result;
+};
+
+struct engine_sums {
+	struct engine_sum *states;
+	uint32_t n;
+	bool with_bins; /* for one state alone */
+	void (*done)(struct engine_sums *sums);
+	void *owner;
+	void *private; /* to the engine; NULL at first */
+};
+
+/* -EOPNOTSUPP: the source is no job, and `done` is not called.
+ * -ENOMEM: as that.
+ */
+int engine_sums(struct engine *e, struct engine_sums *sums);
 /* Makes the engine call `done` soon, with -ECANCELED.  Idempotent; not to be called after
  * `done`.
  */
-void engine_read_cancel(struct engine *e, struct engine_read *read);
+void engine_sums_cancel(struct engine *e, struct engine_sums *sums);
 
 /* A write request: extents of one file, sorted, disjoint.  It is all or nothing: `done` gets 0
  * when every holder has applied the extents; with an error no holder has:
@@ -377,8 +459,16 @@ void engine_read_cancel(struct engine *e, struct engine_read *read);
  * -ETIMEDOUT
  * -ECANCELED
  * -EROFS: the engine was opened without `writable`.
- * -EACCES: the address is of one rank, and the engine was opened without `local`.
+ * -EACCES: the address is of one rank, and the engine was opened without `local`; or the file
+ * has several states.
  * -EDEADLK: `thread` is the training thread of a rank, which would apply the edit.
+ *
+ * With an operation the holders compute the new elements of a slice of the state from those
+ * that they have at the boundary.  More errors:
+ * -EOPNOTSUPP: the source is no job, the address no ENGINE_PARAM, the dtype has no such
+ * operation (engine/catalog/operation.h), or a holder of the low-precision copy lacks a master
+ * that it would have to be computed from.
+ * -EINVAL: the slice is of another shape.
  */
 struct engine_extent {
 	uint64_t offset; /* bytes */
@@ -390,6 +480,8 @@ struct engine_write {
 	struct engine_file *file;
 	const struct engine_extent *extents;
 	size_t nextents;
+	const struct operation *operation; /* NULL: extents are written */
+	const struct slice *slice;         /* of the state's elements; of an operation */
 	pid_t thread; /* that waits for done, in this pid namespace; 0: not known */
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
@@ -412,10 +504,27 @@ void engine_write_cancel(struct engine *e, struct engine_write *write);
  * -EROFS: the engine was opened without `writable`.
  * -EDEADLK: `thread` is the training thread of a rank, which would have to stand.
  * -EIO
+ *
+ * A watch is a freeze at the first boundary at which a condition holds
+ * (engine/catalog/condition.h).  `done` gets 0 when all ranks watch.  An engine has one watch:
+ * a new one that is not refused takes the place of the last, or, with the same condition and
+ * bound, shares it.  A watch that nobody but its holders wants ends when the last of them has
+ * ended it.  When the job is started again, so is the watch.  More errors:
+ * -EINVAL: the text is no condition.
+ * -ENAMETOOLONG: the pattern has more than 127 bytes.
+ * -ENOENT: it names no parameter that has such a state.
+ * -E2BIG: a norm of too many parameters.
+ * -EBUSY: another engine watches the job.
  */
 struct engine_freeze {
-	uint64_t id;  /* out: the number of a freeze; in: the freeze to thaw, 0: any */
-	uint32_t ms;  /* 0: a thaw */
+	/* Out: the number of a freeze or a watch; in: the freeze to thaw, or the watch that a
+	 * holder ends; 0: any.
+	 */
+	uint64_t id;
+	uint32_t ms; /* 0: a thaw; a watch: unused */
+	/* NULL: no watch; "": ends this engine's; read before engine_freeze returns */
+	const char *watch;
+	bool held;    /* a watch has a holder, which will end it by its number */
 	pid_t thread; /* that waits for done, in this pid namespace; 0: not known */
 	void (*done)(struct engine_freeze *freeze, int result);
 	void *owner;

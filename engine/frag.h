@@ -36,7 +36,8 @@
  * get EFAULT and nothing crashes.  Memory from frag_state_alloc is the library's until
  * frag_close.  A state on NVMe (frag_state_swap) has no address: its slices visit pinned
  * memory (frag_sweep_begin), and the calls that copy, such as frag_get or frag_local_set, work
- * on it as on any other.
+ * on it as on any other.  Such a state, and one of frag_state_alloc without an address, moves
+ * between NVMe and memory when a mount says so, inside a boundary at which no sweep is open.
  *
  * Units.  numel, and offsets in partitions and in parameters, are elements; bytes are named so.
  * Structs begin with their size, set by the caller, so that later versions can append to them.
@@ -196,7 +197,9 @@ struct frag_tensor {
 };
 
 /* Describes a parameter.  Returns its number: 0, 1, 2 ... in the order of calls.
- * -EINVAL: a field is wrong.
+ * -EINVAL: a field is wrong; a cut names no dimension of the shape or makes no part; the cuts
+ * are more than FRAG_CUTS_MAX, or make more than FRAG_WORLD_MAX parts; a parameter with cuts
+ * has lp.
  * -EEXIST: (name, coordinate) was given before.
  * -EOVERFLOW: its bytes do not fit 63 bits.
  */
@@ -233,8 +236,10 @@ struct frag_zero {
 
 /* Describes an optimizer's param group: params[n] in its order.  Returns the group's number:
  * 0, 1, 2 ...  All ranks of zero->ranks must describe the same groups in the same order.
- * -EINVAL: a parameter is unknown or given twice, or its cuts make another number of parts than
- * there are shards; this rank is not among ranks; nranks is not a multiple of replicas.
+ * -EINVAL: a parameter is unknown, given twice or in another group; its cuts make another
+ * number of parts than there are shards, or the group is not FRAG_FSDP2; this rank is not among
+ * ranks, or one of these is given twice or is none of the job's; nranks is not a multiple of
+ * replicas; stage or sharding is wrong.
  */
 FRAG_API int frag_group(struct frag *f, const int *params, size_t n,
 			const struct frag_zero *zero);
@@ -264,8 +269,9 @@ FRAG_API int frag_fragment(const struct frag *f, int param, struct frag_fragment
  * fp16, shape, dtype, numel, group, group_index, fragments).
  *
  * frag_state_alloc gives zeroed memory of the library, in huge pages where the machine has
- * them.  frag_state_keep takes memory of the caller: partition_numel elements; NULL declares
- * the state, whose memory frag_state_move will bring.
+ * them; with memory NULL it gives no address: sweeps visit the state, and a mount may move it
+ * to NVMe and back (fragctl place).  frag_state_keep takes memory of the caller:
+ * partition_numel elements; NULL declares the state, whose memory frag_state_move will bring.
  * -EINVAL: the key is one of those files', or another argument is wrong.
  * -ENOENT: no such group or sub-group.
  * -EEXIST: the key is registered.
@@ -290,6 +296,11 @@ FRAG_API uint64_t frag_flat_numel(const struct frag *f, int group);
  */
 FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key,
 				enum frag_dtype dtype, void *memory);
+/* Does so for n parameters: memory[i] for params[i]; memory NULL declares the state.  After an
+ * error some may have been registered.
+ */
+FRAG_API int frag_fragments_keep(struct frag *f, const int *params, size_t n, const char *key,
+				 enum frag_dtype dtype, void *const *memory);
 
 /* Gives a state of frag_state_keep or frag_state_keep_whole other memory, of as many elements;
  * frag_fragments_move does so for states of frag_fragment_keep, where memory[i] is for
@@ -314,8 +325,10 @@ FRAG_API int frag_fragments_move(struct frag *f, const int *params, size_t n, co
 
 /* Gives a parameter's low-precision values other memory, with NULL none for now: with flags 0
  * the lp of frag_param, with FRAG_SHARD the lp_shard, whether there was one or not.
- * -ENOENT: memory is NULL and there were none; FRAG_SHARD of a parameter that is not cut.
- * -EINVAL: no such parameter; memory is on another device than before.
+ * -ENOENT: memory is NULL and there were none; FRAG_SHARD of a parameter that is not cut, or
+ * of which this rank has no element.
+ * -EINVAL: no such parameter; flags 0 of a parameter with cuts, which has no lp; memory is on
+ * another device than before.
  * -EOPNOTSUPP: they are in an arena, or on NVMe.
  * -ENOMEM. -ENOSPC: too many states.
  */
@@ -332,12 +345,14 @@ FRAG_API int frag_state_drop(struct frag *f, int group, uint32_t sub, const char
  */
 FRAG_API int frag_hyper(struct frag *f, int group, const char *name, double *value);
 /* Does the same for a value that the trainer's own functions get and set.  get is called in
- * this call and at the beginning of frag_step_begin and frag_safe_point, which show readers
- * what it returns; set is called with an edit's value before the boundary returns at which the
- * edit was applied.  Both are called in the thread that makes the frag_ call, which holds no
- * lock of the library then, and make no frag_ calls of f themselves.  get, set and arg stay
- * the caller's, and are used until frag_close.
- * -EINVAL: no such group; a wrong name; get or set is NULL.
+ * this call and before each boundary (frag_step_begin, frag_step_end, frag_safe_point), which
+ * shows readers what it returns; set is called with an edit's value before the boundary
+ * returns at which the edit was applied.  Both are called in the thread that makes the frag_
+ * call, which holds no lock of the library then.  They may call frag_state_drop,
+ * frag_state_move, frag_fragments_move, frag_lp_move and frag_grads_gone of f, as finalizers
+ * of memory do, and no other function that takes f.  get, set and arg stay the caller's, and
+ * are used until frag_close.  get NULL: arg is the double itself, as in frag_hyper.
+ * -EINVAL: no such group; a wrong name; set is NULL; get and arg are NULL.
  * -EEXIST: the group shows that name already.
  * -ENOMEM.
  */
@@ -365,6 +380,19 @@ FRAG_API int frag_wait_ready(struct frag *f, unsigned timeout_ms);
 
 /* Gradients will change: readers no longer get them. */
 FRAG_API int frag_grads_gone(struct frag *f);
+/* Counts a window of gradients that this rank does not show: in place of frag_grads_valid and
+ * frag_grads_gone, where to register them takes time and frag_asked says that nobody looks.
+ * Readers wait for the next window.
+ */
+FRAG_API int frag_grads_skip(struct frag *f);
+/* Returns 1 if another rank has ever asked for this rank's states, or for an edit or a freeze,
+ * or a mount has and some mount has been heard within the last 10 s, else 0: then nobody reads
+ * any.  fd < 0: one load.  fd >= 0: the library writes 8 bytes to a copy of fd, such as an
+ * eventfd or a pipe, when somebody asks next, who is answered 0.1 s later; or at once, or at
+ * frag_close.  A later call replaces the fd.
+ * -EBADF, -EMFILE: fd cannot be copied.
+ */
+FRAG_API int frag_asked(struct frag *f, int fd);
 /* Gradients may be read, and stay as they are, until frag_grads_gone; they are to be divided by
  * loss_scale.  Called again before that, it changes the loss scale.
  */
@@ -424,7 +452,8 @@ FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const vo
 			    uint64_t bytes);
 
 /* Points *memory at the fragment in the flat state: frag_fragment's numel elements.  A state on
- * NVMe has it only while a sweep or frag_params_in holds it.
+ * NVMe has it only while a sweep or frag_params_in holds it, and one that can move between
+ * NVMe and memory until the next boundary.
  * -EOPNOTSUPP: neither does, or the fragment lies in two slices.
  */
 FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **memory,
@@ -511,11 +540,17 @@ struct frag_arena {
 	 */
 	void (*moved)(void *arg, int param, unsigned flags, void *memory);
 	void *arg;
+	/* NULL: the arena is zeroed memory of the library.  Else it is this memory of the
+	 * caller's, of the host or of a device (frag_devices), as it is, until
+	 * frag_arena_close; memory and bytes are multiples of 256.
+	 */
+	void *memory;
 };
 
-/* Makes the arena: zeroed memory, the library's until frag_arena_close.
+/* Makes the arena.
  * -EEXIST: this rank has one.
- * -EINVAL: bytes is 0.
+ * -EINVAL: bytes is 0; memory or bytes is no multiple of 256, or memory is on a device that was
+ * not named by frag_devices.
  * -ENOMEM.
  */
 FRAG_API int frag_arena_open(struct frag *f, const struct frag_arena *arena);
@@ -564,8 +599,7 @@ FRAG_API int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64
  * -ENOENT: the parameter is not assigned.
  */
 FRAG_API int frag_arena_unassign(struct frag *f, int param, unsigned flags);
-/* Gives a parameter's block, unless block is NULL, and its address, as frag_arena_memory does.
- * 
+/* Gives a parameter's block, unless block is NULL, and its address as frag_arena_memory does.
  */
 FRAG_API int frag_arena_find(struct frag *f, int param, unsigned flags, uint64_t *block,
 			     void **memory);
@@ -577,6 +611,9 @@ FRAG_API int frag_arena_find(struct frag *f, int param, unsigned flags, uint64_t
  * Returns how many bytes it has moved; 0: there is nothing to do.
  * -ENOSPC: fewer than want bytes are free.
  * -EBUSY: pinned blocks are in the way.
+ * -EIO: the device failed.  Where it lost the bytes of a block, the log says so: the block's
+ * parameters are not assigned any more (frag_arena_find: -ENOENT), and have no low-precision
+ * values on this rank; the other bytes of the block are undefined.
  * -EINVAL. -ENOMEM.
  */
 FRAG_API int64_t frag_arena_compact(struct frag *f, uint64_t want, uint64_t most);
@@ -619,7 +656,9 @@ FRAG_API int frag_arena_figures(struct frag *f, struct frag_arena_figures *figur
  * publish.
  */
 
-/* Registers a state as frag_state_alloc does, in a file in the swap folder; it is all 0.
+/* Registers a state as frag_state_alloc does, in a file in the swap folder; it is all 0.  A
+ * state that is small, or in one of the first sub-groups that the swap config's ratio leaves in
+ * memory, is there.
  * -EOPNOTSUPP: this rank has no swap folder.
  * -EINVAL: also elements of more than 8 bytes.
  */
@@ -697,6 +736,34 @@ FRAG_API int frag_state_put(struct frag *f, int group, uint32_t sub, const char 
  * -EFAULT: the state's memory is not mapped.
  */
 FRAG_API int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key);
+
+/* ---- leaves: modules whose parameters are used as one ----
+ *
+ * A module is what parameters' names have before a dot: "layers.0", of "layers.0.mlp.up".
+ * Where the order in which a module's parameters are used is another in each step, as that of
+ * experts, or where they are many and small, frag_params_in and frag_params_ahead of one of
+ * them read the others ahead, too.  Of marked modules in one another the outermost is the leaf.
+ */
+
+enum frag_leaf_match {
+	FRAG_LEAF_NAME,   /* the module's whole name */
+	FRAG_LEAF_SUFFIX, /* the end of it: "mlp" names layers.0.mlp, "p" too */
+	FRAG_LEAF_GLOB,   /* fnmatch(3), whose * matches dots, too */
+};
+
+/* Marks the modules of this rank's parameters that `modules` names, or, with on 0, takes their
+ * marks away.  Returns how many these are.  To be called after frag_param; any number of times.
+ * -ENOENT: there are none.
+ * -EINVAL: modules is "" or NULL, or match is wrong.
+ * -ENOMEM.
+ */
+FRAG_API int frag_leaf(struct frag *f, enum frag_leaf_match match, const char *modules, int on);
+/* Writes the parameters of the leaf that param is in, at most max of them: param first, then
+ * those described after it, and then those before.  Returns how many there are; 0: param is in
+ * none.
+ * -EINVAL: no such parameter.
+ */
+FRAG_API int frag_leaf_params(struct frag *f, int param, int *params, int max);
 
 /* ---- low-precision parameters on NVMe: this rank's pieces (stage 3, FSDP2) ----
  *

@@ -18,13 +18,16 @@
  * a table has come.  It replies ETIMEDOUT to a request that was listed for timeout_ms, and
  * EINTR to one whose caller was interrupted.
  *
- * Locks of fs/, in the order in which they are taken:
+ * Locks of fs/, in the order in which they are taken; an arrow is an order within a row:
  *	libfuse's lock of a request, while its interrupt function runs
- *	handle->lock, while a newer handle is opened or closed
- *	write_buffer->lock; polls->lock; hypers->lock
- *	the locks of requests, deferred, fs, staging_pool and tree: none with another
+ *	fs->lock, of the open files
+ *	handle->lock, while a newer handle is opened
+ *	write_buffer->lock; polls->lock; hypers->lock; stats_tables->lock -> stats_table->lock
+ *	the locks of requests, deferred, staging_pool, tree, found, stat_cache and exports: none
+ *		with another
  *	the engine's, in any call of engine.h
- * No lock is held where a request is replied to, nor where the engine calls a done function.
+ * No lock is held where a request is replied to, but for stats_table->lock, under which the
+ * table's text does not move; nor where the engine calls a done function.
  */
 
 #define FUSE_USE_VERSION 314

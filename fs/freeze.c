@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "fs/freeze.h"
+#include "fs/place.h"
+#include "fs/set.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SECONDS_MAX = 24 * 3600 };
+enum { SECONDS_MAX = 24 * 3600, CONTROL_LINE_MAX = 512 };
 
-static int parse(const char *text, size_t size, uint32_t *ms, bool *held)
+static const char expected[] =
+	".frag/control: expected \"break QUANTITY(STATE[, PATTERN]) > NUMBER [for SECONDS] "
+	"[held]\", where QUANTITY is nan, inf, norm or absmax, \"break off\", "
+	"\"set params/NAME/STATE[SLICE] EXPRESSION\", or "
+	"\"place params/NAMES/STATES TIER\"";
+
+static int parse_freeze(const char *text, size_t size, uint32_t *ms, bool *held)
 {
 	char line[32], word[8], rest;
 	unsigned seconds;
@@ -28,13 +37,104 @@ static int parse(const char *text, size_t size, uint32_t *ms, bool *held)
 	return 0;
 }
 
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+static bool begins_with(const char *text, size_t size, const char *word)
+{
+	return size >= strlen(word) && !memcmp(text, word, strlen(word));
+}
+
+static bool is_edit(const char *text, size_t size)
+{
+	return begins_with(text, size, SET_WORD);
+}
+
+static bool is_place(const char *text, size_t size)
+{
+	return begins_with(text, size, PLACE_WORD);
+}
+
+/* Copies the line, without blanks behind it.  Points *watch to its condition, "" for off; NULL:
+ * the line is no watch, but an edit, or places states.
+ * -ENAMETOOLONG: the line is longer than any with a pattern that is allowed.
+ */
+static int parse_control(const char *text, size_t size, char line[CONTROL_LINE_MAX],
+			 const char **watch, bool *held)
+{
+	static const char last[] = " held";
+	size_t word = strlen("break"), length = strlen(last);
+
+	if (size && text[size - 1] == '\n')
+		size--;
+	while (size && is_blank(text[size - 1]))
+		size--;
+	if (size >= CONTROL_LINE_MAX)
+		return -ENAMETOOLONG;
+	if (memchr(text, '\0', size))
+		return -EINVAL;
+	memcpy(line, text, size);
+	line[size] = '\0';
+	*watch = NULL;
+	if (is_edit(line, size) || is_place(line, size))
+		return 0;
+	if (strncmp(line, "break ", word + 1) != 0)
+		return -EINVAL;
+	*held = size > length && !strcmp(line + size - length, last);
+	if (*held)
+		for (size -= length; is_blank(line[size - 1]); size--)
+			;
+	line[size] = '\0';
+	*watch = line + word + strspn(line + word, " ");
+	if (!strcmp(*watch, "off"))
+		*watch = "";
+	return *held && !**watch ? -EINVAL : 0;
+}
+
+static void log_refused(int result, bool edit)
+{
+	if (result == -EINVAL)
+		log_warn("%s", expected);
+	if (result == -ENAMETOOLONG && edit)
+		log_warn(".frag/control: a set line has %d bytes at most",
+			 CONTROL_LINE_MAX - 1);
+	if (result == -ENAMETOOLONG && !edit)
+		log_warn(".frag/control: a pattern has 127 bytes at most");
+}
+
+static void forget(struct engine_freeze *freeze, int result)
+{
+	free(freeze);
+}
+
+/* Ends the freeze or the watch of that number, as the file does that has held it; 0: none. */
+static void let_go(struct handle *h, uint64_t id)
+{
+	struct engine_freeze *end = id ? malloc(sizeof(*end)) : NULL;
+
+	if (!end)
+		return;
+	*end = (struct engine_freeze){ .id = id, .done = forget };
+	if (h->node.slot == TEXT_CONTROL)
+		end->watch = "";
+	engine_freeze(h->fs->engine, end);
+}
+
 static void done(struct engine_freeze *freeze, int result)
 {
 	struct request *r = freeze->owner;
+	bool control = r->handle->node.slot == TEXT_CONTROL;
+	uint64_t before = 0;
 
 	request_done(r);
+	if (control)
+		log_refused(result, false);
 	if (!result && r->held)
-		atomic_store(&r->handle->held, freeze->id);
+		before = atomic_exchange(&r->handle->held, freeze->id);
+	if (control) /* the file holds one watch, and one watch once */
+		let_go(r->handle, before);
 	if (result)
 		fuse_reply_err(r->req, request_error(result));
 	else
@@ -44,11 +144,23 @@ static void done(struct engine_freeze *freeze, int result)
 
 void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t size)
 {
+	bool control = h->node.slot == TEXT_CONTROL, held = false;
+	char line[CONTROL_LINE_MAX];
+	const char *watch = NULL;
 	struct request *r;
-	uint32_t ms;
-	bool held;
-	int rc = parse(text, size, &ms, &held);
+	uint32_t ms = 0;
+	int rc = control ? parse_control(text, size, line, &watch, &held)
+			 : parse_freeze(text, size, &ms, &held);
 
+	if (control)
+		log_refused(rc, is_edit(text, size));
+	if (control && !rc && !watch) {
+		if (is_edit(text, size))
+			set_write(h, req, line, size);
+		else
+			place_write(h, req, line, size);
+		return;
+	}
 	r = rc ? NULL : request_get(&h->fs->requests, req, h);
 	if (!r) {
 		fuse_reply_err(req, rc ? -rc : ENOMEM);
@@ -56,30 +168,24 @@ void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t siz
 	}
 	handle_ref(h);
 	r->kind = REQUEST_FREEZE;
-	r->held = held && ms;
+	r->held = held && (ms || control);
 	r->size = size;
 	r->freeze = (struct engine_freeze){
-		.ms = ms, .thread = fuse_req_ctx(req)->pid, .done = done, .owner = r
+		.ms = ms,
+		.watch = watch,
+		.held = r->held,
+		.thread = fuse_req_ctx(req)->pid,
+		.done = done,
+		.owner = r,
 	};
-	if (!ms)
+	if (!ms && !control)
 		r->freeze.id = atomic_exchange(&h->held, 0);
 	request_arm(r); /* where it is interrupted already, request_submitted cancels */
 	engine_freeze(h->fs->engine, &r->freeze);
 	request_submitted(r);
 }
 
-static void forget(struct engine_freeze *freeze, int result)
-{
-	free(freeze);
-}
-
 void freeze_close(struct handle *h)
 {
-	uint64_t id = atomic_exchange(&h->held, 0);
-	struct engine_freeze *thaw = id ? malloc(sizeof(*thaw)) : NULL;
-
-	if (!thaw)
-		return;
-	*thaw = (struct engine_freeze){ .id = id, .done = forget };
-	engine_freeze(h->fs->engine, thaw);
+	let_go(h, atomic_exchange(&h->held, 0));
 }

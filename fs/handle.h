@@ -6,13 +6,13 @@
 
 #include "engine/base/queue.h"
 #include "fs/hypers.h"
-#include "fs/npy.h"
 #include "fs/deferred.h"
 #include "fs/poll.h"
 #include "fs/request.h"
 #include "fs/stat-cache.h"
 #include "fs/staging.h"
 #include "fs/tree.h"
+#include "fs/view.h"
 
 #include <stdatomic.h>
 
@@ -37,6 +37,9 @@ struct pages {
 	struct pages_refusal refusals[PAGES_REFUSALS];
 };
 
+struct stats_table; /* fs/stats-table.h */
+struct stats_tables;
+
 struct fs {
 	struct engine *engine;
 	struct tree tree;
@@ -44,12 +47,12 @@ struct fs {
 	struct deferred deferred;
 	struct hypers hypers;
 	struct stat_cache stats;
+	struct stats_tables *tables;
 	struct polls polls;
 	struct staging_pool pool;
 	bool writable;
-	_Atomic bool told_local; /* the log has said why one rank's states are not writable */
-	unsigned max_read;       /* bytes of one request; 0: the kernel's maximum */
-	pthread_mutex_t lock;    /* of handles */
+	unsigned max_read;           /* bytes of one request; 0: the kernel's maximum */
+	pthread_mutex_t lock;        /* of handles */
 	LIST_HEAD(, handle) handles; /* files that the kernel has open, the newest first */
 	struct pages pages;          /* under lock */
 	void (*ready)(void *arg);    /* called once, when the kernel has sent INIT */
@@ -65,14 +68,19 @@ struct handle {
 	struct node node;
 	struct engine_file *file; /* of a state; NULL: text is the whole content */
 	uint64_t bytes;           /* of the engine's file */
+	struct view view;         /* of the engine's file: what this one has of it */
 	/* Content of texts, hypers, and, from its first read on, of a NODE_STAT; header of
-	 * .npy; else NULL.
+	 * .npy, and of a NODE_EXPORT_FILE; else NULL.
 	 */
 	char *text;
 	uint64_t length;       /* of text */
 	enum frag_dtype dtype; /* of a NODE_STAT's state */
-	uint64_t changed_ns;   /* of a hyper: hypers_get */
-	_Atomic unsigned refs; /* one until RELEASE, and one for each request under way */
+	/* A hyper's: as hypers_get has it.  A NODE_STAT's: when its state had changed last at
+	 * open(2); 0: that says nothing of its bytes.
+	 */
+	uint64_t changed_ns;
+	struct export_set *exported; /* of a NODE_EXPORT_FILE; else NULL */
+	_Atomic unsigned refs;       /* one until RELEASE, and one for each request under way */
 	struct write_buffer *write_buffer; /* NULL: opened for reading */
 	_Atomic uint64_t writer;           /* lock owner of the last write(2); 0: none was */
 	_Atomic pid_t opener;   /* thread in open(2); -1: that open(2) has returned */
@@ -86,6 +94,7 @@ struct handle {
 	bool still;            /* its bytes never change */
 	enum pages_use pages;  /* under fs->lock */
 	struct engine_events *events; /* of /events; else NULL */
+	struct stats_table *table;    /* of .frag/stats; else NULL */
 	_Atomic uint64_t held;        /* freeze that ends when this is closed; 0: none */
 	struct poll poll;             /* used where poll_can(node) */
 };

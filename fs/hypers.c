@@ -39,7 +39,8 @@ void hypers_init(struct hypers *all, struct deferred *deferred)
 static void take_out(struct hyper_read *r)
 {
 	LIST_REMOVE(r, entry);
-	engine_file_close(r->file);
+	if (r->file)
+		engine_file_close(r->file);
 	free(r);
 }
 
@@ -131,15 +132,22 @@ static uint64_t note_change(struct hypers *all, const struct engine_address *a, 
 	return c->ns;
 }
 
+/* Takes the value, which stays: a handler that needs several finds all of them in one of its
+ * tries.
+ */
 static int take(struct hyper_read *r, double *value)
 {
 	int64_t result = r->result;
 
 	*value = r->value;
-	take_out(r);
-	if (result < 0)
-		return (int)result;
-	return result == sizeof(*value) ? 0 : -EIO;
+	if (result != sizeof(*value)) {
+		take_out(r);
+		return result < 0 ? (int)result : -EIO;
+	}
+	if (r->file)
+		engine_file_close(r->file);
+	r->file = NULL;
+	return 0;
 }
 
 int hypers_get(struct hypers *all, const struct engine_address *address, double *value,
@@ -152,7 +160,7 @@ int hypers_get(struct hypers *all, const struct engine_address *address, double 
 	pthread_mutex_lock(&all->lock);
 	r = find(all, address);
 	if (r && r->over && r->began_ns < since)
-		take_out(r); /* no handler has taken the value, which is too old for this one */
+		take_out(r); /* the value is too old for this handler */
 	if (all->stop)
 		rc = -EINTR;
 	else if (!find(all, address))

@@ -10,6 +10,7 @@
 #include "fs/ops.h"
 #include "fs/sandbox.h"
 #include "fs/state.h"
+#include "fs/stats-table.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,15 +32,32 @@ struct mount {
 	bool made_overlay;
 	struct fs fs;
 	struct fuse_session *session;
+	char hidden_job[160]; /* as engine_hidden_job; before this process is limited */
 	char why[WHY_MAX];
 	char fuse_said[WHY_MAX / 2]; /* libfuse's own last words */
 };
 
-static struct mount *mounting; /* for libfuse's log alone, which has no argument */
+static struct mount *mounting; /* for libfuse's log and signals, which have no argument */
 
 static void say(const char *why)
 {
 	fprintf(stderr, "fragfs: %s\n", why);
+}
+
+/* ---- signals ---- */
+
+static const int ending_signals[] = { SIGTERM, SIGINT, SIGHUP };
+
+/* Signals that are ignored, as by nohup(1), stay ignored. */
+static void catch_signals(void (*handler)(int number), int flags)
+{
+	const struct sigaction catch = { .sa_handler = handler, .sa_flags = flags };
+	struct sigaction before;
+
+	for (size_t i = 0; i < ARRAY_SIZE(ending_signals); i++)
+		if (!sigaction(ending_signals[i], NULL, &before) &&
+		    before.sa_handler == SIG_DFL)
+			sigaction(ending_signals[i], &catch, NULL);
 }
 
 /* ---- the parent and the daemon ---- */
@@ -48,6 +66,7 @@ static void to_null(void)
 {
 	int fd = open("/dev/null", O_RDWR);
 
+	log_to_syslog(); /* first: no line goes to /dev/null */
 	for (int i = 0; fd >= 0 && i < 3; i++)
 		dup2(fd, i);
 	if (fd > 2)
@@ -63,10 +82,21 @@ static void ready(void *arg)
 	if (m->ready_fd < 0)
 		return;
 	to_null();
-	if (write(m->ready_fd, &ok, 1) != 1)
+	if (write(m->ready_fd, &ok, 1) != 1) { /* whoever ended it wants no mount */
 		log_warn("the process that started the mount has gone");
+		kill(getpid(), SIGTERM);
+	}
 	close(m->ready_fd);
 	m->ready_fd = -1;
+}
+
+static volatile pid_t started; /* the daemon, for the handler of signals */
+
+/* Whoever ends the parent wants no mount. */
+static void end_daemon(int number)
+{
+	kill(started, SIGTERM);
+	raise(number); /* the handler has been reset */
 }
 
 static int wait_until_ready(int fd, pid_t pid)
@@ -93,21 +123,30 @@ static int wait_until_ready(int fd, pid_t pid)
  */
 static int to_background(struct mount *m)
 {
+	const int flags = SA_RESETHAND | SA_NODEFER;
+	sigset_t ending, before;
 	int fds[2];
-	pid_t pid;
 
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
-	pid = fork();
-	if (pid < 0)
+	sigemptyset(&ending);
+	for (size_t i = 0; i < ARRAY_SIZE(ending_signals); i++)
+		sigaddset(&ending, ending_signals[i]);
+	sigprocmask(SIG_BLOCK, &ending, &before);
+	started = fork();
+	if (started > 0)
+		catch_signals(end_daemon, flags);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	if (started < 0)
 		return -errno;
-	if (pid) {
+	if (started) {
 		close(fds[1]);
-		exit(wait_until_ready(fds[0], pid));
+		exit(wait_until_ready(fds[0], started));
 	}
 	close(fds[0]);
 	m->ready_fd = fds[1];
 	setsid();
+	log_open_syslog(); /* a process of few rights cannot later */
 	return 0;
 }
 
@@ -204,6 +243,22 @@ static int open_session(struct mount *m)
 	return rc;
 }
 
+/* libfuse's loop looks whether the session has ended, then waits for a signal.  One that comes
+ * between the two ends the session and wakes nobody, so it comes again each second.
+ */
+static void end_session(int number)
+{
+	fuse_session_exit(mounting->session);
+	alarm(1);
+}
+
+static void release_signals(void)
+{
+	alarm(0);
+	for (size_t i = 0; i < ARRAY_SIZE(ending_signals); i++)
+		signal(ending_signals[i], SIG_IGN); /* it ends already */
+}
+
 static int serve(struct mount *m)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
@@ -246,11 +301,14 @@ static struct engine_options engine_options(const struct options *o)
 
 static int serve_session(struct mount *m)
 {
-	int rc = fuse_set_signal_handlers(m->session);
+	int rc = 0;
 
-	if (!rc && m->keeper_fd < 0) {
+	catch_signals(end_session, 0);
+	signal(SIGALRM, end_session);
+	signal(SIGPIPE, SIG_IGN);
+	if (m->keeper_fd < 0) {
 		rc = mount_here(m);
-	} else if (!rc) {
+	} else {
 		int fd = keeper_mount(m->keeper_fd, m->why, sizeof(m->why));
 		char path[32]; /* libfuse takes a descriptor for a mount point */
 
@@ -272,15 +330,18 @@ static int serve_session(struct mount *m)
 		}
 		fuse_session_unmount(m->session);
 	}
-	fuse_remove_signal_handlers(m->session);
+	release_signals();
 	return rc;
 }
 
 static int serve_tree(struct mount *m)
 {
+	CLEANUP(free) char *text = options_text(m->options);
 	struct fs *fs = &m->fs;
 	int rc;
 
+	if (!text)
+		return -ENOMEM;
 	fs->writable = m->options->writable;
 	fs->max_read = m->options->max_read;
 	fs->ready = ready;
@@ -288,11 +349,13 @@ static int serve_tree(struct mount *m)
 	rc = tree_init(&fs->tree, fs->engine, fs->writable);
 	if (rc)
 		return rc;
+	fs->tree.options = text;
 	pthread_mutex_init(&fs->lock, NULL);
 	staging_pool_init(&fs->pool, m->options->stage_mem);
 	polls_init(&fs->polls, fs->engine);
 	stat_cache_init(&fs->stats);
-	rc = requests_init(&fs->requests, fs->engine, state_release);
+	fs->tables = stats_tables_new();
+	rc = fs->tables ? requests_init(&fs->requests, fs->engine, state_release) : -ENOMEM;
 	if (!rc) {
 		rc = open_session(m);
 		if (!rc) {
@@ -302,6 +365,7 @@ static int serve_tree(struct mount *m)
 		requests_fini(&fs->requests);
 	}
 	state_close_all(fs);
+	stats_tables_free(fs->tables);
 	stat_cache_fini(&fs->stats);
 	polls_fini(&fs->polls);
 	staging_pool_fini(&fs->pool);
@@ -328,8 +392,15 @@ static int serve_job(struct mount *m)
 	const struct engine_options options = engine_options(m->options);
 	int rc = engine_open(&m->fs.engine, &options, m->why, sizeof(m->why));
 
+	size_t used;
+
 	if (rc && !*m->why)
 		snprintf(m->why, sizeof(m->why), "%s: %s", m->options->source, strerror(-rc));
+	used = strlen(m->why);
+	if (rc && *m->hidden_job)
+		snprintf(m->why + used, sizeof(m->why) - used,
+			 "; a job of that name runs, at %s, and what is here hides it",
+			 m->hidden_job);
 	if (rc)
 		return rc;
 	warn_of_options(m);
@@ -429,6 +500,7 @@ int mount_run(const struct options *o)
 		rc = to_background(&m);
 	if (!rc)
 		survive_memory_shortage();
+	engine_hidden_job(&options, m.hidden_job, sizeof(m.hidden_job));
 	if (!rc && engine_is_checkpoint(&options))
 		rc = to_sandbox(&m);
 	if (!rc)

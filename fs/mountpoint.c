@@ -3,6 +3,8 @@
 
 #include "fs/mountpoint.h"
 
+#include "engine/base/mount.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -88,12 +90,15 @@ static int clean_stale(const char *path, char *why, size_t size)
 	return 0;
 }
 
+/* Unmounts a dead mount.  -EBUSY: a live one is there. */
 static int check_free(const char *path, char *why, size_t size)
 {
 	char type[128];
 
 	if (!mounted_type(path, type, sizeof(type)))
 		return 0;
+	if (!strncmp(type, "fuse", 4) && mount_is_dead(path))
+		return clean_stale(path, why, size);
 	if (!strcmp(type, "fuse.fragfs"))
 		return fail(EBUSY, why, size, "%s: already mounted by fragfs", path);
 	return fail(EBUSY, why, size, "%s: busy, a %s file system is mounted there", path,
@@ -113,16 +118,12 @@ static int check_directory(const char *path, char *why, size_t size)
 
 int mountpoint_prepare(const char *given, char **path, char *why, size_t whysize)
 {
-	struct stat st;
 	char *whole = absolute(given);
-	int rc = 0;
+	int rc;
 
 	if (!whole)
 		return fail(errno, why, whysize, "mountpoint %s: %s", given, strerror(errno));
-	if (stat(whole, &st) && errno == ENOTCONN)
-		rc = clean_stale(whole, why, whysize);
-	if (!rc)
-		rc = check_free(whole, why, whysize);
+	rc = check_free(whole, why, whysize);
 	if (!rc)
 		rc = check_directory(whole, why, whysize);
 	if (rc)

@@ -11,20 +11,20 @@
 
 enum { HASH_TEXT = 17 /* '~' and 16 digits */, NAME_ROOM = 8192 };
 
-struct out {
+struct name_writer {
 	char *at;
 	size_t size;
 	size_t length; /* of the whole */
 };
 
-static void put(struct out *o, char c)
+static void put(struct name_writer *o, char c)
 {
 	if (o->length + 1 < o->size)
 		o->at[o->length] = c;
 	o->length++;
 }
 
-static void put_escaped(struct out *o, char c)
+static void put_escaped(struct name_writer *o, char c)
 {
 	static const char hex[] = "0123456789ABCDEF";
 
@@ -33,7 +33,7 @@ static void put_escaped(struct out *o, char c)
 	put(o, hex[(unsigned char)c & 15]);
 }
 
-static void put_name(struct out *o, const char *name, bool whole, bool first)
+static void put_name(struct name_writer *o, const char *name, bool whole, bool first)
 {
 	for (const char *c = name; *c; c++) {
 		if (whole || (first && c == name) || *c == '/' || *c == '%' || *c == '@')
@@ -45,7 +45,7 @@ static void put_name(struct out *o, const char *name, bool whole, bool first)
 		put(o, '%');
 }
 
-static size_t finish(struct out *o)
+static size_t finish(struct name_writer *o)
 {
 	if (o->size)
 		o->at[o->length < o->size ? o->length : o->size - 1] = '\0';
@@ -59,7 +59,7 @@ static bool is_dots(const char *name)
 
 size_t names_escape(const char *name, char *out, size_t size)
 {
-	struct out o = { out, size, 0 };
+	struct name_writer o = { out, size, 0 };
 
 	put_name(&o, name, is_dots(name), false);
 	return finish(&o);
@@ -67,7 +67,7 @@ size_t names_escape(const char *name, char *out, size_t size)
 
 size_t names_escape_first(const char *name, char *out, size_t size)
 {
-	struct out o = { out, size, 0 };
+	struct name_writer o = { out, size, 0 };
 
 	put_name(&o, name, is_dots(name), true);
 	return finish(&o);
@@ -85,7 +85,7 @@ static uint64_t hash(const char *text, uint64_t seed)
 /* Writes the escaped name with its coordinate; returns the length of the whole. */
 static size_t compose(const char *name, const char *coordinate, char *out, size_t size)
 {
-	struct out o = { out, size, 0 };
+	struct name_writer o = { out, size, 0 };
 
 	if (*coordinate) {
 		if (*name)

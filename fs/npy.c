@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PREAMBLE = 10 /* magic, version, length */, ALIGN = 64 };
+enum { PREAMBLE = 10 /* magic, version, length */, ALIGN = 64, GROWTH = 21 };
 
 static const char *const descr[] = {
 	[FRAG_F32] = "<f4",         [FRAG_F64] = "<f8",         [FRAG_F16] = "<f2",
@@ -41,7 +41,10 @@ int npy_header(enum frag_dtype dtype, const uint64_t *shape, uint32_t ndim,
 	length = snprintf((char *)out + PREAMBLE, NPY_HEADER_MAX - PREAMBLE,
 			  "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
 			  descr[dtype], dims);
-	size = (PREAMBLE + length + 1 + ALIGN - 1) / ALIGN * ALIGN;
+	size = PREAMBLE + length + 1;
+	if (ndim) /* numpy.save leaves the first axis room to grow to so many digits */
+		size += GROWTH - snprintf(NULL, 0, "%" PRIu64, shape[0]);
+	size = (size / ALIGN + 1) * ALIGN;
 	memset(out + PREAMBLE + length, ' ', (size_t)(size - PREAMBLE - length));
 	out[size - 1] = '\n';
 	memcpy(out, "\x93NUMPY\x01\x00", 8);

@@ -2,7 +2,7 @@
 #ifndef FS_NPY_H
 #define FS_NPY_H
 
-/* The header of NumPy's format 1.0: what np.load needs in front of a state's bytes. */
+/* The header of NumPy's format 1.0, byte for byte what numpy.save (since 1.23) writes. */
 
 #include "engine/base/base.h"
 #include "engine/frag.h"

@@ -79,9 +79,23 @@ static int lookup(fuse_req_t req, const struct deferred_call *c)
 		return rc;
 	pages_choose_inode(fs, &entry.node, fuse_req_ctx(req)->pid);
 	rc = fill(fs, &entry, &e);
-	if (!rc)
-		fuse_reply_entry(req, &e);
+	/* Where the kernel does not get the entry, it does not forget it either. */
+	if (rc || fuse_reply_entry(req, &e) == -ENOENT)
+		tree_forget(&fs->tree, tree_inode(entry.node), 1);
 	return rc;
+}
+
+static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
+{
+	tree_forget(&fs_of(req)->tree, ino, n);
+	fuse_reply_none(req);
+}
+
+static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	for (size_t i = 0; i < count; i++)
+		tree_forget(&fs_of(req)->tree, forgets[i].ino, forgets[i].nlookup);
+	fuse_reply_none(req);
 }
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -112,12 +126,12 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
  */
 static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 {
-	struct engine_state state = { .bytes = 0 };
-	int rc = state_may_write(fs, n, &state);
+	uint64_t bytes;
+	int rc = state_may_write(fs, n, &bytes);
 
 	if (rc)
 		return rc;
-	return !size || (n.kind != NODE_HYPER && size == state.bytes) ? 0 : -EINVAL;
+	return !size || size == bytes ? 0 : -EINVAL;
 }
 
 /* Sets the size of a file.  For open(2) with O_TRUNC the kernel sends OPEN without the flag and
@@ -214,7 +228,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_open(req, fi);
 }
 
-struct listing {
+struct entries_listing {
 	fuse_req_t req;
 	struct fs *fs;
 	char *buf;
@@ -222,7 +236,7 @@ struct listing {
 };
 
 /* Adds an entry to the listing.  false: it does not fit. */
-static bool list_plain(struct listing *l, const struct tree_entry *entry, uint64_t next)
+static bool list_plain(struct entries_listing *l, const struct tree_entry *entry, uint64_t next)
 {
 	struct stat st = { .st_ino = tree_inode(entry->node), .st_mode = S_IFREG };
 	size_t n;
@@ -242,7 +256,7 @@ static bool list_plain(struct listing *l, const struct tree_entry *entry, uint64
 /* Adds an entry with its attributes.  Inode 0 in e leaves these to a lookup: for "." and "..",
  * and for texts that take time to make.
  */
-static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_t next)
+static bool list_plus(struct entries_listing *l, const struct tree_entry *entry, uint64_t next)
 {
 	struct fuse_entry_param e;
 	size_t n;
@@ -264,9 +278,10 @@ static bool list_plus(struct listing *l, const struct tree_entry *entry, uint64_
 
 /* Lists a directory.  An error is returned only where no entry comes before it. */
 static int list(fuse_req_t req, const struct deferred_call *c,
-		bool (*put)(struct listing *l, const struct tree_entry *entry, uint64_t next))
+		bool (*put)(struct entries_listing *l, const struct tree_entry *entry,
+			    uint64_t next))
 {
-	struct listing l = { .req = req, .fs = fs_of(req), .size = c->size };
+	struct entries_listing l = { .req = req, .fs = fs_of(req), .size = c->size };
 	uint64_t offset = (uint64_t)c->offset;
 	struct tree_entry entry;
 	struct tree_dir dir;
@@ -331,9 +346,11 @@ static int open_file(fuse_req_t req, const struct deferred_call *c)
 	fi->fh = (uintptr_t)h;
 	/* A file that never changes goes through the page cache, and can be mapped. */
 	h->still = !fs->writable && h->file && h->node.kind != NODE_HYPER &&
-		   h->node.kind != NODE_STAT && tree_is_still(&fs->tree, n);
+		   h->node.kind != NODE_STAT && h->view.form != VIEW_ELEMENT &&
+		   tree_is_still(&fs->tree, n);
 	fi->keep_cache = h->still;
-	fi->direct_io = !h->still;
+	/* Readers of safetensors map them shared, which no file may be that is direct_io. */
+	fi->direct_io = !h->still && !(h->exported && h->file);
 	fi->noflush = !h->write_buffer;
 	fi->nonseekable = h->events != NULL;
 	/* The caller has gone: there will be no release. */
@@ -380,7 +397,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 {
 	struct handle *h = handle_of(fi);
 
-	if (node_is_freeze(h->node)) {
+	if (node_is_command(h->node)) {
 		freeze_write(h, req, buf, size);
 	} else if (h->write_buffer) {
 		atomic_store(&h->writer, fi->lock_owner);
@@ -554,6 +571,8 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 const struct fuse_lowlevel_ops ops = {
 	.init = op_init,
 	.lookup = op_lookup,
+	.forget = op_forget,
+	.forget_multi = op_forget_multi,
 	.getattr = op_getattr,
 	.setattr = op_setattr,
 	.readlink = op_readlink,

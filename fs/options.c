@@ -90,7 +90,7 @@ static const struct option_row {
 	{ "dirsync", .id = OPTION_PASSED },
 	{ "defaults", .id = OPTION_IGNORED },
 };
-static_assert(ARRAY_SIZE(rows) <= 64, "bits of options.given");
+static_assert(ARRAY_SIZE(rows) <= OPTIONS_MAX, "rows of options.given");
 
 static PRINTF(3, 4) int refuse(char *why, size_t size, const char *fmt, ...)
 {
@@ -279,8 +279,7 @@ static int take(struct options *o, const struct option_row *row, const char *who
 	if (rc)
 		return refuse(why, size, "option %s will not do: %s", whole,
 			      rc == -EINVAL ? allowed : strerror(-rc));
-	o->given |= (uint64_t)1 << (row - rows);
-	return 0;
+	return replace(&o->given[row - rows], whole);
 }
 
 /* Cuts the next option off *rest, up to a comma; a backslash takes what follows it as it is.
@@ -388,7 +387,7 @@ int options_parse(struct options *o, int argc, char **argv, char *why, size_t wh
 	if (!rc && !o->help && !o->version && !o->mountpoint)
 		rc = refuse(why, whysize,
 			    "a source and a mountpoint are needed: fragfs "
-			    "HOST:PORT|CHECKPOINT MOUNTPOINT [-o OPTIONS]");
+			    "HOST:PORT|JOB|CHECKPOINT MOUNTPOINT [-o OPTIONS]");
 	return rc;
 }
 
@@ -399,7 +398,7 @@ void options_without_effect(const struct options *o, bool live, char *names, siz
 
 	*names = '\0';
 	for (size_t i = 0; i < ARRAY_SIZE(rows) && used < size; i++) {
-		if (o->given >> i & 1 && rows[i].use == other)
+		if (o->given[i] && rows[i].use == other)
 			used += (size_t)snprintf(names + used, size - used, "%s%s",
 						 used ? "," : "", rows[i].name);
 	}
@@ -414,6 +413,44 @@ void options_fini(struct options *o)
 	free(o->overlay);
 	free(o->fsname);
 	free(o->passed);
+	for (size_t i = 0; i < OPTIONS_MAX; i++)
+		free(o->given[i]);
+}
+
+static void put_escaped(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		fprintf(out, strchr(", \t\n\\", *text) ? "\\%03o" : "%c", *text);
+}
+
+char *options_text(const struct options *o)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return NULL;
+	fputs(o->writable ? "rw" : "ro", out);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const char *path = rows[i].id == OPTION_KEY       ? o->key
+				   : rows[i].id == OPTION_OVERLAY ? o->overlay
+								  : NULL;
+
+		if (!o->given[i] || rows[i].id == OPTION_RW || rows[i].id == OPTION_RO ||
+		    rows[i].id == OPTION_IGNORED)
+			continue;
+		if (path)
+			fprintf(out, ",%s=", rows[i].name);
+		else
+			fputc(',', out);
+		put_escaped(out, path ? path : o->given[i]);
+	}
+	fputc('\n', out);
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
 }
 
 void options_help(FILE *out, const char *program)
@@ -423,7 +460,8 @@ void options_help(FILE *out, const char *program)
 		"\n"
 		"Mounts the state of a training job, or a checkpoint.  SOURCE is "
 		"HOST:PORT[,HOST:PORT...] of any of\n"
-		"the job's ranks, or the path of a folder or file.\n"
+		"the job's ranks, the name of a job of this host, or the path of a folder or "
+		"file.\n"
 		"\n"
 		"  -f             stay in the foreground\n"
 		"  -d             as -f, and print every request\n"

@@ -10,6 +10,9 @@
 
 #include <stdio.h>
 
+enum { OPTIONS_TIMEOUT_MS = 10000, OPTIONS_MAX = 64 };
+#define OPTIONS_STAGE_MEM ((uint64_t)1 << 30)
+
 struct options {
 	const char *source; /* borrowed from argv */
 	const char *mountpoint;
@@ -19,7 +22,8 @@ struct options {
 	bool read_only; /* "ro" was given */
 	bool plain, readahead_off, coherent;
 	bool plain_words; /* "--" was given: what follows are no options */
-	uint64_t given;   /* one bit for each row of the table of options */
+	/* Owned: each option as it was given last, by its row of the table; NULL: not given */
+	char *given[OPTIONS_MAX];
 	unsigned timeout_ms;
 	unsigned max_read;  /* bytes; 0: not given */
 	uint64_t stage_mem; /* bytes */
@@ -32,9 +36,6 @@ struct options {
 	char *passed; /* options for libfuse: "allow_other,noatime"; "": none */
 };
 
-enum { OPTIONS_TIMEOUT_MS = 10000 };
-#define OPTIONS_STAGE_MEM ((uint64_t)1 << 30)
-
 /* -EINVAL: why has one line. */
 int options_parse(struct options *o, int argc, char **argv, char *why, size_t whysize);
 void options_fini(struct options *o);
@@ -43,6 +44,11 @@ void options_fini(struct options *o);
  * checkpoint: "gather,timeout"; "": none.
  */
 void options_without_effect(const struct options *o, bool live, char *names, size_t size);
+
+/* Returns a line, which the caller frees: "rw" or "ro", and the options that were given, as
+ * /proc/mounts has them: comma, blanks and backslash of a value in octal.  NULL: no memory.
+ */
+char *options_text(const struct options *o);
 
 /* Prints what --help prints, from the table of options. */
 void options_help(FILE *out, const char *program);

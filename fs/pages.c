@@ -108,7 +108,8 @@ int pages_admit(struct handle *h, pid_t opener)
 	}
 	if (in_use)
 		h->pages = PAGES_REFUSED;
-	if (in_use && refusal)
+	/* all reads of a file that is not opened with direct_io go through pages */
+	if (in_use && (refusal || h->exported))
 		join_users(h);
 	if (refusal)
 		refusal->inode = 0;

@@ -49,6 +49,8 @@ static void cancel(struct requests *all, struct request *r)
 		engine_wait_cancel(all->engine, &r->wait);
 	else if (r->kind == REQUEST_STATS)
 		stats_pass_cancel(&r->stats);
+	else if (r->kind == REQUEST_OTHER)
+		r->cancel(r);
 	else
 		engine_read_cancel(all->engine, &r->read);
 	pthread_mutex_lock(&all->lock);

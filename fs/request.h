@@ -23,12 +23,14 @@
 
 #include "engine/base/queue.h"
 #include "engine/engine.h"
+#include "engine/gather.h"
 #include "engine/stats-pass.h"
 
 #include <pthread.h>
 
 struct handle;
 struct request;
+struct waiting_read; /* fs/stats-table.c */
 
 struct requests {
 	struct engine *engine;
@@ -50,6 +52,7 @@ enum request_kind {
 	REQUEST_WAIT,
 	REQUEST_FREEZE,
 	REQUEST_STATS,
+	REQUEST_OTHER, /* cancelled by `cancel` */
 };
 
 struct request {
@@ -64,15 +67,19 @@ struct request {
 		struct engine_wait wait;
 		struct engine_freeze freeze;
 		struct stats_pass stats;
+		struct gather gather;
 	};
 	enum request_kind kind;
-	/* WAIT: the reader's room; FREEZE and WRITE of a line: bytes to reply; STATS: bytes of
-	 * the text to reply, from offset on.
+	/* WAIT: the reader's room; FREEZE and WRITE of a line: bytes to reply; STATS, OTHER:
+	 * bytes of the file to reply, from offset on.
 	 */
 	size_t size;
-	uint64_t offset;
-	bool held;   /* a freeze that ends when its file is closed */
-	size_t head; /* bytes of a .npy header that go before the engine's */
+	uint64_t offset; /* in the file; READ, too */
+	void (*cancel)(struct request *r);
+	struct waiting_read *waiting; /* of .frag/stats: where it is listed */
+	bool held;                    /* a freeze that ends when its file is closed */
+	size_t head;                  /* bytes of a header that go before the engine's */
+	size_t tail;                  /* bytes of a trailer that go behind them */
 	/* References: the handler's until request_submitted, and that of done until
 	 * request_put; under lock, as all below.
 	 */
@@ -105,7 +112,8 @@ bool request_arm(struct request *r);
 /* Frees a request that was not given to the engine. */
 void request_drop(struct request *r);
 
-/* To be called after engine_read, engine_write, engine_wait, engine_freeze or stats_pass_start.
+/* To be called after engine_read, engine_write, engine_wait, engine_freeze, stats_pass_start
+ * or gather_start.
  */
 void request_submitted(struct request *r);
 

@@ -17,7 +17,7 @@ struct staging_slab {
 	uint32_t taken; /* bit per block */
 };
 
-struct range {
+struct dirty_range {
 	uint32_t start, end; /* in the block, half open */
 };
 
@@ -25,7 +25,7 @@ struct staging_block {
 	unsigned char *memory; /* [STAGING_BLOCK] */
 	struct staging_slab *slab;
 	uint32_t nranges, room;
-	struct range *ranges; /* sorted, neither overlapping nor touching */
+	struct dirty_range *ranges; /* sorted, neither overlapping nor touching */
 };
 
 void staging_pool_init(struct staging_pool *p, uint64_t limit)
@@ -141,7 +141,7 @@ static void block_free(struct staging_pool *p, struct staging_block *b)
 static bool block_reserve(struct staging_block *b)
 {
 	uint32_t room = b->room ? 2 * b->room : 4;
-	struct range *ranges;
+	struct dirty_range *ranges;
 
 	if (b->nranges < b->room)
 		return true;
@@ -160,7 +160,7 @@ static uint32_t range_find(const struct staging_block *b, uint32_t start)
 }
 
 /* Adds a range, joined with those that it touches; returns how many bytes are new. */
-static uint32_t range_add(struct staging_block *b, struct range add)
+static uint32_t range_add(struct staging_block *b, struct dirty_range add)
 {
 	uint32_t first = range_find(b, add.start), last = first, had = 0;
 
@@ -223,11 +223,11 @@ static int reserve(struct staging *s, uint64_t first, uint64_t last)
 }
 
 /* Returns the part of [offset, offset + size) that is in the block of `offset`. */
-static struct range part(uint64_t offset, size_t size)
+static struct dirty_range part(uint64_t offset, size_t size)
 {
 	uint32_t start = (uint32_t)(offset % STAGING_BLOCK);
 
-	return (struct range){ start, (uint32_t)u64_min(STAGING_BLOCK, start + size) };
+	return (struct dirty_range){ start, (uint32_t)u64_min(STAGING_BLOCK, start + size) };
 }
 
 int staging_write(struct staging *s, uint64_t offset, const void *data, size_t size)
@@ -241,7 +241,7 @@ int staging_write(struct staging *s, uint64_t offset, const void *data, size_t s
 	rc = reserve(s, offset / STAGING_BLOCK, (offset + size - 1) / STAGING_BLOCK);
 	while (!rc && size) {
 		struct staging_block *b = s->blocks[offset / STAGING_BLOCK];
-		struct range r = part(offset, size);
+		struct dirty_range r = part(offset, size);
 		size_t n = r.end - r.start;
 
 		memcpy(b->memory + r.start, from, n);
@@ -253,7 +253,8 @@ int staging_write(struct staging *s, uint64_t offset, const void *data, size_t s
 	return rc;
 }
 
-static void overlay_block(const struct staging_block *b, struct range want, unsigned char *out)
+static void overlay_block(const struct staging_block *b, struct dirty_range want,
+			  unsigned char *out)
 {
 	for (uint32_t i = range_find(b, want.start); i < b->nranges; i++) {
 		uint32_t start = (uint32_t)u64_max(want.start, b->ranges[i].start);
@@ -272,7 +273,7 @@ void staging_overlay(const struct staging *s, uint64_t offset, void *out, size_t
 
 	assert(offset <= s->bytes && size <= s->bytes - offset);
 	while (s->blocks && size) {
-		struct range r = part(offset, size);
+		struct dirty_range r = part(offset, size);
 		const struct staging_block *b = s->blocks[offset / STAGING_BLOCK];
 		size_t n = r.end - r.start;
 

@@ -17,7 +17,7 @@ bool stat_text_needs_bins(enum stat_id id)
 
 /* ---- the place of an element ---- */
 
-struct place { /* in a rank's partition, or in a file of a checkpoint */
+struct element_place { /* in a rank's partition, or in a file of a checkpoint */
 	uint64_t element;
 	uint32_t ndim;
 	const uint64_t *shape;
@@ -27,7 +27,7 @@ struct place { /* in a rank's partition, or in a file of a checkpoint */
 };
 
 /* Returns true if the element lies in the box; *offset is its number there. */
-static bool is_in_box(const struct place *p, const uint64_t *box, uint64_t *offset)
+static bool is_in_box(const struct element_place *p, const uint64_t *box, uint64_t *offset)
 {
 	uint64_t rest = p->element, stride = 1;
 	bool inside = true;
@@ -45,7 +45,7 @@ static bool is_in_box(const struct place *p, const uint64_t *box, uint64_t *offs
 
 static void look(void *arg, const struct engine_fragment *f)
 {
-	struct place *p = arg;
+	struct element_place *p = arg;
 	uint64_t offset = p->element - f->param_offset;
 
 	if (p->found)
@@ -70,32 +70,59 @@ static void put_indices(FILE *out, const struct engine_param *p, uint64_t elemen
 	}
 }
 
+static void find_place(struct tree *t, struct node n, uint64_t element,
+		       struct element_place *place)
+{
+	struct engine_param p;
+
+	*place = (struct element_place){ .element = element };
+	if (element == STATS_NONE || !engine_param(t->engine, n.item, &p))
+		return;
+	place->ndim = p.ndim;
+	place->shape = p.shape;
+	engine_fragments(t->engine, n.item, tree_key(t, n), look, place);
+}
+
+static void put_place(FILE *out, const struct element_place *p, const char *rank)
+{
+	const struct engine_fragment *f = &p->fragment;
+
+	if (f->file)
+		fprintf(out, "\t%s%u\t%s\t%" PRIu64, rank, f->rank, f->file,
+			f->base + p->offset * f->element);
+	else
+		fprintf(out, "\t%s%u\t%u.%u\t%" PRIu64, rank, f->rank, f->group, f->sub,
+			f->partition_offset + p->offset);
+}
+
+void stat_text_put_place(FILE *out, struct tree *t, struct node n, uint64_t element)
+{
+	struct element_place place;
+
+	find_place(t, n, element, &place);
+	if (place.found)
+		put_place(out, &place, "");
+	else
+		fputs("\t-\t-\t-", out);
+}
+
 /* Prints where an element is: its indices, its number, its rank, and, as in `fragments`, the
  * partition, or the file of a checkpoint, with its number there.
  */
-static void put_element(FILE *out, struct tree *t, struct node n, size_t element_bytes,
-			uint64_t element)
+static void put_element(FILE *out, struct tree *t, struct node n, uint64_t element)
 {
-	struct place place = { .element = element };
+	struct element_place place;
 	struct engine_param p;
 
 	if (element == STATS_NONE || !engine_param(t->engine, n.item, &p)) {
 		fputs("none\n", out);
 		return;
 	}
-	place.ndim = p.ndim;
-	place.shape = p.shape;
+	find_place(t, n, element, &place);
 	put_indices(out, &p, element);
 	fprintf(out, "\t%" PRIu64, element);
-	engine_fragments(t->engine, n.item, tree_key(t, n), look, &place);
-	if (place.found && place.fragment.file)
-		fprintf(out, "\trank %u\t%s\t%" PRIu64, place.fragment.rank,
-			place.fragment.file,
-			place.fragment.base + place.offset * element_bytes);
-	else if (place.found)
-		fprintf(out, "\trank %u\t%u.%u\t%" PRIu64, place.fragment.rank,
-			place.fragment.group, place.fragment.sub,
-			place.fragment.partition_offset + place.offset);
+	if (place.found)
+		put_place(out, &place, "rank ");
 	fputc('\n', out);
 }
 
@@ -167,8 +194,7 @@ static void put_all(FILE *out, const struct stats *s)
 	fputs("}\n", out);
 }
 
-char *stat_text_build(struct tree *t, struct node n, size_t element_bytes,
-		      const struct stats *s)
+char *stat_text_build(struct tree *t, struct node n, const struct stats *s)
 {
 	char *text = NULL, number[HYPER_TEXT_MAX];
 	size_t size;
@@ -183,10 +209,10 @@ char *stat_text_build(struct tree *t, struct node n, size_t element_bytes,
 		fprintf(out, "%" PRIu64 "\n", count_of(s, n.stat));
 		break;
 	case STAT_FIRST_NAN:
-		put_element(out, t, n, element_bytes, s->first_nan);
+		put_element(out, t, n, s->first_nan);
 		break;
 	case STAT_FIRST_INF:
-		put_element(out, t, n, element_bytes, s->first_inf);
+		put_element(out, t, n, s->first_inf);
 		break;
 	case STAT_HIST:
 		put_bins(out, s);
@@ -200,4 +226,11 @@ char *stat_text_build(struct tree *t, struct node n, size_t element_bytes,
 		break;
 	}
 	return fclose(out) ? NULL : text;
+}
+
+char *stat_text_hash(uint64_t hash)
+{
+	char *text;
+
+	return asprintf(&text, "%016" PRIx64 "\n", hash) < 0 ? NULL : text;
 }

@@ -7,13 +7,20 @@
 #include "engine/stats/stats.h"
 #include "fs/tree.h"
 
+#include <stdio.h>
+
 /* Returns true if the text is made of bins. */
 bool stat_text_needs_bins(enum stat_id id);
 
-/* Makes the content of a NODE_STAT, whose state has elements of that many bytes.  NULL: no
- * memory.
+/* Makes the content of a NODE_STAT.  NULL: no memory. */
+char *stat_text_build(struct tree *t, struct node n, const struct stats *s);
+
+/* Makes the content of STAT_XXH64, as xxhsum prints it.  NULL: no memory. */
+char *stat_text_hash(uint64_t hash);
+
+/* Prints, each after a tab, an element's rank, its partition, or the file of a checkpoint, and
+ * its number or byte there; "-" where it has none.
  */
-char *stat_text_build(struct tree *t, struct node n, size_t element_bytes,
-		      const struct stats *s);
+void stat_text_put_place(FILE *out, struct tree *t, struct node n, uint64_t element);
 
 #endif

@@ -9,6 +9,39 @@
 
 #include "fs/handle.h"
 
+/* Finds the handle to read from in place of h: an engine's file shows one generation to its
+ * end, and what was committed through h is in a later one.  *through has a reference.
+ */
+int state_read_through(struct handle *h, struct handle **through);
+
+/* fs/state-view.c: replies to a read of a file that is not a range of states' bytes, size >
+ * 0 bytes of h->view from offset on, of which `tail` < size are the trailer's, now or when the
+ * engine has them; or returns -errno, for the caller to reply.
+ */
+int state_view_read(struct handle *h, fuse_req_t req, size_t size, size_t tail, uint64_t offset,
+		    int flags);
+
+/* fs/state-export.c: the files in export/, whose header is the text of their handle.  Files of
+ * states as they are, are read as a .npy file is.
+ */
+
+/* Opens the states, which all show one generation.
+ * -ESTALE: a state was replaced meanwhile.
+ * Errors of tree_export and engine_file_open_many.
+ */
+int state_export_open(struct handle *h);
+/* Returns true if elements are converted, so that state_view_read reads them. */
+bool state_export_converts(const struct handle *h);
+/* Gives the bytes of the states of which size > 0 bytes of the data, from offset on, are made.
+ */
+void state_export_source(const struct handle *h, size_t size, uint64_t offset, uint64_t *first,
+			 uint64_t *count);
+/* Converts those bytes, and returns the elements, which the caller frees: the first byte that
+ * is asked for is behind *before others.  NULL: no memory.
+ */
+char *state_export_convert(const struct handle *h, size_t size, uint64_t offset,
+			   const char *source, uint64_t *before);
+
 /* Notes the dtype of the state, whose engine file h has.
  * -EOPNOTSUPP: the elements are complex numbers.
  * Errors of tree_state.

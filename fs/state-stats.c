@@ -11,47 +11,11 @@
 #include <fcntl.h>
 #include <string.h>
 
-struct pass { /* one pass, and what its result is kept for */
+struct pass { /* one pass */
 	struct stats values;
-	uint64_t id, changed_ns; /* changed_ns 0: the result is not kept */
+	uint64_t hash; /* of STAT_XXH64 */
+	uint64_t id;   /* of the state, in the cache */
 };
-
-int state_stats_open(struct handle *h)
-{
-	struct engine_state state;
-	int rc = tree_state(&h->fs->tree, h->node, &state);
-
-	if (rc)
-		return rc;
-	h->dtype = state.dtype;
-	return stats_has(state.dtype) ? 0 : -EOPNOTSUPP;
-}
-
-/* Replies with the file's text. */
-static void reply(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
-{
-	offset = u64_min(offset, h->length);
-	handle_ref(h);
-	fuse_reply_buf(req, h->text + offset, u64_min(size, h->length - offset));
-	state_close(h);
-}
-
-/* Gives the file its text, unless another read has done so. */
-static int set_text(struct handle *h, const struct stats *s)
-{
-	char *text = stat_text_build(&h->fs->tree, h->node, frag_dtype_size(h->dtype), s);
-
-	LOCKED(&h->lock);
-	if (!text)
-		return -ENOMEM;
-	if (h->text) {
-		free(text);
-		return 0;
-	}
-	h->length = strlen(text);
-	h->text = text;
-	return 0;
-}
 
 /* Returns the time of the state's last change; 0: the bytes may be others without one, as those
  * of gradients, or of files below now/.
@@ -66,17 +30,58 @@ static uint64_t changed_ns(struct handle *h)
 	return engine_changed_ns(h->fs->engine, &address);
 }
 
+int state_stats_open(struct handle *h)
+{
+	struct engine_state state;
+	int rc = tree_state(&h->fs->tree, h->node, &state);
+
+	if (rc)
+		return rc;
+	h->dtype = state.dtype;
+	h->changed_ns = changed_ns(h);
+	return h->node.stat == STAT_XXH64 || stats_has(state.dtype) ? 0 : -EOPNOTSUPP;
+}
+
+/* Replies with the file's text. */
+static void reply(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
+{
+	offset = u64_min(offset, h->length);
+	handle_ref(h);
+	fuse_reply_buf(req, h->text + offset, u64_min(size, h->length - offset));
+	state_close(h);
+}
+
+/* Gives the file its text, unless another read has done so. */
+static int set_text(struct handle *h, const struct pass *pass)
+{
+	char *text = h->node.stat == STAT_XXH64
+			     ? stat_text_hash(pass->hash)
+			     : stat_text_build(&h->fs->tree, h->node, &pass->values);
+
+	LOCKED(&h->lock);
+	if (!text)
+		return -ENOMEM;
+	if (h->text) {
+		free(text);
+		return 0;
+	}
+	h->length = strlen(text);
+	h->text = text;
+	return 0;
+}
+
 static void came(struct stats_pass *stats, int result)
 {
 	struct request *r = stats->owner;
 	struct handle *h = r->handle;
-	struct pass *pass = (struct pass *)stats->values;
+	struct pass *pass = container_of(stats->values, struct pass, values);
 
 	request_done(r);
-	if (!result && pass->changed_ns && pass->changed_ns == changed_ns(h))
-		stat_cache_put(&h->fs->stats, pass->id, pass->changed_ns, &pass->values);
+	/* an earlier read of this open file may have chosen the generation of the bytes */
+	if (!result && !stats->hash && h->changed_ns && h->changed_ns == changed_ns(h))
+		stat_cache_put(&h->fs->stats, pass->id, h->changed_ns, &pass->values);
 	if (!result)
-		result = set_text(h, &pass->values);
+		result = set_text(h, pass);
 	free(pass);
 	if (result)
 		fuse_reply_err(r->req, request_error(result));
@@ -98,12 +103,15 @@ static int start(struct handle *h, fuse_req_t req, size_t size, uint64_t offset,
 	r->size = size;
 	r->offset = offset;
 	r->stats = (struct stats_pass){ .engine = h->fs->engine,
+					.address = tree_address(&h->fs->tree, h->node),
 					.file = h->file,
 					.bytes = h->bytes,
 					.dtype = h->dtype,
 					.with_bins = stat_text_needs_bins(h->node.stat),
 					.nowait = flags & O_NONBLOCK,
+					.thread = fuse_req_ctx(req)->pid,
 					.values = &pass->values,
+					.hash = h->node.stat == STAT_XXH64 ? &pass->hash : NULL,
 					.done = came,
 					.owner = r };
 	rc = request_arm(r) ? stats_pass_start(&r->stats) : -EINTR;
@@ -135,15 +143,15 @@ int state_stats_read(struct handle *h, fuse_req_t req, size_t size, uint64_t off
 		return -ENOMEM;
 	state.stat = 0;
 	pass->id = tree_inode(state);
-	pass->changed_ns = changed_ns(h);
-	if (!stat_cache_get(&h->fs->stats, pass->id, pass->changed_ns,
+	if (h->node.stat == STAT_XXH64 ||
+	    !stat_cache_get(&h->fs->stats, pass->id, h->changed_ns,
 			    stat_text_needs_bins(h->node.stat), &pass->values)) {
 		rc = start(h, req, size, offset, flags, pass);
 		if (rc)
 			free(pass);
 		return rc;
 	}
-	rc = set_text(h, &pass->values);
+	rc = set_text(h, pass);
 	free(pass);
 	if (!rc)
 		reply(h, req, size, offset);

@@ -10,6 +10,7 @@
 #include "fs/freeze.h"
 #include "fs/hyper.h"
 #include "fs/pages.h"
+#include "fs/stats-table.h"
 #include "fs/text.h"
 
 #include <errno.h>
@@ -34,19 +35,25 @@ static int open_hyper_text(struct handle *h, const struct engine_address *addres
 	return 0;
 }
 
-static int open_npy_header(struct handle *h)
+static int open_view(struct handle *h)
 {
 	struct engine_state state;
 	int rc = tree_state(&h->fs->tree, h->node, &state);
 
+	if (!rc)
+		rc = tree_view(&h->fs->tree, h->node, &state, &h->view, &h->text);
 	if (rc)
 		return rc;
+	h->length = h->view.head;
+	if (h->view.of_state != h->bytes) /* the state was replaced meanwhile */
+		return -ESTALE;
+	if (!h->view.head || h->text)
+		return 0;
 	h->text = malloc(NPY_HEADER_MAX);
 	if (!h->text)
 		return -ENOMEM;
-	rc = tree_npy_header(&h->fs->tree, h->node, &state, (unsigned char *)h->text);
-	h->length = rc < 0 ? 0 : (uint64_t)rc;
-	return rc < 0 ? rc : 0;
+	view_header(&h->view, (unsigned char *)h->text);
+	return 0;
 }
 
 static int open_file(struct handle *h)
@@ -54,23 +61,47 @@ static int open_file(struct handle *h)
 	struct engine_address address = tree_address(&h->fs->tree, h->node);
 	int rc = engine_file_open(h->fs->engine, &address, &h->file, &h->bytes);
 
-	if (!rc && h->node.kind == NODE_HYPER)
-		rc = open_hyper_text(h, &address);
-	if (!rc && h->node.kind == NODE_NPY)
-		rc = open_npy_header(h);
-	if (!rc && h->node.kind == NODE_STAT)
-		rc = state_stats_open(h);
-	return rc;
+	if (rc)
+		return rc;
+	view_init_raw(&h->view, h->bytes);
+	if (h->node.kind == NODE_HYPER)
+		return open_hyper_text(h, &address);
+	if (h->node.kind == NODE_STAT)
+		return state_stats_open(h);
+	return h->node.kind == NODE_NPY || h->node.kind == NODE_VIEW ||
+			       h->node.kind == NODE_UNIVERSAL_STATE
+		       ? open_view(h)
+		       : 0;
 }
 
 static int open_text(struct handle *h)
 {
-	int64_t length = text_build(&h->fs->tree, h->node, &h->text);
+	struct fs *fs = h->fs;
+	struct node n = h->node;
+	int64_t length = node_is_universal_text(n)
+				 ? universal_build(fs->engine, &fs->hypers,
+						   n.slot - TEXT_UNIVERSAL, n.item, &h->text)
+				 : text_build(&fs->tree, n, &h->text);
 
 	if (length < 0)
 		return (int)length;
 	h->length = (uint64_t)length;
 	return 0;
+}
+
+/* Opens the model_states.pt that the checkpoint has, in which the scheduler's state is and what
+ * else the trainer has saved; else a text in place of it.
+ */
+static int open_model_states(struct handle *h)
+{
+	const struct engine_address address = { .kind = ENGINE_MODEL_STATES };
+	int rc = engine_file_open(h->fs->engine, &address, &h->file, &h->bytes);
+
+	if (rc == -ENOENT)
+		return open_text(h);
+	if (!rc)
+		view_init_raw(&h->view, h->bytes);
+	return rc;
 }
 
 static int open_events(struct handle *h)
@@ -85,6 +116,12 @@ static int open_content(struct handle *h)
 {
 	if (h->node.kind == NODE_EVENTS)
 		return open_events(h);
+	if (h->node.kind == NODE_STATS_TABLE)
+		return stats_table_open(h);
+	if (h->node.kind == NODE_EXPORT_FILE)
+		return state_export_open(h);
+	if (h->node.kind == NODE_TEXT && h->node.slot == TEXT_UNIVERSAL + UNIVERSAL_MODEL)
+		return open_model_states(h);
 	return h->node.kind == NODE_TEXT ? open_text(h) : open_file(h);
 }
 
@@ -93,47 +130,60 @@ static void tell_local(struct fs *fs, struct node n)
 {
 	char path[TREE_PATH_MAX];
 
-	if (!engine_is_live(fs->engine) || !engine_is_local(tree_address(&fs->tree, n).kind) ||
-	    atomic_exchange(&fs->told_local, true))
+	if (!engine_is_live(fs->engine) || !engine_is_local(tree_address(&fs->tree, n).kind))
 		return;
 	tree_path(&fs->tree, n, path, sizeof(path));
-	log_warn("%s is not writable: neither replicas nor low-precision copies on other "
+	log_once(LOG_WARN,
+		 "%s is not writable: neither replicas nor low-precision copies on other "
 		 "ranks would follow (params/ changes all of them; -o rw,local lets one rank "
 		 "be changed alone)",
 		 path);
 }
 
-int state_writable(struct fs *fs, struct node n, struct engine_state *state)
+static int state_writable(struct fs *fs, struct node n, struct engine_state *state,
+			  struct view *view)
 {
 	int rc;
 
 	if (!fs->writable)
 		return -EROFS;
-	if (!node_is_state(n) || n.kind == NODE_NPY)
+	if (!node_is_state(n))
 		return -EACCES;
 	rc = tree_state(&fs->tree, n, state);
+	if (!rc)
+		rc = tree_view(&fs->tree, n, state, view, NULL);
 	if (rc)
 		return rc;
+	if (!view_is_writable(view))
+		return -EACCES;
 	if (state->flags & ENGINE_STATE_WRITABLE)
 		return 0;
 	tell_local(fs, n);
 	return -EACCES;
 }
 
-int state_may_write(struct fs *fs, struct node n, struct engine_state *state)
+int state_may_write(struct fs *fs, struct node n, uint64_t *bytes)
 {
-	if (node_is_freeze(n))
+	struct engine_state state;
+	struct view view;
+	int rc;
+
+	*bytes = 0;
+	if (node_is_command(n))
 		return fs->writable ? 0 : -EROFS;
-	return state_writable(fs, n, state);
+	rc = state_writable(fs, n, &state, &view);
+	if (!rc && n.kind != NODE_HYPER)
+		*bytes = view.bytes;
+	return rc;
 }
 
 static int check_access(struct fs *fs, struct node n, int flags)
 {
-	struct engine_state state;
+	uint64_t bytes;
 
 	if ((flags & O_ACCMODE) == O_RDONLY)
 		return 0;
-	return state_may_write(fs, n, &state);
+	return state_may_write(fs, n, &bytes);
 }
 
 static int open_handle(struct fs *fs, struct node n, int flags, struct handle **handle)
@@ -150,10 +200,12 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	pthread_mutex_init(&h->lock, NULL);
 	h->fs = fs;
 	h->node = n;
+	if (n.kind == NODE_VIEW)
+		found_use(fs->tree.found, n.view);
 	h->poll.text = n.slot;
 	h->write_only = (flags & O_ACCMODE) == O_WRONLY;
 	rc = open_content(h);
-	if (!rc && (flags & O_ACCMODE) != O_RDONLY && !node_is_freeze(n))
+	if (!rc && (flags & O_ACCMODE) != O_RDONLY && !node_is_command(n))
 		rc = write_buffer_new(h);
 	if (rc) {
 		state_close(h);
@@ -216,10 +268,13 @@ void state_close(struct handle *h)
 		state_close(h->newer);
 	poll_close(&h->fs->polls, &h->poll);
 	engine_events_close(h->events);
+	stats_table_close(h->table);
 	write_buffer_free(h);
 	freeze_close(h);
 	if (h->file)
 		engine_file_close(h->file);
+	tree_forget(&h->fs->tree, tree_inode(h->node), 1);
+	export_put(h->exported);
 	free(h->text);
 	pthread_mutex_destroy(&h->lock);
 	free(h);
@@ -262,8 +317,8 @@ int state_text_attr(struct fs *fs, struct node n, struct stat *st)
 
 	if (rc)
 		return rc;
-	st->st_size = (off_t)h->length;
-	st->st_blocks = (blkcnt_t)u64_div_ceil(h->length, 512);
+	st->st_size = (off_t)(h->node.kind == NODE_TEXT && h->file ? h->bytes : h->length);
+	st->st_blocks = (blkcnt_t)u64_div_ceil((uint64_t)st->st_size, 512);
 	if (h->changed_ns)
 		tree_set_time(&st->st_mtim, h->changed_ns);
 	state_close(h);
@@ -275,22 +330,26 @@ int state_text_attr(struct fs *fs, struct node n, struct stat *st)
 static void reply_overlaid(struct request *r, const void *data, size_t size)
 {
 	struct handle *h = r->handle;
-	char *copy = malloc(size);
+	char *copy = malloc(r->head + size);
 
 	if (!copy) {
 		fuse_reply_err(r->req, ENOMEM);
 		return;
 	}
-	memcpy(copy, data, size);
-	write_buffer_overlay(h, r->read.offset, copy, size);
-	fuse_reply_buf(r->req, copy, size);
+	if (r->head)
+		memcpy(copy, h->text + h->length - r->head, r->head);
+	memcpy(copy + r->head, data, size);
+	write_buffer_overlay(h, r->offset, copy, r->head + size);
+	fuse_reply_buf(r->req, copy, r->head + size);
 	free(copy);
 }
 
 static void reply_with_header(struct request *r, const void *data, size_t size)
 {
 	struct handle *h = r->handle;
-	struct iovec parts[] = { { h->text + h->length - r->head, r->head }, { NULL, size } };
+	struct iovec parts[] = { { h->text + h->length - r->head, r->head },
+				 { NULL, size },
+				 { h->text + h->length, r->tail } };
 
 	memcpy(&parts[1].iov_base, &data, sizeof(data));
 	fuse_reply_iov(r->req, parts, ARRAY_SIZE(parts));
@@ -304,16 +363,21 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 	request_done(r);
 	if (result < 0)
 		fuse_reply_err(r->req, request_error(result));
-	else if (r->head)
-		reply_with_header(r, data, (size_t)result);
+	else if (r->tail && (size_t)result < read->size)
+		fuse_reply_err(r->req, ESTALE); /* the trailer's place is behind all bytes */
 	else if (h->write_buffer && write_buffer_is_dirty(h))
 		reply_overlaid(r, data, (size_t)result);
+	else if (r->head || r->tail)
+		reply_with_header(r, data, (size_t)result);
 	else
 		fuse_reply_buf(r->req, data, (size_t)result);
 	request_put(r);
 }
 
-static int open_newer(struct handle *h)
+/* *past: the handle that h has read from so far; the caller closes it without h->lock, because
+ * the end of a listed handle takes fs->lock.
+ */
+static int open_newer(struct handle *h, struct handle **past)
 {
 	struct handle *newer;
 	int rc = open_handle(h->fs, h->node, O_RDONLY, &newer);
@@ -324,38 +388,39 @@ static int open_newer(struct handle *h)
 	}
 	if (rc)
 		return rc;
-	if (h->newer)
-		state_close(h->newer);
+	*past = h->newer;
 	h->newer = newer;
 	return 0;
 }
 
-/* Finds the handle to read from in place of h: an engine's file shows one generation to its
- * end, and what was committed through h is in a later one.  *through has a reference.
- */
-static int read_through(struct handle *h, struct handle **through)
+int state_read_through(struct handle *h, struct handle **through)
 {
+	struct handle *past = NULL;
 	int rc = 0;
 
 	pthread_mutex_lock(&h->lock);
 	h->was_read = true;
 	if (atomic_exchange(&h->behind, false))
-		rc = open_newer(h);
+		rc = open_newer(h, &past);
 	if (rc)
 		atomic_store(&h->behind, true);
 	else
 		handle_ref(*through = h->newer ? h->newer : h);
 	pthread_mutex_unlock(&h->lock);
+	if (past)
+		state_close(past);
 	return rc;
 }
 
-/* size > 0 bytes of the engine's file, behind head bytes of the header. */
-static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size,
-		       uint64_t offset, int flags)
+/* Reads bytes from `offset` of the file on, of which `head` are the header's, size > 0 are a
+ * range of the engine's file, of which the view begins at `start`, and `tail` the trailer's.
+ */
+static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size, size_t tail,
+		       uint64_t offset, uint64_t start, int flags)
 {
 	struct handle *through;
 	struct request *r;
-	int rc = read_through(h, &through);
+	int rc = state_read_through(h, &through);
 
 	if (rc)
 		return rc;
@@ -367,8 +432,10 @@ static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t siz
 	handle_ref(h);
 	r->through = through;
 	r->head = head;
+	r->tail = tail;
+	r->offset = offset;
 	r->read = (struct engine_read){ .file = through->file,
-					.offset = offset,
+					.offset = start + offset + head - h->view.head,
 					.size = size,
 					.nowait = flags & O_NONBLOCK,
 					.thread = fuse_req_ctx(req)->pid,
@@ -391,7 +458,7 @@ static void read_changing(struct handle *h, fuse_req_t req, size_t size, uint64_
 	fuse_reply_buf(req, text, size);
 }
 
-static void read_written_hyper(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
+static void read_written(struct handle *h, fuse_req_t req, size_t size, uint64_t offset)
 {
 	char text[HYPER_TEXT_MAX];
 	size_t length = write_buffer_text(h, text, sizeof(text));
@@ -400,32 +467,57 @@ static void read_written_hyper(struct handle *h, fuse_req_t req, size_t size, ui
 	fuse_reply_buf(req, text + offset, u64_min(size, length - offset));
 }
 
+/* Replies with what was written so far, if it was, else with the element. */
+static int read_element(struct handle *h, fuse_req_t req, size_t size, uint64_t offset,
+			int flags)
+{
+	if (!h->write_buffer || !write_buffer_is_dirty(h))
+		return state_view_read(h, req, size, 0, offset, flags);
+	read_written(h, req, size, offset);
+	return 0;
+}
+
 int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
 {
-	uint64_t data = h->node.kind == NODE_HYPER ? 0 : h->bytes, total = h->length + data;
-	size_t head;
+	bool is_text = !h->file || h->node.kind == NODE_HYPER;
+	uint64_t total = is_text ? h->length : h->view.bytes, start, end;
+	size_t head, tail;
 
 	if (h->events) {
 		event_reader_read(h, req, size, flags);
 		return 0;
 	}
+	if (h->table)
+		return stats_table_read(h, req, size, offset, flags);
 	if (poll_can(h->node)) {
 		read_changing(h, req, size, offset);
 		return 0;
 	}
 	if (h->write_buffer && h->node.kind == NODE_HYPER) {
-		read_written_hyper(h, req, size, offset);
+		read_written(h, req, size, offset);
 		return 0;
 	}
 	if (h->node.kind == NODE_STAT)
 		return state_stats_read(h, req, size, offset, flags);
+	if (h->view.form == VIEW_ELEMENT)
+		return read_element(h, req, size, offset, flags);
 	offset = u64_min(offset, total);
 	size = u64_min(u64_min(size, ENGINE_READ_MAX), total - offset);
 	head = offset < h->length ? u64_min(size, h->length - offset) : 0;
-	if (head < size)
-		return read_engine(h, req, head, size - head, offset + head - h->length, flags);
+	end = total - (is_text ? 0 : h->view.tail);
+	tail = offset + size > end ? u64_min(size, offset + size - end) : 0;
+	if (head + tail < size &&
+	    (state_export_converts(h) || !view_is_range(&h->view, &start)))
+		return state_view_read(h, req, size, tail, offset, flags);
+	if (head + tail < size)
+		return read_engine(h, req, head, size - head - tail, tail, offset, start,
+				   flags);
 	handle_ref(h);
-	fuse_reply_buf(req, h->text + (head ? offset : 0), size);
+	fuse_reply_buf(req,
+		       h->text + (head   ? offset
+				  : tail ? offset - (end - h->length)
+					 : 0),
+		       size);
 	state_close(h);
 	return 0;
 }

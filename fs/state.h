@@ -20,14 +20,13 @@ void state_release(struct request *r);
  */
 void state_close_all(struct fs *fs);
 
-/* Fills *state when node n is a state's file that may be written.
+/* Returns 0 if node n is a file that may be written, and then sets *bytes to its size; 0: it is
+ * a text.
  * -EROFS: the mount is read-only.
  * -EACCES: the file is.
- * Errors of tree_state.
+ * Errors of tree_state and tree_view.
  */
-int state_writable(struct fs *fs, struct node n, struct engine_state *state);
-/* Does the same for any file that takes writes, and fills *state only for a state's file. */
-int state_may_write(struct fs *fs, struct node n, struct engine_state *state);
+int state_may_write(struct fs *fs, struct node n, uint64_t *bytes);
 
 /* Notes that the file which thread `opener` is opening was truncated: the kernel sends O_TRUNC
  * as a SETATTR without a file handle, before open(2) returns.  truncate(2) of a path looks

@@ -179,6 +179,12 @@ static char *rank_text(struct tree *t, struct node n)
 		return engine_rank_text(t->engine, n.rank, "swap");
 	case TEXT_RANK_PINNED:
 		return engine_rank_text(t->engine, n.rank, "pinned");
+	case TEXT_RANK_LOG:
+		return engine_rank_text(t->engine, n.rank, "log");
+	case TEXT_RANK_COMMS:
+		return engine_rank_text(t->engine, n.rank, "comms");
+	case TEXT_RANK_TIMERS:
+		return engine_rank_text(t->engine, n.rank, "timers");
 	case TEXT_RANK_ARENA:
 		return engine_rank_text(t->engine, n.rank, "arena");
 	default:
@@ -215,15 +221,39 @@ static char *loss_scale_text(struct tree *t, const struct engine_group *g)
 	return strdup(text);
 }
 
+/* Returns how the group's ranks lie in the job's device mesh; "": there is none, or they are no
+ * group of it.
+ */
+static const char *mesh_text(struct tree *t, const struct engine_group *g)
+{
+	enum mesh_kind kind = MESH_DATA;
+	struct mesh mesh = t->mesh;
+	struct engine_param p;
+
+	if (!mesh.world)
+		return "";
+	for (uint32_t i = 0; i < g->nparams && kind == MESH_DATA; i++)
+		if (engine_param(t->engine, g->params[i], &p) && strstr(p.coordinate, "ep="))
+			kind = MESH_EXPERT_DATA;
+	for (int data_first = 0; data_first < 2; data_first++) {
+		mesh.data_first = data_first;
+		if (mesh_has(&mesh, kind, g->ranks, g->nranks))
+			return mesh_kind_name(kind);
+	}
+	return "";
+}
+
 static char *group_text(struct tree *t, struct node n)
 {
 	struct engine_group g;
+	const char *mesh;
 
 	if (!engine_group(t->engine, node_group(n), &g))
 		return NULL;
 	switch (n.slot) {
 	case TEXT_GROUP_KIND:
-		return format("%s\n", g.kind);
+		mesh = mesh_text(t, &g);
+		return format("%s%s%s\n", g.kind, *mesh ? " " : "", mesh);
 	case TEXT_GROUP_SHARDS:
 		return format("%u\n", g.shards);
 	case TEXT_GROUP_REPLICAS:
@@ -243,11 +273,15 @@ static char *engine_own_text(struct tree *t, uint32_t id)
 		[TEXT_CONFIG] = "config",   [TEXT_HEALTH] = "health",
 		[TEXT_METRICS] = "metrics", [TEXT_INFLIGHT] = "inflight",
 		[TEXT_LOG] = "log",         [TEXT_FREEZE] = "freeze",
-		[TEXT_NCCL] = "nccl",       [TEXT_SOURCE] = "source",
+		[TEXT_CONTROL] = "control", [TEXT_NCCL] = "nccl",
+		[TEXT_COMMS] = "comms",     [TEXT_PLACE] = "place",
+		[TEXT_LEAVES] = "leaves",   [TEXT_SOURCE] = "source",
 	};
 
 	if (id == TEXT_VERSION)
 		return format("%s\n", frag_version());
+	if (id == TEXT_OPTIONS)
+		return strdup(t->options);
 	return engine_text(t->engine, what[id]);
 }
 
@@ -275,7 +309,7 @@ int64_t text_build(struct tree *t, struct node n, char **text)
 	else
 		made = plain_text(t, n);
 	if (!rc && !made)
-		rc = errno == EAGAIN ? -EAGAIN : -ENOMEM;
+		rc = errno ? -errno : -ENOMEM;
 	if (rc)
 		return rc;
 	*text = made;
@@ -284,8 +318,9 @@ int64_t text_build(struct tree *t, struct node n, char **text)
 
 bool text_is_costly(struct node n)
 {
-	return n.kind == NODE_HYPER ||
-	       (n.kind == NODE_TEXT && (n.slot == TEXT_FRAGMENTS || n.slot == TEXT_RANK_SWAP ||
-					n.slot == TEXT_RANK_PINNED ||
-					n.slot == TEXT_RANK_ARENA || n.slot >= TEXT_CONFIG));
+	return n.kind == NODE_HYPER || n.kind == NODE_EXPORT_FILE ||
+	       (n.kind == NODE_TEXT &&
+		(n.slot == TEXT_FRAGMENTS ||
+		 (n.slot >= TEXT_RANK_SWAP && n.slot <= TEXT_RANK_ARENA) ||
+		 n.slot >= TEXT_CONFIG));
 }

@@ -9,6 +9,7 @@
 /* Makes the content of a NODE_TEXT; *text is the caller's to free.  Returns its length.
  * -ENOMEM.
  * Errors of tree_state, for `fragments`.
+ * Errors of engine_rank_text, for texts of a rank.
  */
 int64_t text_build(struct tree *t, struct node n, char **text);
 

@@ -3,8 +3,6 @@
 
 #include "fs/tree-parts.h"
 
-#include "fs/npy.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,6 +71,21 @@ static bool next_state(struct tree_dir *d, uint64_t *i, struct tree_entry *entry
 	return false;
 }
 
+static bool next_shard(struct tree_dir *d, uint64_t i, struct tree_entry *entry)
+{
+	struct export_set *set;
+	uint32_t n;
+
+	d->error = tree_export(d->tree, (struct node){ .item = d->node.item }, &set);
+	if (d->error)
+		return false;
+	n = set->nfiles - EXPORT_SHARDS;
+	export_put(set);
+	entry->node.slot = EXPORT_SHARDS + (uint32_t)i;
+	export_shard_name((uint32_t)i, n, entry->name);
+	return i < n;
+}
+
 static void name_param(struct tree *t, struct tree_entry *entry, uint32_t param)
 {
 	entry->node.item = param;
@@ -98,6 +111,7 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 		strcpy(entry->name, t->parts[*i].is.name);
 		return true;
 	case NODE_PARAMS:
+	case NODE_UNIVERSAL_ZERO:
 		if (*i >= part_of(d)->nparams)
 			return false;
 		name_param(t, entry, part_of(d)->params + (uint32_t)*i);
@@ -126,6 +140,8 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 		entry->node.item = (part_of(d)->groups + (uint32_t)*i) << 16;
 		sprintf(entry->name, "%u", (unsigned)*i);
 		return *i < tree_part_groups(t, d->node.item);
+	case NODE_EXPORT_HF:
+		return next_shard(d, *i, entry);
 	case NODE_PARTITIONS:
 		if (!next_partition(t, d->node.rank, i))
 			return false;
@@ -133,6 +149,8 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 		sprintf(entry->name, "%u.%u", tree_group_shown(t, node_group(entry->node)),
 			node_sub(entry->node));
 		return true;
+	case NODE_ELEM_STATE:
+		return false;
 	default:
 		return next_state(d, i, entry);
 	}
@@ -155,7 +173,7 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 	for (size_t i = 0; i < TREE_FIXED; i++) {
 		int shown;
 
-		if (tree_fixed[i].dir != d->node.kind || tree_fixed[i].kind == NODE_STATS ||
+		if (tree_fixed[i].dir != d->node.kind || kind_is_hidden(tree_fixed[i].kind) ||
 		    !tree_has_fixed(d->tree, &tree_fixed[i]) || behind++ != offset)
 			continue;
 		shown = tree_shows_fixed(d->tree, &tree_fixed[i], d->node);
@@ -200,6 +218,7 @@ static nlink_t dir_links(struct tree *t, struct node n)
 
 	switch (n.kind) {
 	case NODE_PARAMS:
+	case NODE_UNIVERSAL_ZERO:
 		return 2 + t->parts[n.item].is.nparams;
 	case NODE_BUFFERS:
 		return 2 + t->parts[n.item].is.nbuffers;
@@ -209,6 +228,7 @@ static nlink_t dir_links(struct tree *t, struct node n)
 		return 2 + tree_part_groups(t, n.item);
 	case NODE_RANK_PARAMS:
 	case NODE_STATS:
+	case NODE_ELEM:
 		return 1;
 	case NODE_PARTITIONS:
 		return 2 + count_partitions(t, n.rank);
@@ -216,23 +236,10 @@ static nlink_t dir_links(struct tree *t, struct node n)
 		for (size_t i = 0; i < TREE_FIXED; i++)
 			links += tree_fixed[i].dir == n.kind &&
 				 tree_fixed[i].kind <= NODE_CONTROL &&
-				 tree_fixed[i].kind != NODE_STATS &&
+				 !kind_is_hidden(tree_fixed[i].kind) &&
 				 tree_has_fixed(t, &tree_fixed[i]);
 		return links;
 	}
-}
-
-/* A state that has not the parameter's elements, such as a step, is one number. */
-int tree_npy_header(struct tree *t, struct node n, const struct engine_state *state,
-		    unsigned char out[])
-{
-	struct engine_param p;
-
-	if (!engine_param(t->engine, n.item, &p))
-		return -ENOENT;
-	if (state->bytes != p.numel * frag_dtype_size(state->dtype))
-		p.ndim = 0;
-	return npy_header(state->dtype, p.shape, p.ndim, out);
 }
 
 void tree_set_time(struct timespec *t, uint64_t ns)
@@ -255,8 +262,8 @@ static void set_change_time(struct tree *t, struct node n, struct stat *st)
 static int state_attr(struct tree *t, struct node n, const struct engine_state *known,
 		      struct stat *st)
 {
-	unsigned char header[NPY_HEADER_MAX];
 	struct engine_state state;
+	struct view view;
 	int rc = 0;
 
 	if (!known)
@@ -265,17 +272,35 @@ static int state_attr(struct tree *t, struct node n, const struct engine_state *
 		return rc;
 	if (known)
 		state = *known;
+	rc = tree_view(t, n, &state, &view, NULL);
+	if (rc)
+		return rc;
 	st->st_mode = S_IFREG | 0444;
-	if (t->writable && n.kind != NODE_NPY && (state.flags & ENGINE_STATE_WRITABLE))
+	if (t->writable && (state.flags & ENGINE_STATE_WRITABLE) && view_is_writable(&view))
 		st->st_mode |= 0200;
-	st->st_size = n.kind == NODE_HYPER ? 0 : (off_t)state.bytes;
-	if (n.kind == NODE_NPY) {
-		rc = tree_npy_header(t, n, &state, header);
-		st->st_size += rc < 0 ? 0 : rc;
-	}
+	st->st_size = n.kind == NODE_HYPER ? 0 : (off_t)view.bytes;
 	st->st_blksize = n.kind == NODE_HYPER ? 4096 : TREE_BLOCK;
 	set_change_time(t, n, st);
-	return rc < 0 ? rc : 0;
+	return 0;
+}
+
+static int export_attr(struct tree *t, struct node n, struct stat *st)
+{
+	const struct export_file *f;
+	struct export_set *set;
+	bool live = engine_is_live(t->engine);
+	int rc = tree_export(t, n, &set);
+
+	if (rc)
+		return rc;
+	f = &set->files[n.slot];
+	st->st_size = (off_t)(f->head_bytes + f->bytes);
+	st->st_blksize = TREE_BLOCK;
+	if (f->n)
+		tree_set_time(&st->st_mtim,
+			      engine_changed_ns(t->engine, live ? f->addresses : NULL));
+	export_put(set);
+	return 0;
 }
 
 int tree_attr(struct tree *t, struct node n, const struct engine_state *state, struct stat *st)
@@ -302,8 +327,14 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 		rc = state_attr(t, n, state, st);
 	} else if (n.kind == NODE_STAT) {
 		set_change_time(t, n, st);
+	} else if (n.kind == NODE_EXPORT_FILE) {
+		rc = export_attr(t, n, st);
+	} else if (node_is_universal_text(n) && engine_is_live(t->engine)) {
+		const struct engine_address any = { .kind = ENGINE_PARAM };
+
+		tree_set_time(&st->st_mtim, engine_changed_ns(t->engine, &any));
 	}
-	if (node_is_freeze(n) && t->writable)
+	if (node_is_command(n) && t->writable)
 		st->st_mode |= 0200;
 	st->st_blocks = (blkcnt_t)u64_div_ceil((uint64_t)st->st_size, 512);
 	return rc;
@@ -320,7 +351,8 @@ bool tree_is_still(const struct tree *t, struct node n)
 double tree_timeout(const struct tree *t, struct node n)
 {
 	if (tree_is_still(t, n)) /* but for the time of the last edit */
-		return t->writable && node_is_state(n) ? 1 : 1e9;
+		return t->writable && (node_is_state(n) || n.kind == NODE_EXPORT_FILE) ? 1
+										       : 1e9;
 	if (n.kind == NODE_TEXT || n.kind == NODE_HYPER)
 		return 0;
 	/* A state may be dropped: opening it then fails at once, but its name is seen for one
@@ -328,7 +360,8 @@ double tree_timeout(const struct tree *t, struct node n)
 	 * kernel holds, and 1 to 9 us for each.
 	 */
 	return node_is_state(n) || n.kind == NODE_RANK_PARAM || n.kind == NODE_STATS_STATE ||
-			       n.kind == NODE_STAT
+			       n.kind == NODE_STAT || n.kind == NODE_ELEM_STATE ||
+			       n.kind == NODE_EXPORT_FILE
 		       ? 1
 		       : 1e9;
 }
@@ -341,9 +374,12 @@ int tree_link(const struct tree *t, struct node n, char *out, size_t size)
 static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_MAX + 1])
 {
 	struct node up = tree_parent(t, n);
+	struct found_name found;
 
 	*out = '\0';
-	if (n.kind == NODE_RANK)
+	if (n.kind == NODE_VIEW && found_get(t->found, n.view, &found))
+		strcpy(out, found.text);
+	else if (n.kind == NODE_RANK)
 		sprintf(out, "%u", n.rank);
 	else if (n.kind == NODE_GROUP)
 		sprintf(out, "%u", tree_group_shown(t, node_group(n)));
@@ -351,11 +387,11 @@ static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_M
 		sprintf(out, "%u.%u", tree_group_shown(t, node_group(n)), node_sub(n));
 	else if (n.kind == NODE_PART)
 		strcpy(out, t->parts[n.item].is.name);
-	else if (n.kind == NODE_STATS_STATE)
+	else if (n.kind == NODE_STATS_STATE || n.kind == NODE_ELEM_STATE)
 		tree_state_file(up.kind, tree_key(t, n), false, out);
 	else if (node_is_state(n))
 		tree_state_file(up.kind, tree_key(t, n), n.kind == NODE_NPY, out);
-	else if (node_has_param(n.kind) && n.kind != NODE_STATS && n.kind != NODE_STAT)
+	else if (node_has_param(n.kind) && !kind_is_hidden(n.kind) && n.kind != NODE_STAT)
 		strcpy(out, tree_name(t, n.item));
 	for (size_t i = 0; !*out && i < TREE_FIXED; i++) {
 		if (tree_fixed[i].dir == up.kind &&

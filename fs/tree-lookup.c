@@ -25,6 +25,111 @@ static int lookup_state(struct tree *t, struct node dir, const char *name,
 	return n < 0 ? n : -ENOENT;
 }
 
+/* Fills the entry of a name that is found and not listed. */
+static int view_entry(struct tree *t, struct node dir, const char *name,
+		      const struct engine_state *state, struct tree_entry *entry)
+{
+	int64_t slot = tree_key_slot(t, state->key);
+	uint32_t number;
+	int rc;
+
+	if (slot < 0)
+		return (int)slot;
+	rc = found_add(t->found, tree_inode(dir), name, (uint32_t)slot, &number);
+	if (rc)
+		return rc;
+	entry->node = (struct node){ .kind = NODE_VIEW,
+				     .rank = dir.rank,
+				     .item = dir.item,
+				     .slot = (uint32_t)slot,
+				     .view = number };
+	entry->has_state = true;
+	entry->state = *state;
+	strcpy(entry->name, name);
+	return 0;
+}
+
+/* Finds a view: the file name of a state, and more behind it. */
+static int lookup_view(struct tree *t, struct node dir, const char *name,
+		       struct tree_entry *entry)
+{
+	struct engine_state states[TREE_STATES_MAX];
+	struct engine_param p;
+	struct view v;
+	int n;
+
+	if (!strpbrk(name, "[.") || !engine_param(t->engine, dir.item, &p))
+		return -ENOENT;
+	n = tree_states(t, dir, states, TREE_STATES_MAX);
+	for (int i = 0; i < n; i++) {
+		char file[NAMES_FILE_MAX + 1];
+
+		tree_state_file(dir.kind, states[i].key, false, file);
+		if (!strncmp(file, name, strlen(file)) &&
+		    !view_init(&v, name + strlen(file), &states[i], &p))
+			return view_entry(t, dir, name, &states[i], entry);
+	}
+	return n < 0 ? n : -ENOENT;
+}
+
+/* Returns the state that elements in elem/ are of: the master, else the low-precision
+ * parameter, else one of the parameter's own dtype.  NULL: there is none.
+ */
+static const struct engine_state *main_state(const struct engine_state *states, int n,
+					     const struct engine_param *p)
+{
+	const struct engine_state *best = NULL;
+	int least = 3;
+
+	for (int i = 0; i < n; i++) {
+		int order = !strcmp(states[i].key, "fp32")      ? 0
+			    : states[i].flags & ENGINE_STATE_LP ? 1
+			    : states[i].dtype == p->dtype       ? 2
+								: 3;
+
+		if (order < least)
+			best = &states[i];
+		least = best == &states[i] ? order : least;
+	}
+	return best;
+}
+
+/* Finds an element by its indices. */
+static int lookup_element(struct tree *t, struct node dir, const char *name,
+			  struct tree_entry *entry)
+{
+	struct engine_state states[TREE_STATES_MAX];
+	const struct engine_state *state = NULL;
+	struct engine_param p;
+	struct view v;
+	int n;
+
+	if (!engine_param(t->engine, dir.item, &p))
+		return -ENOENT;
+	n = tree_states(t, dir, states, TREE_STATES_MAX);
+	if (dir.kind == NODE_ELEM)
+		state = main_state(states, n, &p);
+	for (int i = 0; i < n && dir.kind == NODE_ELEM_STATE; i++)
+		if (!strcmp(states[i].key, tree_key(t, dir)))
+			state = &states[i];
+	if (!state || view_init_element(&v, name, state, &p))
+		return n < 0 ? n : -ENOENT;
+	return view_entry(t, dir, name, state, entry);
+}
+
+/* Finds a state's name, or that of something made of a state. */
+static int lookup_of_state(struct tree *t, struct node dir, const char *name,
+			   struct tree_entry *entry)
+{
+	int rc = dir.kind == NODE_ELEM_STATE ? -ENOENT : lookup_state(t, dir, name, entry);
+
+	if (rc == -ENOENT && dir.kind == NODE_PARAM)
+		rc = lookup_view(t, dir, name, entry);
+	if (rc == -ENOENT && (dir.kind == NODE_ELEM || dir.kind == NODE_ELEM_STATE))
+		rc = lookup_element(t, dir, name, entry);
+	return rc;
+}
+
 /* Reads a plain decimal, without a sign or leading zeros; *end is behind it. */
 static bool decimal(const char *text, uint32_t *value, const char **end)
 {
@@ -108,12 +213,31 @@ static bool lookup_param(struct tree *t, struct node dir, const char *name, stru
 	return engine_param(t->engine, n->item, &p) && p.group == (int)n->rank;
 }
 
+static int lookup_shard(struct tree *t, struct node dir, const char *name, struct node *n)
+{
+	char shard[EXPORT_NAME_MAX];
+	struct export_set *set;
+	int rc = tree_export(t, (struct node){ .item = dir.item }, &set);
+	bool found = false;
+
+	if (rc)
+		return rc;
+	for (uint32_t i = EXPORT_SHARDS; i < set->nfiles && !found; i++) {
+		export_shard_name(i - EXPORT_SHARDS, set->nfiles - EXPORT_SHARDS, shard);
+		found = !strcmp(shard, name);
+		n->slot = i;
+	}
+	export_put(set);
+	return found ? 0 : -ENOENT;
+}
+
 static bool lookup_numbered(struct tree *t, struct node dir, const char *name, struct node *n)
 {
 	switch (dir.kind) {
 	case NODE_ROOT:
 		return lookup_part(t, name, n);
 	case NODE_PARAMS:
+	case NODE_UNIVERSAL_ZERO:
 	case NODE_BUFFERS:
 	case NODE_RANK_PARAMS:
 	case NODE_GROUP_PARAMS:
@@ -148,8 +272,10 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 		entry->node = tree_fixed_node(f, dir);
 		return 0;
 	}
+	if (dir.kind == NODE_EXPORT_HF)
+		return lookup_shard(t, dir, name, &entry->node);
 	if (!lookup_numbered(t, dir, name, &entry->node))
-		return lookup_state(t, dir, name, entry);
+		return lookup_of_state(t, dir, name, entry);
 	if (dir.kind != NODE_RANK_PARAMS)
 		return 0;
 	shown = tree_rank_holds(t, entry->node.rank, entry->node.item);

@@ -6,14 +6,14 @@
 
 #include "fs/tree.h"
 
-enum { TREE_FIXED = 58, TREE_SUBS_MAX = 1 << 16 };
+enum { TREE_FIXED = 83, TREE_SUBS_MAX = 1 << 16 };
 
 /* An entry that every directory of a kind has. */
 struct tree_fixed {
 	enum node_kind dir;
 	const char *name;
 	enum node_kind kind;
-	unsigned text;  /* enum text_id; enum stat_id of a NODE_STAT */
+	unsigned text;  /* enum text_id; enum stat_id of a NODE_STAT; slot in export/ */
 	unsigned needs; /* TREE_... that the source must have; 0: none */
 };
 
@@ -31,6 +31,14 @@ extern const enum node_kind tree_content[NODE_KINDS];
 
 /* Lists the states of a directory, at most max.  Returns how many it wrote; -errno. */
 int tree_states(struct tree *t, struct node dir, struct engine_state *out, int max);
+
+/* Returns true if entries of the kind are found and not listed. */
+bool kind_is_hidden(enum node_kind kind);
+
+/* Returns the slot of a key, a new one if it has none.
+ * -ENOSPC: the table is full.
+ */
+int64_t tree_key_slot(struct tree *t, const char *key);
 
 /* Fills the entry of a state's file.  -ENOSPC: the table of keys is full. */
 int tree_state_entry(struct tree *t, struct node dir, const struct engine_state *state,

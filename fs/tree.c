@@ -18,6 +18,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_ROOT, "ranks", NODE_RANKS, 0, 0 },
 	{ NODE_ROOT, "buffers", NODE_BUFFERS, 0, TREE_BUFFERS },
 	{ NODE_ROOT, "groups", NODE_GROUPS, 0, TREE_GROUPS },
+	{ NODE_ROOT, "export", NODE_EXPORT, 0, TREE_WHOLE },
 	{ NODE_ROOT, ".frag", NODE_CONTROL, 0, 0 },
 	{ NODE_ROOT, "step", NODE_TEXT, TEXT_STEP, TREE_STEP },
 	{ NODE_ROOT, "phase", NODE_TEXT, TEXT_PHASE, TREE_LIVE },
@@ -26,6 +27,23 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_PART, "params", NODE_PARAMS, 0, TREE_PARTS },
 	{ NODE_PART, "buffers", NODE_BUFFERS, 0, TREE_PART_BUFFERS },
 	{ NODE_PART, "groups", NODE_GROUPS, 0, TREE_PART_GROUPS },
+	{ NODE_PART, "export", NODE_EXPORT, 0, TREE_PARTS },
+	{ NODE_EXPORT, "model.safetensors", NODE_EXPORT_FILE, EXPORT_MODEL, 0 },
+	{ NODE_EXPORT, "model.bf16.safetensors", NODE_EXPORT_FILE, EXPORT_BF16, 0 },
+	{ NODE_EXPORT, "optimizer.safetensors", NODE_EXPORT_FILE, EXPORT_OPTIMIZER, 0 },
+	{ NODE_EXPORT, "hf", NODE_EXPORT_HF, 0, 0 },
+	{ NODE_EXPORT, "universal", NODE_UNIVERSAL, 0, TREE_UNIVERSAL },
+	{ NODE_EXPORT, "latest_universal", NODE_TEXT, TEXT_UNIVERSAL + UNIVERSAL_LATEST,
+	  TREE_UNIVERSAL },
+	{ NODE_UNIVERSAL, "zero", NODE_UNIVERSAL_ZERO, 0, 0 },
+	{ NODE_UNIVERSAL, "mp_rank_00_model_states.pt", NODE_TEXT,
+	  TEXT_UNIVERSAL + UNIVERSAL_MODEL, 0 },
+	{ NODE_UNIVERSAL, "zero_pp_rank_0_mp_rank_00_model_states.pt", NODE_TEXT,
+	  TEXT_UNIVERSAL + UNIVERSAL_MODEL, 0 },
+	{ NODE_UNIVERSAL_ZERO, "optimizer_state.pt", NODE_TEXT,
+	  TEXT_UNIVERSAL + UNIVERSAL_OPTIMIZER, 0 },
+	{ NODE_UNIVERSAL_PARAM, "step.pt", NODE_TEXT, TEXT_UNIVERSAL + UNIVERSAL_STEP, 0 },
+	{ NODE_EXPORT_HF, "model.safetensors.index.json", NODE_EXPORT_FILE, EXPORT_INDEX, 0 },
 	{ NODE_PARAM, "shape", NODE_TEXT, TEXT_SHAPE, 0 },
 	{ NODE_PARAM, "dtype", NODE_TEXT, TEXT_DTYPE, 0 },
 	{ NODE_PARAM, "numel", NODE_TEXT, TEXT_NUMEL, 0 },
@@ -33,6 +51,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_PARAM, "group_index", NODE_TEXT, TEXT_GROUP_INDEX, 0 },
 	{ NODE_PARAM, "fragments", NODE_TEXT, TEXT_FRAGMENTS, 0 },
 	{ NODE_PARAM, "stats", NODE_STATS, 0, 0 },
+	{ NODE_PARAM, "elem", NODE_ELEM, 0, 0 },
 	{ NODE_STATS_STATE, "norm", NODE_STAT, STAT_NORM, 0 },
 	{ NODE_STATS_STATE, "mean", NODE_STAT, STAT_MEAN, 0 },
 	{ NODE_STATS_STATE, "std", NODE_STAT, STAT_STD, 0 },
@@ -46,6 +65,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_STATS_STATE, "first_inf", NODE_STAT, STAT_FIRST_INF, 0 },
 	{ NODE_STATS_STATE, "hist", NODE_STAT, STAT_HIST, 0 },
 	{ NODE_STATS_STATE, "all", NODE_STAT, STAT_ALL, 0 },
+	{ NODE_STATS_STATE, "xxh64", NODE_STAT, STAT_XXH64, 0 },
 	{ NODE_RANK, "params", NODE_RANK_PARAMS, 0, 0 },
 	{ NODE_RANK, "partitions", NODE_PARTITIONS, 0, TREE_PARTITIONS },
 	{ NODE_RANK, "state", NODE_TEXT, TEXT_RANK_STATE, TREE_LIVE },
@@ -54,6 +74,9 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_RANK, "host", NODE_TEXT, TEXT_RANK_HOST, TREE_LIVE },
 	{ NODE_RANK, "swap", NODE_TEXT, TEXT_RANK_SWAP, TREE_LIVE },
 	{ NODE_RANK, "pinned", NODE_TEXT, TEXT_RANK_PINNED, TREE_LIVE },
+	{ NODE_RANK, "log", NODE_TEXT, TEXT_RANK_LOG, TREE_LIVE },
+	{ NODE_RANK, "comms", NODE_TEXT, TEXT_RANK_COMMS, TREE_LIVE },
+	{ NODE_RANK, "timers", NODE_TEXT, TEXT_RANK_TIMERS, TREE_LIVE },
 	{ NODE_RANK, "arena", NODE_TEXT, TEXT_RANK_ARENA, TREE_LIVE },
 	{ NODE_GROUP, "params", NODE_GROUP_PARAMS, 0, 0 },
 	{ NODE_GROUP, "kind", NODE_TEXT, TEXT_GROUP_KIND, 0 },
@@ -63,13 +86,19 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_GROUP, "ranks", NODE_TEXT, TEXT_GROUP_RANKS, 0 },
 	{ NODE_GROUP, "loss_scale", NODE_TEXT, TEXT_GROUP_LOSS_SCALE, TREE_LIVE },
 	{ NODE_CONTROL, "version", NODE_TEXT, TEXT_VERSION, 0 },
+	{ NODE_CONTROL, "options", NODE_TEXT, TEXT_OPTIONS, 0 },
 	{ NODE_CONTROL, "config", NODE_TEXT, TEXT_CONFIG, 0 },
 	{ NODE_CONTROL, "health", NODE_TEXT, TEXT_HEALTH, TREE_LIVE },
 	{ NODE_CONTROL, "metrics", NODE_TEXT, TEXT_METRICS, 0 },
 	{ NODE_CONTROL, "inflight", NODE_TEXT, TEXT_INFLIGHT, 0 },
 	{ NODE_CONTROL, "log", NODE_TEXT, TEXT_LOG, 0 },
 	{ NODE_CONTROL, "freeze", NODE_TEXT, TEXT_FREEZE, TREE_LIVE },
+	{ NODE_CONTROL, "control", NODE_TEXT, TEXT_CONTROL, TREE_LIVE },
 	{ NODE_CONTROL, "nccl", NODE_TEXT, TEXT_NCCL, TREE_LIVE },
+	{ NODE_CONTROL, "comms", NODE_TEXT, TEXT_COMMS, TREE_LIVE },
+	{ NODE_CONTROL, "place", NODE_TEXT, TEXT_PLACE, TREE_LIVE },
+	{ NODE_CONTROL, "leaves", NODE_TEXT, TEXT_LEAVES, TREE_LIVE },
+	{ NODE_CONTROL, "stats", NODE_STATS_TABLE, 0, 0 },
 	{ NODE_CONTROL, "source", NODE_TEXT, TEXT_SOURCE, TREE_STILL },
 };
 
@@ -80,6 +109,7 @@ const enum node_kind tree_content[NODE_KINDS] = {
 	[NODE_BUFFERS] = NODE_PARAM,
 	[NODE_PARAM] = NODE_STATE,
 	[NODE_STATS] = NODE_STATS_STATE,
+	[NODE_ELEM] = NODE_ELEM_STATE,
 	[NODE_RANKS] = NODE_RANK,
 	[NODE_RANK_PARAMS] = NODE_RANK_PARAM,
 	[NODE_RANK_PARAM] = NODE_RANK_STATE,
@@ -88,6 +118,9 @@ const enum node_kind tree_content[NODE_KINDS] = {
 	[NODE_GROUPS] = NODE_GROUP,
 	[NODE_GROUP] = NODE_HYPER,
 	[NODE_GROUP_PARAMS] = NODE_GROUP_LINK,
+	[NODE_EXPORT_HF] = NODE_EXPORT_FILE,
+	[NODE_UNIVERSAL_ZERO] = NODE_UNIVERSAL_PARAM,
+	[NODE_UNIVERSAL_PARAM] = NODE_UNIVERSAL_STATE,
 };
 
 static bool has_partitions(struct engine *engine)
@@ -104,6 +137,7 @@ static unsigned what_has(struct engine *engine)
 {
 	bool parts = engine_nparts(engine);
 	unsigned has = (parts ? TREE_PARTS : TREE_WHOLE) |
+		       (!parts && engine_ngroups(engine) ? TREE_UNIVERSAL : 0u) |
 		       (has_partitions(engine) ? TREE_PARTITIONS : 0u);
 	struct engine_job job;
 
@@ -115,6 +149,19 @@ static unsigned what_has(struct engine *engine)
 	if (engine_ngroups(engine))
 		has |= parts ? TREE_PART_GROUPS : TREE_GROUPS;
 	return has | TREE_STILL | (job.has_step ? TREE_STEP : 0u);
+}
+
+/* Sets the mesh whose sizes the coordinates of parameters tell, if any has one. */
+static void init_mesh(struct tree *t)
+{
+	struct mesh mesh = { .world = t->nranks }, none = mesh;
+	struct engine_param p;
+	char why[256];
+
+	for (uint32_t i = 0; engine_param(t->engine, i, &p); i++)
+		mesh_see(&mesh, p.coordinate);
+	if (memcmp(&mesh, &none, sizeof(none)) != 0 && !mesh_init(&mesh, why, sizeof(why)))
+		t->mesh = mesh;
 }
 
 int tree_init(struct tree *t, struct engine *engine, bool writable)
@@ -130,11 +177,17 @@ int tree_init(struct tree *t, struct engine *engine, bool writable)
 			    .gid = getgid() };
 	clock_gettime(CLOCK_REALTIME, &t->time);
 	t->data = t->time;
+	if (t->has & TREE_LIVE)
+		init_mesh(t);
 	if (t->has & TREE_STILL)
 		tree_set_time(&t->data, engine_changed_ns(engine, NULL));
 	pthread_mutex_init(&t->lock, NULL);
 	t->keys = calloc(TREE_KEYS_MAX, sizeof(*t->keys));
-	if (!t->keys || tree_init_parts(t)) {
+	t->found = malloc(sizeof(*t->found));
+	if (t->found)
+		found_init(t->found);
+	if (!t->found || !t->keys || tree_init_parts(t) ||
+	    exports_init(&t->exports, engine, t->nparts)) {
 		tree_fini(t);
 		return -ENOMEM;
 	}
@@ -143,8 +196,12 @@ int tree_init(struct tree *t, struct engine *engine, bool writable)
 
 void tree_fini(struct tree *t)
 {
+	exports_fini(&t->exports);
 	tree_fini_parts(t);
 	free(t->keys);
+	if (t->found)
+		found_fini(t->found);
+	free(t->found);
 	pthread_mutex_destroy(&t->lock);
 }
 
@@ -168,10 +225,7 @@ static int64_t find_key(const struct tree *t, const char *key)
 	return -ENOSPC;
 }
 
-/* Returns the slot of a key, a new one if it has none.
- * -ENOSPC: the table is full.
- */
-static int64_t key_slot(struct tree *t, const char *key)
+int64_t tree_key_slot(struct tree *t, const char *key)
 {
 	int64_t slot = find_key(t, key);
 
@@ -191,6 +245,10 @@ uint64_t tree_inode(struct node n)
 {
 	if (n.kind == NODE_ROOT)
 		return ROOT_INODE;
+	if (n.kind == NODE_VIEW) {
+		n.item = n.view;
+		n.slot = 0;
+	}
 	return (uint64_t)n.kind << 58 | (uint64_t)(n.alias | n.stat) << 43 |
 	       (uint64_t)n.rank << 42 | (uint64_t)n.item << 10 | n.slot;
 }
@@ -205,7 +263,9 @@ bool node_has_param(enum node_kind kind)
 {
 	return kind == NODE_PARAM || kind == NODE_RANK_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY || kind == NODE_RANK_STATE || kind == NODE_GROUP_LINK ||
-	       kind == NODE_STATS || kind == NODE_STATS_STATE || kind == NODE_STAT;
+	       kind == NODE_STATS || kind == NODE_STATS_STATE || kind == NODE_STAT ||
+	       kind == NODE_VIEW || kind == NODE_ELEM || kind == NODE_ELEM_STATE ||
+	       kind == NODE_UNIVERSAL_PARAM || kind == NODE_UNIVERSAL_STATE;
 }
 
 static bool has_group(enum node_kind kind)
@@ -228,7 +288,13 @@ bool node_is_state(struct node n)
 static bool has_key(enum node_kind kind)
 {
 	return (kind >= NODE_STATE && kind <= NODE_HYPER) || kind == NODE_STATS_STATE ||
-	       kind == NODE_STAT;
+	       kind == NODE_STAT || kind == NODE_ELEM_STATE;
+}
+
+bool kind_is_hidden(enum node_kind kind)
+{
+	return kind == NODE_STATS || kind == NODE_ELEM || kind == NODE_STATS_TABLE ||
+	       kind == NODE_EXPORT;
 }
 
 bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f)
@@ -240,6 +306,8 @@ int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct no
 {
 	if (!tree_has_fixed(t, f))
 		return 0;
+	if (f->kind == NODE_TEXT && f->text == TEXT_UNIVERSAL + UNIVERSAL_STEP)
+		return universal_has_step(t->engine, dir.item);
 	return f->kind == NODE_TEXT && f->text == TEXT_RANK_ARENA
 		       ? engine_rank_arena(t->engine, dir.rank)
 		       : 1;
@@ -275,7 +343,9 @@ static bool is_missing(const struct tree *t, enum node_kind kind)
 static bool has_part(enum node_kind kind)
 {
 	return kind == NODE_PART || kind == NODE_PARAMS || kind == NODE_BUFFERS ||
-	       kind == NODE_GROUPS;
+	       kind == NODE_GROUPS || kind == NODE_EXPORT || kind == NODE_EXPORT_HF ||
+	       kind == NODE_EXPORT_FILE || kind == NODE_UNIVERSAL ||
+	       kind == NODE_UNIVERSAL_ZERO;
 }
 
 static bool node_exists(const struct tree *t, struct node n)
@@ -296,6 +366,20 @@ static bool node_exists(const struct tree *t, struct node n)
 	return !has_key(n.kind) || slot_is_taken(t, n.slot);
 }
 
+/* Sets the fields of a NODE_VIEW that its name says. */
+static bool set_found(const struct tree *t, struct node *n)
+{
+	struct found_name name;
+	struct node dir;
+
+	if (!found_get(t->found, n->item, &name) || tree_node(t, name.dir, &dir))
+		return false;
+	n->view = n->item;
+	n->item = dir.item;
+	n->slot = name.slot;
+	return true;
+}
+
 int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 {
 	struct node got = { .kind = (enum node_kind)(inode >> 58),
@@ -309,6 +393,8 @@ int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 		got.alias = got.rank >> 1;
 	if (got.kind == NODE_STAT || node_has_aliases(got))
 		got.rank &= 1;
+	if (got.kind == NODE_VIEW && !set_found(t, &got))
+		return -ESTALE;
 	if (inode == ROOT_INODE)
 		got = (struct node){ .kind = NODE_ROOT };
 	else if (got.kind == NODE_ROOT || !node_exists(t, got))
@@ -317,10 +403,16 @@ int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 	return 0;
 }
 
+void tree_forget(struct tree *t, uint64_t inode, uint64_t n)
+{
+	if (inode >> 58 == NODE_VIEW)
+		found_drop(t->found, (uint32_t)(inode >> 10), n);
+}
+
 /* Returns the part that a node is in. */
 static uint32_t part_above(const struct tree *t, struct node n)
 {
-	if (n.kind == NODE_PARAM)
+	if (n.kind == NODE_PARAM || n.kind == NODE_UNIVERSAL_PARAM)
 		return tree_part_of_param(t, n.item);
 	return n.kind == NODE_GROUP ? tree_part_of_group(t, node_group(n)) : n.item;
 }
@@ -328,21 +420,43 @@ static uint32_t part_above(const struct tree *t, struct node n)
 struct node tree_parent(const struct tree *t, struct node n)
 {
 	static const enum node_kind parent[NODE_KINDS] = {
-		[NODE_PARAM] = NODE_PARAMS,          [NODE_RANK] = NODE_RANKS,
-		[NODE_RANK_PARAMS] = NODE_RANK,      [NODE_RANK_PARAM] = NODE_RANK_PARAMS,
-		[NODE_PARTITIONS] = NODE_RANK,       [NODE_PARTITION] = NODE_PARTITIONS,
-		[NODE_GROUP] = NODE_GROUPS,          [NODE_GROUP_PARAMS] = NODE_GROUP,
-		[NODE_STATE] = NODE_PARAM,           [NODE_NPY] = NODE_PARAM,
-		[NODE_RANK_STATE] = NODE_RANK_PARAM, [NODE_PARTITION_STATE] = NODE_PARTITION,
-		[NODE_HYPER] = NODE_GROUP,           [NODE_GROUP_LINK] = NODE_GROUP_PARAMS,
-		[NODE_STATS] = NODE_PARAM,           [NODE_STATS_STATE] = NODE_STATS,
+		[NODE_PARAM] = NODE_PARAMS,
+		[NODE_RANK] = NODE_RANKS,
+		[NODE_RANK_PARAMS] = NODE_RANK,
+		[NODE_RANK_PARAM] = NODE_RANK_PARAMS,
+		[NODE_PARTITIONS] = NODE_RANK,
+		[NODE_PARTITION] = NODE_PARTITIONS,
+		[NODE_GROUP] = NODE_GROUPS,
+		[NODE_GROUP_PARAMS] = NODE_GROUP,
+		[NODE_STATE] = NODE_PARAM,
+		[NODE_NPY] = NODE_PARAM,
+		[NODE_RANK_STATE] = NODE_RANK_PARAM,
+		[NODE_PARTITION_STATE] = NODE_PARTITION,
+		[NODE_HYPER] = NODE_GROUP,
+		[NODE_GROUP_LINK] = NODE_GROUP_PARAMS,
+		[NODE_STATS] = NODE_PARAM,
+		[NODE_STATS_STATE] = NODE_STATS,
 		[NODE_STAT] = NODE_STATS_STATE,
+		[NODE_STATS_TABLE] = NODE_CONTROL,
+		[NODE_VIEW] = NODE_PARAM,
+		[NODE_ELEM] = NODE_PARAM,
+		[NODE_ELEM_STATE] = NODE_ELEM,
+		[NODE_EXPORT_FILE] = NODE_EXPORT,
+		[NODE_EXPORT_HF] = NODE_EXPORT,
+		[NODE_UNIVERSAL] = NODE_EXPORT,
+		[NODE_UNIVERSAL_ZERO] = NODE_UNIVERSAL,
+		[NODE_UNIVERSAL_PARAM] = NODE_UNIVERSAL_ZERO,
+		[NODE_UNIVERSAL_STATE] = NODE_UNIVERSAL_PARAM,
 	};
+	struct found_name name;
 	struct node up = { .kind = parent[n.kind],
 			   .rank = n.rank,
 			   .item = n.item,
 			   .slot = n.kind == NODE_STAT ? n.slot : 0 };
 
+	if (n.kind == NODE_VIEW && found_get(t->found, n.view, &name) &&
+	    !tree_node(t, name.dir, &up))
+		return up;
 	if (n.kind == NODE_TEXT)
 		up.kind = text_dir(t, n.slot);
 	if (n.kind == NODE_PARAM && n.item >= t->nparams)
@@ -351,7 +465,10 @@ struct node tree_parent(const struct tree *t, struct node n)
 		up = (struct node){ .kind = NODE_GROUP_PARAMS, .item = n.rank << 16 };
 	if (!has_rank(up.kind) && !kind_is_of_params(up.kind))
 		up.rank = 0;
-	if (has_part(n.kind) && n.kind != NODE_PART && (t->has & TREE_PARTS))
+	if (n.kind == NODE_EXPORT_FILE && n.slot >= EXPORT_INDEX)
+		up.kind = NODE_EXPORT_HF;
+	if (up.kind == NODE_ROOT && has_part(n.kind) && n.kind != NODE_PART &&
+	    (t->has & TREE_PARTS))
 		up.kind = NODE_PART;
 	if (has_part(up.kind))
 		up.item = part_above(t, n);
@@ -371,7 +488,9 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 	static const enum engine_address_kind kinds[NODE_KINDS] = {
 		[NODE_STATE] = ENGINE_PARAM,
 		[NODE_NPY] = ENGINE_PARAM,
+		[NODE_VIEW] = ENGINE_PARAM,
 		[NODE_STAT] = ENGINE_PARAM,
+		[NODE_UNIVERSAL_STATE] = ENGINE_PARAM,
 		[NODE_RANK_STATE] = ENGINE_RANK_PARAM,
 		[NODE_PARTITION_STATE] = ENGINE_RANK_PARTITION,
 		[NODE_HYPER] = ENGINE_HYPER,
@@ -399,7 +518,12 @@ int tree_states(struct tree *t, struct node dir, struct engine_state *out, int m
 	switch (dir.kind) {
 	case NODE_PARAM:
 	case NODE_STATS:
+	case NODE_ELEM:
+	case NODE_ELEM_STATE:
 		n = engine_states(t->engine, dir.item, out, max);
+		break;
+	case NODE_UNIVERSAL_PARAM:
+		n = universal_states(t->engine, dir.item, out, max);
 		break;
 	case NODE_RANK_PARAM:
 		n = engine_rank_states(t->engine, dir.rank, dir.item, out, max);
@@ -439,6 +563,41 @@ int tree_state(struct tree *t, struct node n, struct engine_state *state)
 	return count < 0 ? count : -ENOENT;
 }
 
+int tree_view(const struct tree *t, struct node n, const struct engine_state *state,
+	      struct view *v, char **text)
+{
+	struct found_name name = { .text = NULL };
+	char file[NAMES_FILE_MAX + 1];
+	struct engine_param p;
+
+	if (n.kind != NODE_NPY && n.kind != NODE_VIEW && n.kind != NODE_UNIVERSAL_STATE) {
+		view_init_raw(v, state->bytes);
+		return 0;
+	}
+	if (!engine_param(t->engine, n.item, &p) ||
+	    (n.kind == NODE_VIEW && !found_get(t->found, n.view, &name)))
+		return -ENOENT;
+	if (n.kind == NODE_UNIVERSAL_STATE)
+		return universal_view(v, state, &p, text);
+	if (n.kind == NODE_NPY)
+		return view_init(v, ".npy", state, &p);
+	if (tree_parent(t, n).kind != NODE_PARAM)
+		return view_init_element(v, name.text, state, &p);
+	tree_state_file(NODE_PARAM, state->key, false, file);
+	return view_init(v, name.text + strlen(file), state, &p);
+}
+
+int tree_export(struct tree *t, struct node n, struct export_set **set)
+{
+	int rc = exports_get(&t->exports, n.item, &t->parts[n.item].is, set);
+
+	if (rc || n.slot < (*set)->nfiles)
+		return rc;
+	export_put(*set);
+	*set = NULL;
+	return -ENOENT;
+}
+
 const struct tree_fixed *tree_find_fixed(enum node_kind dir, const char *name)
 {
 	for (size_t i = 0; i < TREE_FIXED; i++) {
@@ -453,6 +612,8 @@ void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out)
 {
 	size_t length;
 
+	if (dir == NODE_UNIVERSAL_PARAM)
+		key = universal_key(key);
 	if (tree_find_fixed(dir, key))
 		length = names_escape_first(key, out, NAMES_FILE_MAX + 1);
 	else
@@ -461,6 +622,8 @@ void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out)
 		strcpy(out + length - 4, "%2Enpy");
 		length += 2;
 	}
+	if (dir == NODE_UNIVERSAL_PARAM)
+		strcpy(out + length, ".pt");
 	if (npy)
 		strcpy(out + length, ".npy");
 }
@@ -468,7 +631,7 @@ void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out)
 int tree_state_entry(struct tree *t, struct node dir, const struct engine_state *state,
 		     bool npy, struct tree_entry *entry)
 {
-	int64_t slot = key_slot(t, state->key);
+	int64_t slot = tree_key_slot(t, state->key);
 
 	if (slot < 0)
 		return (int)slot;
@@ -505,7 +668,7 @@ struct node tree_fixed_node(const struct tree_fixed *f, struct node dir)
 			  .rank = f->needs == TREE_NOW ? 1 : dir.rank,
 			  .item = dir.item };
 
-	if (f->kind == NODE_TEXT)
+	if (f->kind == NODE_TEXT || f->kind == NODE_EXPORT_FILE)
 		n.slot = f->text;
 	if (f->kind == NODE_STAT) {
 		n.slot = dir.slot;

@@ -2,8 +2,8 @@
 #ifndef FS_TREE_H
 #define FS_TREE_H
 
-/* The tree of files as arithmetic: an inode number says what its node is, so no node needs
- * memory.
+/* The tree of files as arithmetic: an inode number says what its node is, so no node that is
+ * listed needs memory.
  *
  *	63	58 57	   42 41		    10 9     0
  *	|  kind	  |   rank   |	      item	      |  slot  |
@@ -11,14 +11,20 @@
  * rank	a rank's number below ranks/; 1 below now/, whose nodes are otherwise those of params/,
  *	which have 0; with the alias of a state's file, or the enum stat_id of a NODE_STAT, in
  *	the upper 15 bits
- * item	a parameter, or group << 16 | sub-group, or a part
- * slot	a key's number in the table of keys, or an enum text_id
+ * item	a parameter, or group << 16 | sub-group, or a part; of a NODE_VIEW its name's number
+ *	(fs/found.h), which says the rest
+ * slot	a key's number in the table of keys, or an enum text_id, or that of a file in export/
  *
  * Inode 1 is the root.  Any thread.
  */
 
+#include "engine/catalog/mesh.h"
 #include "engine/engine.h"
+#include "fs/export.h"
+#include "fs/found.h"
 #include "fs/names.h"
+#include "fs/universal.h"
+#include "fs/view.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -42,16 +48,27 @@ enum node_kind {
 	NODE_BUFFERS,      /* buffers/, of a checkpoint: NODE_PARAMs behind the parameters */
 	NODE_STATS,        /* params/<name>/stats/, which is found but not listed: item */
 	NODE_STATS_STATE,  /* params/<name>/stats/<state>/: item, slot */
-	NODE_CONTROL,      /* .frag/ */
-	NODE_TEXT,         /* slot is an enum text_id; rank, item as its directory has them */
-	NODE_STATE,        /* item, slot */
-	NODE_NPY,          /* item, slot */
-	NODE_RANK_STATE,   /* rank, item, slot */
+	NODE_ELEM,         /* params/<name>/elem/, which is found but not listed: item */
+	NODE_ELEM_STATE,   /* params/<name>/elem/<state>/: item, slot */
+	NODE_EXPORT,       /* export/, which is found but not listed: item is the part */
+	NODE_EXPORT_HF,    /* export/hf/: item is the part */
+	NODE_UNIVERSAL,    /* export/universal/: item is the part */
+	NODE_UNIVERSAL_ZERO,  /* export/universal/zero/: item is the part */
+	NODE_UNIVERSAL_PARAM, /* export/universal/zero/<name>/: item */
+	NODE_CONTROL,         /* .frag/ */
+	NODE_TEXT,       /* slot is an enum text_id; rank, item as its directory has them */
+	NODE_STATE,      /* item, slot */
+	NODE_NPY,        /* item, slot */
+	NODE_VIEW,       /* item, slot, view: found but not listed, as STATE[3].npy */
+	NODE_RANK_STATE, /* rank, item, slot */
 	NODE_PARTITION_STATE, /* rank, item, slot */
+	NODE_UNIVERSAL_STATE, /* item, slot */
 	NODE_HYPER,           /* item, slot */
 	NODE_GROUP_LINK,      /* the field rank has the group; item: the parameter */
 	NODE_EVENTS,          /* events */
 	NODE_STAT,            /* item, slot, stat */
+	NODE_STATS_TABLE,     /* .frag/stats, which is found but not listed */
+	NODE_EXPORT_FILE,     /* item is the part; slot: EXPORT_MODEL ... */
 	NODE_KINDS,
 };
 
@@ -71,6 +88,9 @@ enum text_id {
 	TEXT_RANK_HOST,
 	TEXT_RANK_SWAP,
 	TEXT_RANK_PINNED,
+	TEXT_RANK_LOG,
+	TEXT_RANK_COMMS,
+	TEXT_RANK_TIMERS,
 	TEXT_RANK_ARENA,
 	TEXT_GROUP_KIND,
 	TEXT_GROUP_SHARDS,
@@ -79,14 +99,21 @@ enum text_id {
 	TEXT_GROUP_RANKS,
 	TEXT_GROUP_LOSS_SCALE,
 	TEXT_VERSION,
+	TEXT_OPTIONS,
 	TEXT_CONFIG,
 	TEXT_HEALTH,
 	TEXT_METRICS,
 	TEXT_INFLIGHT,
 	TEXT_LOG,
 	TEXT_FREEZE,
+	TEXT_CONTROL,
 	TEXT_NCCL,
+	TEXT_COMMS,
+	TEXT_PLACE,
+	TEXT_LEAVES,
 	TEXT_SOURCE,
+	TEXT_UNIVERSAL, /* and the others of enum universal_file */
+	TEXT_UNIVERSAL_LAST = TEXT_UNIVERSAL + UNIVERSAL_STEP,
 	TEXTS,
 };
 
@@ -105,6 +132,7 @@ enum stat_id {
 	STAT_FIRST_INF,
 	STAT_HIST,
 	STAT_ALL,
+	STAT_XXH64,
 	STATS,
 };
 
@@ -117,6 +145,7 @@ struct node {
 	uint32_t slot;
 	uint32_t alias;    /* which of the inodes that show the same file; fs/pages.h */
 	enum stat_id stat; /* of a NODE_STAT */
+	uint32_t view;     /* of a NODE_VIEW: the number of its name */
 };
 
 static inline uint32_t node_group(struct node n)
@@ -129,7 +158,8 @@ static inline bool kind_is_of_params(enum node_kind kind)
 {
 	return kind == NODE_PARAMS || kind == NODE_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY || kind == NODE_STATS || kind == NODE_STATS_STATE ||
-	       kind == NODE_STAT;
+	       kind == NODE_STAT || kind == NODE_VIEW || kind == NODE_ELEM ||
+	       kind == NODE_ELEM_STATE;
 }
 
 /* Returns true if the node is below now/, where files show bytes as they are when they are
@@ -144,12 +174,19 @@ static inline bool node_is_now(struct node n)
 
 static inline bool node_has_aliases(struct node n)
 {
-	return n.kind == NODE_STATE || n.kind == NODE_NPY;
+	return n.kind == NODE_STATE || n.kind == NODE_NPY || n.kind == NODE_VIEW ||
+	       n.kind == NODE_EXPORT_FILE || n.kind == NODE_UNIVERSAL_STATE;
 }
 
-static inline bool node_is_freeze(struct node n)
+static inline bool node_is_universal_text(struct node n)
 {
-	return n.kind == NODE_TEXT && n.slot == TEXT_FREEZE;
+	return n.kind == NODE_TEXT && n.slot >= TEXT_UNIVERSAL;
+}
+
+/* Returns true for the files to which commands are written: fs/freeze.h. */
+static inline bool node_is_command(struct node n)
+{
+	return n.kind == NODE_TEXT && (n.slot == TEXT_FREEZE || n.slot == TEXT_CONTROL);
 }
 
 static inline uint32_t node_sub(struct node n)
@@ -169,7 +206,8 @@ enum {
 	TREE_PART_BUFFERS = 1 << 7, /* as TREE_BUFFERS, where there are parts */
 	TREE_PART_GROUPS = 1 << 8,
 	TREE_PARTITIONS = 1 << 9,
-	TREE_NOW = 1 << 10, /* now/, of a job */
+	TREE_NOW = 1 << 10,       /* now/, of a job */
+	TREE_UNIVERSAL = 1 << 11, /* one part, and groups of an optimizer */
 };
 
 struct tree_key {
@@ -189,13 +227,17 @@ struct tree {
 	uint32_t nparams, ntensors, nranks, ngroups; /* tensors: parameters, then buffers */
 	unsigned has;                                /* TREE_... */
 	bool writable;
+	struct mesh mesh;    /* of a job's ranks; world 0: no parameter has a coordinate */
+	const char *options; /* borrowed: the text of .frag/options */
 	uid_t uid;
 	gid_t gid;
 	struct timespec time; /* of mounting: every node's, but the mtime of what shows data */
 	struct timespec data; /* of a checkpoint's newest file, when it was mounted */
+	struct exports exports;
 	pthread_mutex_t lock; /* of adding a key */
 	/* [TREE_KEYS_MAX], by hash, so that another mount gives the same numbers. */
 	struct tree_key *keys;
+	struct found *found; /* names of NODE_VIEWs */
 };
 
 /* Borrows engine until tree_fini.  -ENOMEM. */
@@ -229,9 +271,21 @@ struct engine_address tree_address(const struct tree *t, struct node n);
  * -EAGAIN: its rank's table is on its way.
  */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);
-/* Writes the header of the state's .npy file; as npy_header. */
-int tree_npy_header(struct tree *t, struct node n, const struct engine_state *state,
-		    unsigned char out[]);
+/* Sets *v to how the node of a state, which is not in a group, shows it.  Of a
+ * NODE_UNIVERSAL_STATE, and if text is not NULL, *text is its header and trailer, which the
+ * caller frees.
+ * -ENOENT: it cannot show it, any more.
+ */
+int tree_view(const struct tree *t, struct node n, const struct engine_state *state,
+	      struct view *v, char **text);
+/* Takes n uses of an inode away, if it is a NODE_VIEW's. */
+void tree_forget(struct tree *t, uint64_t inode, uint64_t n);
+
+/* Gives the files of export/ that a node in it is one of, which the caller puts.
+ * -ENOENT: the node is a shard, and there are fewer.
+ * Errors of exports_get.
+ */
+int tree_export(struct tree *t, struct node n, struct export_set **set);
 
 struct tree_entry {
 	struct node node;
@@ -240,7 +294,7 @@ struct tree_entry {
 	struct engine_state state;
 };
 
-/* Finds a name in a directory.
+/* Finds a name in a directory.  A NODE_VIEW gets a use, for tree_forget.
  * -ENOENT: there is no such entry.
  * -ENOTDIR: dir is no directory.
  * -ENAMETOOLONG: no name is so long.

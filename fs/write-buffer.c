@@ -3,6 +3,8 @@
 
 #include "fs/write-buffer.h"
 
+#include "engine/base/dtype.h"
+#include "engine/base/element.h"
 #include "engine/base/log.h"
 #include "fs/hyper.h"
 
@@ -21,7 +23,7 @@ struct write_buffer {
 	pthread_mutex_t lock;   /* of all below */
 	struct staging staging; /* states */
 	char text[HYPER_TEXT_MAX];
-	size_t length;  /* of text; hypers */
+	size_t length;  /* of text; hypers and elements */
 	bool touched;   /* text was written to */
 	bool truncated; /* by O_TRUNC or truncate(2): a commit must cover the whole file */
 	bool committing;
@@ -29,7 +31,10 @@ struct write_buffer {
 	int refused;      /* errno of a write that was refused; 0: none was */
 	int failed;       /* errno of the last commit */
 	bool logged;      /* the engine has logged that one */
-	double value;
+	union {           /* what text says */
+		double hyper;
+		unsigned char element[ELEMENT_BYTES_MAX];
+	} value;
 	struct engine_extent *extents; /* while committing */
 	struct pending_flush *waiters; /* flushes that came meanwhile */
 };
@@ -39,6 +44,12 @@ static bool is_hyper(const struct handle *h)
 	return h->node.kind == NODE_HYPER;
 }
 
+/* Returns true if what is written is a line, and not bytes. */
+static bool is_text(const struct handle *h)
+{
+	return is_hyper(h) || h->view.form == VIEW_ELEMENT;
+}
+
 int write_buffer_new(struct handle *h)
 {
 	struct write_buffer *d = calloc(1, sizeof(*d));
@@ -46,7 +57,7 @@ int write_buffer_new(struct handle *h)
 	if (!d)
 		return -ENOMEM;
 	pthread_mutex_init(&d->lock, NULL);
-	staging_init(&d->staging, &h->fs->pool, h->bytes);
+	staging_init(&d->staging, &h->fs->pool, h->view.bytes);
 	if (is_hyper(h)) {
 		d->length = h->length;
 		memcpy(d->text, h->text, d->length);
@@ -57,7 +68,7 @@ int write_buffer_new(struct handle *h)
 
 static bool dirty(const struct handle *h)
 {
-	return is_hyper(h) ? h->write_buffer->touched : h->write_buffer->staging.covered;
+	return is_text(h) ? h->write_buffer->touched : h->write_buffer->staging.covered;
 }
 
 /* Takes the lock.  A caller has the file's descriptor, so its open(2) has returned: from here
@@ -80,7 +91,7 @@ static void leave(struct handle *h)
 
 static uint64_t staged(const struct handle *h)
 {
-	return is_hyper(h) ? h->write_buffer->length : h->write_buffer->staging.covered;
+	return is_text(h) ? h->write_buffer->length : h->write_buffer->staging.covered;
 }
 
 void write_buffer_free(struct handle *h)
@@ -114,7 +125,7 @@ static int refuse(struct handle *h, const char *why)
 /* Parses text that was written.  NaN and infinities are refused: one step with such a learning
  * rate destroys the model.
  */
-static int parse(struct handle *h, const char *text, size_t length, double *value)
+static int parse_hyper(struct handle *h, const char *text, size_t length, double *value)
 {
 	char why[HYPER_TEXT_MAX + 64];
 	int rc = hyper_parse(text, length, value);
@@ -131,15 +142,41 @@ static int parse(struct handle *h, const char *text, size_t length, double *valu
 	return refuse(h, why);
 }
 
-/* Stages text of a hyper-parameter.  A line that is no number is refused at once, and not
- * staged: close(2) would be too late, whose result shells ignore.
+/* Parses what is written to an element, where NaN and infinities are numbers like others: bytes
+ * of states are not looked at either.
+ */
+static int parse_element(struct handle *h, const char *text, size_t length, void *element)
+{
+	char why[HYPER_TEXT_MAX + 96];
+	int rc = element_parse(h->view.dtype, text, length, element);
+
+	if (!rc)
+		return 0;
+	snprintf(why, sizeof(why), "%.*s is refused: no %s%s",
+		 (int)length - (length && text[length - 1] == '\n'), text,
+		 rc == -ERANGE ? "number in the range of " : "",
+		 rc == -ERANGE || !dtype_is_float(h->view.dtype)
+			 ? frag_dtype_name(h->view.dtype)
+			 : "number");
+	return refuse(h, why);
+}
+
+/* Sets *to to what the text says: a float64, or an element. */
+static int parse(struct handle *h, const char *text, size_t length, void *to)
+{
+	return is_hyper(h) ? parse_hyper(h, text, length, to)
+			   : parse_element(h, text, length, to);
+}
+
+/* Stages text of a hyper-parameter or element.  A line that is no number is refused at once,
+ * and not staged: close(2) would be too late, whose result shells ignore.
  */
 static int take_text(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
 	struct write_buffer *d = h->write_buffer;
 	char text[HYPER_TEXT_MAX + 1] = "";
 	size_t length = u64_max(d->length, offset + size);
-	double value;
+	unsigned char value[ELEMENT_BYTES_MAX] __attribute__((aligned(16)));
 	int rc;
 
 	if (offset > HYPER_TEXT_MAX || size > HYPER_TEXT_MAX - offset) {
@@ -151,7 +188,7 @@ static int take_text(struct handle *h, const void *data, size_t size, uint64_t o
 		return refuse(h, "a write of a part is refused: truncate it first");
 	memcpy(text, d->text, d->length);
 	memcpy(text + offset, data, size);
-	rc = text[length - 1] == '\n' ? parse(h, text, length, &value) : 0;
+	rc = text[length - 1] == '\n' ? parse(h, text, length, value) : 0;
 	if (rc)
 		return rc;
 	memcpy(d->text, text, length);
@@ -170,13 +207,17 @@ static int64_t take(struct handle *h, const void *data, size_t size, uint64_t of
 		return -EBUSY;
 	if (!size)
 		return 0;
-	if (is_hyper(h)) {
+	if (is_text(h)) {
 		rc = take_text(h, data, size, offset);
 		return rc ? rc : (int64_t)size;
 	}
-	if (offset >= h->bytes)
+	if (offset >= h->view.bytes)
 		return -EFBIG;
-	n = u64_min(size, h->bytes - offset);
+	if (offset < h->view.head &&
+	    memcmp(data, h->text + offset, u64_min(size, h->view.head - offset)) != 0)
+		return refuse(h, "what was written is refused: its header is not this file's, "
+				 "whose dtype and shape stay");
+	n = u64_min(size, h->view.bytes - offset);
 	rc = staging_write(&d->staging, offset, data, n);
 	/* The rest lies behind the end.  Callers may ignore a short write, so close(2) fails
 	 * too.
@@ -204,7 +245,7 @@ int write_buffer_truncate(struct handle *h, uint64_t size)
 	enter(h);
 	if (d->committing) {
 		rc = -EBUSY;
-	} else if (size == (is_hyper(h) ? d->length : h->bytes)) {
+	} else if (size == (is_text(h) ? d->length : h->view.bytes)) {
 		rc = 0;
 	} else if (!size) {
 		forget(h);
@@ -305,6 +346,29 @@ static void committed(struct engine_write *write, int result)
 	request_put(r);
 }
 
+/* Lists the staged bytes by where they lie in the state, without those of the header, which are
+ * the header's own.
+ */
+static int64_t state_extents(struct handle *h)
+{
+	struct write_buffer *d = h->write_buffer;
+	int64_t n = staging_extents(&d->staging, &d->extents), kept = 0;
+	uint64_t start, head = h->view.head;
+
+	view_is_range(&h->view, &start);
+	for (int64_t i = 0; i < n; i++) {
+		struct engine_extent e = d->extents[i];
+		uint64_t skip = e.offset < head ? u64_min(head - e.offset, e.size) : 0;
+
+		if (skip < e.size)
+			d->extents[kept++] =
+				(struct engine_extent){ e.offset + skip - head + start,
+							e.size - skip,
+							(const char *)e.data + skip };
+	}
+	return n < 0 ? n : kept;
+}
+
 /* Fills d->extents with the bytes to commit.  Returns their number.
  * -EINVAL: the text is no finite number.
  * -ENOMEM.
@@ -314,15 +378,18 @@ static int64_t extents(struct handle *h)
 	struct write_buffer *d = h->write_buffer;
 	int rc;
 
-	if (!is_hyper(h))
-		return staging_extents(&d->staging, &d->extents);
+	if (!is_text(h))
+		return state_extents(h);
 	rc = parse(h, d->text, d->length, &d->value);
 	if (rc)
 		return rc;
 	d->extents = calloc(1, sizeof(*d->extents));
 	if (!d->extents)
 		return -ENOMEM;
-	*d->extents = (struct engine_extent){ 0, sizeof(d->value), &d->value };
+	*d->extents =
+		(struct engine_extent){ h->view.slice.first * h->view.element,
+					is_hyper(h) ? sizeof(d->value.hyper) : h->view.element,
+					&d->value };
 	return 1;
 }
 
@@ -339,11 +406,18 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 		return 0;
 	if (d->interrupted && !fsync)
 		return -EINTR;
-	if (!is_hyper(h) && d->truncated && d->staging.covered < h->bytes)
+	if (!is_text(h) && d->truncated && d->staging.covered < h->view.bytes)
 		return -EINVAL;
 	n = extents(h);
 	if (n < 0)
 		return (int)n;
+	if (!n) { /* nothing but the header */
+		free(d->extents);
+		d->extents = NULL;
+		forget(h);
+		d->truncated = false;
+		return 0;
+	}
 	r = request_get(&h->fs->requests, req, h);
 	if (!r) {
 		free(d->extents);
@@ -381,12 +455,12 @@ static void submit(struct handle *h, struct request *r)
 	request_submitted(r);
 }
 
-/* Whether the last write, of size bytes at offset, made all of a hyper-parameter's line. */
+/* Returns true if the last write, size bytes at offset, made a hyper-parameter's whole line. */
 static bool is_line(const struct handle *h, size_t size, uint64_t offset)
 {
 	const struct write_buffer *d = h->write_buffer;
 
-	return is_hyper(h) && !offset && size == d->length && d->text[size - 1] == '\n';
+	return is_text(h) && !offset && size == d->length && d->text[size - 1] == '\n';
 }
 
 void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size_t size,

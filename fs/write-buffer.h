@@ -5,12 +5,13 @@
 /* The bytes written through one open file: staged, and committed as one transaction when the
  * file is flushed.
  *
- *         at FLUSH and FSYNC                      result  nothing written
- * 0, no change (also after O_TRUNC: `: > f`)      a write was refused                     its
- * errno, staging kept         FLUSH, a commit was interrupted         EINTR, staging kept: a
- * program that dies of a   and nothing written since               signal must not commit
- * after all        O_TRUNC and not all bytes written       EINVAL, staging kept    else
- * the engine's; staging kept unless it is 0
+ *	at FLUSH and FSYNC			result
+ *	nothing written, or what a header has	0, no change (also after O_TRUNC: `: > f`)
+ *	a write was refused			its errno, staging kept
+ *	FLUSH, a commit was interrupted		EINTR, staging kept: a program that dies of
+ *	  and nothing written since		a signal must not commit after all
+ *	O_TRUNC and not all bytes written	EINVAL, staging kept
+ *	else					the engine's; staging kept unless it is 0
  *
  * A file's size never changes.  Bytes that are staged at RELEASE are dropped, with a line in
  * the log.  FLUSH is each close(2) of a descriptor, by the process that wrote last, and
@@ -19,19 +20,20 @@
 
 #include "fs/handle.h"
 
-/* Makes h->write_buffer, for a state of h->bytes or a hyper-parameter (h->text).  -ENOMEM. */
+/* Makes h->write_buffer, for a state's view (h->view) or a hyper-parameter (h->text).  -ENOMEM.
+ */
 int write_buffer_new(struct handle *h);
 void write_buffer_free(struct handle *h);
 
 /* Stages size bytes at offset, or as many as lie before the file's end, and replies with
- * their number to a WRITE.  A hyper-parameter's whole line, with its newline, is committed
- * first: shells report the errno of write(2), and not that of close(2).  Should that commit
- * fail, nothing stays staged, and a FLUSH fails alike.
+ * their number to a WRITE.  The whole line of a hyper-parameter or of an element, with its
+ * newline, is committed first: shells report the errno of write(2), and not that of close(2).
+ * Should that commit fail, nothing stays staged, and a FLUSH fails alike.
  * -EFBIG: no byte lies before the end.
  * -ENOSPC: stage_mem is used up.
  * -EBUSY: a commit is under way.
  * -EINVAL: a hyper-parameter's line is no finite number, or too long, or a part of its text is
- * overwritten.
+ * overwritten; an element's line is none of its dtype; a .npy's header would be another.
  */
 void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size_t size,
 			uint64_t offset);

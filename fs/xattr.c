@@ -17,7 +17,14 @@ enum { WORD_MAX = 32 };
 static bool of_param(const struct tree *t, struct node n)
 {
 	return n.kind == NODE_PARAM || n.kind == NODE_RANK_PARAM || n.kind == NODE_STATE ||
-	       n.kind == NODE_NPY || n.kind == NODE_RANK_STATE;
+	       n.kind == NODE_NPY || n.kind == NODE_RANK_STATE || n.kind == NODE_VIEW;
+}
+
+/* Returns true if the node has the parameter's shape, and its own dtype is that of its state.
+ */
+static bool of_whole_param(const struct tree *t, struct node n)
+{
+	return of_param(t, n) && n.kind != NODE_VIEW;
 }
 
 static bool of_live_param(const struct tree *t, struct node n)
@@ -27,7 +34,7 @@ static bool of_live_param(const struct tree *t, struct node n)
 
 static bool of_state(const struct tree *t, struct node n)
 {
-	return n.kind == NODE_STATE || n.kind == NODE_NPY;
+	return n.kind == NODE_STATE || n.kind == NODE_NPY || n.kind == NODE_VIEW;
 }
 
 static bool of_state_now(const struct tree *t, struct node n)
@@ -78,6 +85,20 @@ static int get_dtype(struct tree *t, struct node n, char **value)
 	return rc || *value ? rc : -ENOMEM;
 }
 
+/* Gives both at once: a reader of small states spends most of its time on requests. */
+static int get_tensor(struct tree *t, struct node n, char **value)
+{
+	CLEANUP(free) char *dtype = NULL;
+	CLEANUP(free) char *shape = NULL;
+	int rc = get_dtype(t, n, &dtype);
+
+	if (!rc)
+		rc = get_shape(t, n, &shape);
+	if (rc)
+		return rc;
+	return asprintf(value, *shape ? "%s %s" : "%s", dtype, shape) < 0 ? -ENOMEM : 0;
+}
+
 static int get_generation(struct tree *t, struct node n, char **value)
 {
 	return get_text(t, n, TEXT_GENERATION, value);
@@ -98,7 +119,7 @@ static bool listed(const char *list, const char *word)
 /* Writes the word that a list shall have of a fragment; "": none. */
 typedef void (*words_of)(struct tree *t, const struct engine_fragment *f, char word[WORD_MAX]);
 
-struct listing {
+struct attributes_listing {
 	FILE *out;
 	char *list;
 	size_t size;
@@ -108,7 +129,7 @@ struct listing {
 
 static void list_word(void *arg, const struct engine_fragment *f)
 {
-	struct listing *l = arg;
+	struct attributes_listing *l = arg;
 	char word[WORD_MAX];
 
 	l->word_of(l->tree, f, word);
@@ -119,7 +140,7 @@ static void list_word(void *arg, const struct engine_fragment *f)
 
 /* Lists all ranks of the parameter's group: each has the low-precision copy, or a piece of it.
  */
-static void list_ranks(struct listing *l, uint32_t param)
+static void list_ranks(struct attributes_listing *l, uint32_t param)
 {
 	struct engine_param p;
 	struct engine_group g;
@@ -134,7 +155,7 @@ static void list_ranks(struct listing *l, uint32_t param)
 /* Lists the different words that word_of() writes of the state's fragments. */
 static int list_words(struct tree *t, struct node n, char **list, words_of word_of)
 {
-	struct listing l = { .tree = t, .word_of = word_of };
+	struct attributes_listing l = { .tree = t, .word_of = word_of };
 	struct engine_state state;
 	int rc = tree_state(t, n, &state);
 
@@ -206,8 +227,9 @@ static const struct {
 	int (*get)(struct tree *t, struct node n, char **value);
 } table[] = {
 	{ PREFIX "name", of_param, get_name },
-	{ PREFIX "shape", of_param, get_shape },
-	{ PREFIX "dtype", of_param, get_dtype },
+	{ PREFIX "shape", of_whole_param, get_shape },
+	{ PREFIX "dtype", of_whole_param, get_dtype },
+	{ PREFIX "tensor", of_whole_param, get_tensor },
 	{ PREFIX "generation", of_live_param, get_generation },
 	{ PREFIX "tier", of_state, get_tier },
 	{ PREFIX "owners", of_state, get_owners },

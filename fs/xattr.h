@@ -2,8 +2,8 @@
 #ifndef FS_XATTR_H
 #define FS_XATTR_H
 
-/* Extended attributes of parameters and their states: user.frag.name, shape, dtype, generation,
- * tier, owners.
+/* Extended attributes of parameters and their states: user.frag.name, shape, dtype, tensor,
+ * generation, tier, owners.
  */
 
 #include "fs/tree.h"

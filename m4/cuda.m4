@@ -60,5 +60,6 @@ AC_DEFUN([FRAG_CUDA_TRY], [
     AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <nccl.h>
       int new_enough[NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0) ? 1 : -1];]], [])], [have_nccl=yes])
     AC_MSG_RESULT([$have_nccl])
+    AC_CHECK_HEADER([nvtx3/nvToolsExt.h], [AC_DEFINE([HAVE_NVTX], [1], [the header of NVTX is there])])
   ])
 ])

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "mount-helpers/command.h"
+#include "mount-helpers/commands.h"
 #include "mount-helpers/fragctl.h"
+#include "mount-helpers/target.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +19,7 @@ struct figures {
 	uint64_t bytes, used, used_max, free, largest, blocks, holes, moved;
 };
 
-struct block {
+struct shown_block {
 	uint64_t start, bytes;
 	const char *state;
 	char *parameters; /* tabs between; in the text */
@@ -26,7 +29,7 @@ struct map {
 	uint32_t rank;
 	char *text;
 	struct figures figures;
-	struct block *blocks;
+	struct shown_block *blocks;
 	uint64_t n; /* that the text has */
 };
 
@@ -50,7 +53,7 @@ static bool parse_figures(const char *line, struct figures *f)
 }
 
 /* Reads a line "START BYTES STATE [PARAMETER]...", with tabs between; cuts it behind STATE. */
-static bool parse_block(char *line, struct block *b)
+static bool parse_block(char *line, struct shown_block *b)
 {
 	char *bytes = strchr(line, '\t'), *state = bytes ? strchr(bytes + 1, '\t') : NULL;
 	char *rest;
@@ -65,9 +68,9 @@ static bool parse_block(char *line, struct block *b)
 	return true;
 }
 
-static int add_block(struct map *m, const struct block *b)
+static int add_block(struct map *m, const struct shown_block *b)
 {
-	struct block *blocks = m->blocks;
+	struct shown_block *blocks = m->blocks;
 
 	if (!(m->n & (m->n - 1))) { /* 0, 1, 2, 4 ...: full */
 		blocks = realloc(blocks, (m->n ? m->n * 2 : 1) * sizeof(*blocks));
@@ -88,7 +91,7 @@ static int parse(struct map *m)
 	if (!line || !parse_figures(line, &m->figures))
 		return -ENODATA;
 	while (!rc && (line = strtok_r(NULL, "\n", &rest))) {
-		struct block b;
+		struct shown_block b;
 		uint64_t end;
 
 		if (!strncmp(line, "and ", 4))
@@ -113,7 +116,7 @@ static int read_map(const char *mountpoint, uint32_t rank, struct map *m, char *
 	if (!rc)
 		rc = parse(m);
 	if (rc)
-		snprintf(why, whysize, "%s/%s: %s", mountpoint, name,
+		snprintf(why, whysize, "%s/%s: %s", target_name(mountpoint), name,
 			 rc != -ENODATA ? strerror(-rc)
 			 : m->text[0]   ? m->text
 					: "it is empty");
@@ -151,7 +154,7 @@ static uint64_t used_in(const struct map *m, uint64_t begin, uint64_t end, uint6
 	uint64_t used = 0;
 
 	for (; *at < m->n && m->blocks[*at].start < end; ++*at) {
-		const struct block *b = &m->blocks[*at];
+		const struct shown_block *b = &m->blocks[*at];
 		uint64_t b_end = b->start + b->bytes;
 
 		used += u64_min(b_end, end) - u64_min(u64_max(b->start, begin), end);
@@ -174,7 +177,7 @@ static void print_row(const struct map *m, unsigned first, unsigned width, unsig
 {
 	char text[16];
 
-	fprintf(to, "%6s ", status_size(cell_begin(m, first, cells), text));
+	fprintf(to, "%6s ", table_size(cell_begin(m, first, cells), text));
 	for (unsigned i = first; i < first + width; i++) {
 		uint64_t begin = cell_begin(m, i, cells), end = cell_begin(m, i + 1, cells);
 
@@ -211,9 +214,9 @@ static void print(const struct map *m, bool ascii, FILE *to)
 		"rank %" PRIu32 ": %s, used %s in %" PRIu64
 		" blocks, high water %s, free %s in "
 		"%" PRIu64 " holes, largest %s, fragmented %.0f %%, moved %s\n",
-		m->rank, status_size(f->bytes, a), status_size(f->used, b), f->blocks,
-		status_size(f->used_max, c), status_size(f->free, d), f->holes,
-		status_size(f->largest, e), fragmentation(f) * 100, status_size(f->moved, g));
+		m->rank, table_size(f->bytes, a), table_size(f->used, b), f->blocks,
+		table_size(f->used_max, c), table_size(f->free, d), f->holes,
+		table_size(f->largest, e), fragmentation(f) * 100, table_size(f->moved, g));
 	print_map(m, ascii, to);
 	if (m->n < f->blocks)
 		fprintf(to, "(the map has the first %" PRIu64 " blocks)\n", m->n);
@@ -237,7 +240,7 @@ static json_t *blocks_json(const struct map *m)
 	json_t *array = json_array();
 
 	for (uint64_t i = 0; array && i < m->n; i++) {
-		const struct block *b = &m->blocks[i];
+		const struct shown_block *b = &m->blocks[i];
 
 		json_array_append_new(
 			array, json_pack("{s:I s:I s:s s:o}", "start", (json_int_t)b->start,
@@ -289,6 +292,8 @@ static int show(const char *mountpoint, uint32_t rank, const struct showing *s, 
 		print(&m, s->ascii, s->to);
 	else if (json_array_append_new(s->json, map_json(&m)))
 		rc = -ENOMEM;
+	if (rc)
+		snprintf(why, whysize, "%s", strerror(-rc));
 	map_free(&m);
 	return rc;
 }
@@ -306,55 +311,43 @@ static int show_all(const char *mountpoint, const struct showing *s, char *why, 
 	}
 	if (rc || shown)
 		return rc;
-	snprintf(why, whysize, "%s: %s", mountpoint,
-		 exists(mountpoint, 0, "") ? "no rank of the job has an arena"
-					   : "no mount of a job is there");
+	snprintf(why, whysize, "%s: no rank of the job has an arena", target_name(mountpoint));
 	return -ENOENT;
-}
-
-static uint32_t count_ranks(const char *mountpoint)
-{
-	uint32_t n = 0;
-
-	while (exists(mountpoint, n, ""))
-		n++;
-	return n;
 }
 
 static int show_those(const char *mountpoint, int64_t rank, const struct showing *s, char *why,
 		      size_t whysize)
 {
-	if (rank < 0 || !exists(mountpoint, 0, ""))
+	int rc = target_check_rank(mountpoint, rank, why, whysize);
+
+	if (rc)
+		return rc;
+	if (rank < 0)
 		return show_all(mountpoint, s, why, whysize);
-	if (!exists(mountpoint, (uint32_t)rank, "")) {
-		snprintf(why, whysize, "%s: there is no rank %" PRId64 ", they are 0 to %u",
-			 mountpoint, rank, count_ranks(mountpoint) - 1);
-		return -ENOENT;
-	}
 	if (!exists(mountpoint, (uint32_t)rank, "/arena")) {
-		snprintf(why, whysize, "%s: rank %" PRId64 " has no arena", mountpoint, rank);
+		snprintf(why, whysize, "%s: rank %" PRId64 " has no arena",
+			 target_name(mountpoint), rank);
 		return -ENOENT;
 	}
 	return show(mountpoint, (uint32_t)rank, s, why, whysize);
 }
 
-int arenas_print(const char *mountpoint, int64_t rank, bool ascii, FILE *to, char *why,
-		 size_t whysize)
+int arenas_run(const struct call *call)
 {
-	struct showing s = { .to = to, .ascii = ascii };
+	struct showing s = { .to = stdout,
+			     .ascii = call_has(call, 'a'),
+			     .json = call_has(call, 'J') ? json_array() : NULL };
+	char mountpoint[TARGET_PATH_MAX], why[PATH_MAX + 200];
+	int rc = target_open_word(call, false, mountpoint);
 
+	if (rc)
+		return rc;
 	setlocale(LC_CTYPE, "");
 	s.ascii |= strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
-	return show_those(mountpoint, rank, &s, why, whysize);
-}
-
-json_t *arenas_json(const char *mountpoint, int64_t rank, char *why, size_t whysize)
-{
-	struct showing s = { .json = json_array() };
-
-	snprintf(why, whysize, "%s", strerror(ENOMEM));
-	if (s.json && !show_those(mountpoint, rank, &s, why, whysize))
-		return s.json;
-	json_decref(s.json);
-	return NULL;
+	if (show_those(mountpoint, call_has(call, 'R') ? (int64_t)call->rank : -1, &s, why,
+		       sizeof(why))) {
+		json_decref(s.json);
+		return call_fail("%s", why);
+	}
+	return s.json ? call_print_object(call, "ranks", s.json) : 0;
 }

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/fragctl.h"
+#include "mount-helpers/target.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -27,7 +28,7 @@ static int read_texts(const char *mountpoint, char **config, char **source, char
 			free(*config);
 	}
 	if (rc)
-		snprintf(why, whysize, "%s/.frag: %s", mountpoint, strerror(-rc));
+		snprintf(why, whysize, "%s/.frag: %s", target_name(mountpoint), strerror(-rc));
 	return rc;
 }
 
@@ -60,7 +61,7 @@ int checkpoint_status_print(const char *mountpoint, FILE *to, char *why, size_t 
 
 	if (rc)
 		return rc;
-	fprintf(to, "%s: a checkpoint\n", mountpoint);
+	fprintf(to, "%s: a checkpoint\n", target_name(mountpoint));
 	each_line(config, print_line, to);
 	each_line(source, print_line, to);
 	free(config);

@@ -1,537 +1,478 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* fragctl: the commands for mounts, jobs, keys, freezes and overlays. */
+/* fragctl: the command line, and the table of commands, from which --help and completion come,
+ * and against which the manual page is checked.
+ */
 
 #include "engine/base/base.h"
 #include "engine/frag.h"
-#include "engine/launch/jobfile.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/command.h"
+#include "mount-helpers/commands.h"
+#include "mount-helpers/table.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <mntent.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-enum { FRAGCTL_FAILURE = 1, FRAGCTL_USAGE = 2 };
-enum { FREEZE_SECONDS = 60, FREEZE_SECONDS_MAX = 86400 };
-enum { FRAGCTL_JSON_MAJOR = 1, FRAGCTL_JSON_MINOR = 0 };
+enum { SECONDS_MAX = 86400, COUNT_MAX = 1000000, STATES_MAX = 16 };
 
-static const char help[] =
-	"usage: fragctl status [--json] [MOUNTPOINT | HOST:PORT]...\n"
-	"       fragctl jobs [--json]\n"
-	"       fragctl key [--readers] FILE\n"
-	"       fragctl freeze [-t SECONDS] [MOUNTPOINT] [-- COMMAND [ARGUMENT]...]\n"
-	"       fragctl thaw [MOUNTPOINT]\n"
-	"       fragctl overlay [--json] DIR\n"
-	"       fragctl commit DIR [CHECKPOINT]\n"
-	"       fragctl discard DIR\n"
-	"       fragctl arena [--json] [--ascii] [-R RANK] [MOUNTPOINT]\n"
-	"\n"
-	"  status   show ranks, step, generation and bytes of mounted jobs, and what this\n"
-	"           machine offers (without an argument: of all mounts of fragfs)\n"
-	"  jobs     list the jobs of this user on this host\n"
-	"  key      make a new key file for a job (FRAG_KEY_FILE)\n"
-	"  freeze   stop all ranks at one boundary: while COMMAND runs, or until thaw\n"
-	"  thaw     let frozen ranks go on\n"
-	"  overlay  show the edits that a folder holds for a checkpoint (fragfs -o "
-	"overlay=DIR)\n"
-	"  commit   write these edits into the checkpoint, all or nothing\n"
-	"  discard  delete these edits\n"
-	"  arena    draw the arena, memory of low-precision parameters, of each rank that has "
-	"one\n"
-	"\n"
-	"  -j, --json     print one JSON object\n"
-	"  -r, --readers  print the key for readers of the job that has this key file\n"
-	"  -R, --rank     show only this rank\n"
-	"  -a, --ascii    draw with ASCII characters only\n"
-	"  -t, --time     seconds after which a freeze ends by itself (60)\n"
-	"  -h, --help     this text\n"
-	"  -V, --version  the version\n";
-
-struct flags {
-	char given[16]; /* letters of options; '-': a COMMAND */
-	unsigned seconds;
-	int64_t rank; /* -1: all */
-	char **command;
-};
-
-static bool has(const struct flags *flags, char letter)
-{
-	return strchr(flags->given, letter) != NULL;
-}
-
-static json_t *output_version(const char *command)
-{
-	return json_pack("{s:s s:i s:i}", "command", command, "major", FRAGCTL_JSON_MAJOR,
-			 "minor", FRAGCTL_JSON_MINOR);
-}
-
-/* Prints root, which it takes.  NULL: there was no memory for it. */
-static int print_json(json_t *root)
-{
-	if (!root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER)) {
-		json_decref(root);
-		fprintf(stderr, "fragctl: %s\n", strerror(ENOMEM));
-		return FRAGCTL_FAILURE;
-	}
-	putchar('\n');
-	json_decref(root);
-	return 0;
-}
-
-/* Prints the object of a command that shows one thing, `value`, which it takes. */
-static int print_object(const char *command, const char *name, json_t *value)
-{
-	return print_json(
-		json_pack("{s:o s:o}", "output_version", output_version(command), name, value));
-}
-
-/* ---- status ---- */
-
-/* Counts what was shown, and collects it for JSON; mounts NULL: the output is text. */
-struct report {
-	json_t *mounts;
-	int shown;
-	int failed;
-};
-
-static void show(struct report *report, struct status *s)
-{
-	if (report->mounts)
-		json_array_append_new(report->mounts, status_json(s));
-	else
-		status_print(s, stdout);
-	report->shown++;
-	status_fini(s);
-}
-
-static void fail(struct report *report, const char *why)
-{
-	fprintf(stderr, "fragctl: %s\n", why);
-	report->failed++;
-}
-
-static void show_checkpoint(struct report *report, const char *mountpoint)
-{
-	json_t *object = NULL;
-	char why[512];
-	int rc;
-
-	if (report->mounts) {
-		object = checkpoint_status_json(mountpoint, why, sizeof(why));
-		rc = json_array_append_new(report->mounts, object);
-	} else {
-		rc = checkpoint_status_print(mountpoint, stdout, why, sizeof(why));
-	}
-	if (rc)
-		fail(report, why);
-	else
-		report->shown++;
-}
-
-static void show_mount(struct report *report, const char *mountpoint, const char *source)
-{
-	struct status s;
-	char why[512];
-
-	if (checkpoint_status_is(mountpoint))
-		show_checkpoint(report, mountpoint);
-	else if (status_of_mount(&s, mountpoint, source, why, sizeof(why)))
-		fail(report, why);
-	else
-		show(report, &s);
-}
-
-static int read_mounts(struct mount_entry **mounts)
-{
-	FILE *table = setmntent("/proc/self/mounts", "re");
-	int n = table ? mounts_read(table, mounts) : -errno;
-
-	if (table)
-		endmntent(table);
-	return n;
-}
-
-static const char *source_of(const char *path, const struct mount_entry *mounts, int n)
-{
-	char real[PATH_MAX];
-
-	if (!realpath(path, real))
-		return path;
-	for (int i = n; i-- > 0;) {
-		if (!strcmp(mounts[i].mountpoint, real))
-			return mounts[i].source;
-	}
-	return path;
-}
-
-static void show_named(struct report *report, const char *name,
-		       const struct mount_entry *mounts, int n)
-{
-	struct status s;
-	struct stat st;
-	char why[512];
-
-	if (!strchr(name, '/') && strchr(name, ':') && stat(name, &st)) {
-		if (status_of_job(&s, name, why, sizeof(why)))
-			fail(report, why);
-		else
-			show(report, &s);
-	} else if (stat(name, &st)) {
-		snprintf(why, sizeof(why), "%s: %s", name, strerror(errno));
-		fail(report, why);
-	} else {
-		show_mount(report, name, source_of(name, mounts, n));
-	}
-}
-
-static json_t *machine_json(const struct machine *m)
-{
-	return json_pack("{s:s s:s s:s s:b}", "transparent_hugepage", m->huge_pages,
-			 "shmem_enabled", m->shared_huge_pages, "ptrace_scope", m->yama,
-			 "dev_fuse", m->fuse);
-}
-
-static void print_machine(const struct machine *m)
-{
-	printf("this machine: huge pages %s, shared huge pages %s, ptrace_scope %s, /dev/fuse "
-	       "%s\n",
-	       m->huge_pages, m->shared_huge_pages, m->yama,
-	       m->fuse ? "usable" : "not for this user");
-}
-
-static int finish_status(struct report *report)
-{
-	struct machine machine;
-
-	machine_read(&machine);
-	if (!report->mounts) {
-		print_machine(&machine);
-		return report->failed ? FRAGCTL_FAILURE : 0;
-	}
-	if (print_json(json_pack("{s:o s:o s:o}", "output_version",
-				 output_version("fragctl status"), "machine",
-				 machine_json(&machine), "mounts", report->mounts)))
-		return FRAGCTL_FAILURE;
-	return report->failed ? FRAGCTL_FAILURE : 0;
-}
-
-static int run_status(char **names, const struct flags *flags)
-{
-	struct report report = { .mounts = has(flags, 'j') ? json_array() : NULL };
-	struct mount_entry *mounts = NULL;
-	int n = read_mounts(&mounts);
-
-	if (n < 0) {
-		fprintf(stderr, "fragctl: /proc/self/mounts: %s\n", strerror(-n));
-		return FRAGCTL_FAILURE;
-	}
-	for (int i = 0; !*names && i < n; i++)
-		show_mount(&report, mounts[i].mountpoint, mounts[i].source);
-	if (!*names && !n && !report.mounts)
-		puts("nothing is mounted by fragfs here (fragctl jobs: what can be)");
-	for (; *names; names++)
-		show_named(&report, *names, mounts, n);
-	mounts_free(mounts, n);
-	return finish_status(&report);
-}
-
-/* ---- jobs ---- */
-
-static void print_job(void *arg, const struct jobfile *j)
-{
-	printf("%-24s %-24s %6" PRIu32 " %8d  %s\n", j->job, j->address, j->world, (int)j->pid,
-	       j->key_file[0] ? j->key_file : "(plain)");
-}
-
-static void append_job(void *arg, const struct jobfile *j)
-{
-	json_array_append_new(arg, json_pack("{s:s s:s s:I s:I s:s}", "job", j->job, "address",
-					     j->address, "world", (json_int_t)j->world, "pid",
-					     (json_int_t)j->pid, "key_file", j->key_file));
-}
-
-static int run_jobs(char **words, const struct flags *flags)
-{
-	json_t *list;
-
-	jobfile_sweep();
-	if (!has(flags, 'j')) {
-		printf("%-24s %-24s %6s %8s  %s\n", "JOB", "ADDRESS", "WORLD", "PID", "KEY");
-		jobfile_list(print_job, NULL);
-		return 0;
-	}
-	list = json_array();
-	jobfile_list(append_job, list);
-	return print_object("fragctl jobs", "jobs", list);
-}
-
-/* ---- key ---- */
-
-static int run_key(char **words, const struct flags *flags)
-{
-	char why[PATH_MAX + 100];
-	int rc = has(flags, 'r') ? keys_print_readers(*words, why, sizeof(why))
-				 : keys_make(*words, why, sizeof(why));
-
-	if (rc)
-		fprintf(stderr, "fragctl: %s\n", why);
-	return rc ? FRAGCTL_FAILURE : 0;
-}
-
-/* ---- freeze, thaw ---- */
-
-static void ask_for_one(const struct mount_entry *mounts, int n)
-{
-	if (!n)
-		fputs("fragctl: nothing is mounted by fragfs here", stderr);
-	for (int i = 0; i < n; i++)
-		fprintf(stderr, i ? ", %s" : "fragctl: name one of these mounts: %s",
-			mounts[i].mountpoint);
-	fputc('\n', stderr);
-}
-
-/* Finds the mount that is named, else the only one there is. */
-static int find_mount(const char *named, char *out, size_t size)
-{
-	struct mount_entry *mounts = NULL;
-	int n = named ? 1 : read_mounts(&mounts);
-
-	if (named || n == 1)
-		snprintf(out, size, "%s", named ? named : mounts[0].mountpoint);
-	else
-		ask_for_one(mounts, n);
-	if (mounts)
-		mounts_free(mounts, n);
-	return n == 1 ? 0 : -ENOENT;
-}
-
-/* ---- overlays ---- */
-
-static int run_overlay(char **words, const struct flags *flags)
-{
-	char why[PATH_MAX + 100];
-	bool json = has(flags, 'j');
-	json_t *object = json ? overlays_json(*words, why, sizeof(why)) : NULL;
-
-	if (object)
-		return print_object("fragctl overlay", "overlay", object);
-	if (!json && !overlays_print(*words, stdout, why, sizeof(why)))
-		return 0;
-	fprintf(stderr, "fragctl: %s\n", why);
-	return FRAGCTL_FAILURE;
-}
-
-static int end_overlay(const char *path, bool commit, const char *checkpoint)
-{
-	char why[PATH_MAX + 100];
-	int rc = commit ? overlays_commit(path, checkpoint, stdout, why, sizeof(why))
-			: overlays_discard(path, why, sizeof(why));
-
-	if (rc)
-		fprintf(stderr, "fragctl: %s\n", why);
-	return rc ? FRAGCTL_FAILURE : 0;
-}
-
-/* ---- arena ---- */
-
-static int arena(const char *mountpoint, int64_t rank, bool ascii, bool json)
-{
-	char why[PATH_MAX + 200];
-	json_t *list = json ? arenas_json(mountpoint, rank, why, sizeof(why)) : NULL;
-
-	if (list)
-		return print_object("fragctl arena", "ranks", list);
-	if (!json && !arenas_print(mountpoint, rank, ascii, stdout, why, sizeof(why)))
-		return 0;
-	fprintf(stderr, "fragctl: %s\n", why);
-	return FRAGCTL_FAILURE;
-}
-
-/* ---- the command line ---- */
-
-static int run_freeze(char **words, const struct flags *flags)
-{
-	char mountpoint[PATH_MAX];
-
-	if (find_mount(words[0], mountpoint, sizeof(mountpoint)))
-		return FRAGCTL_FAILURE;
-	return freeze(mountpoint, flags->seconds, flags->command);
-}
-
-static int run_thaw(char **words, const struct flags *flags)
-{
-	char mountpoint[PATH_MAX];
-
-	if (find_mount(words[0], mountpoint, sizeof(mountpoint)))
-		return FRAGCTL_FAILURE;
-	return thaw(mountpoint);
-}
-
-static int run_commit(char **words, const struct flags *flags)
-{
-	return end_overlay(words[0], true, words[1]);
-}
-
-static int run_discard(char **words, const struct flags *flags)
-{
-	return end_overlay(words[0], false, NULL);
-}
-
-static int run_arena(char **words, const struct flags *flags)
-{
-	char mountpoint[PATH_MAX];
-
-	if (find_mount(words[0], mountpoint, sizeof(mountpoint)))
-		return FRAGCTL_FAILURE;
-	return arena(mountpoint, flags->rank, has(flags, 'a'), has(flags, 'j'));
-}
+/* What the words of a command are, for completion. */
+#define MOUNTS "mounts"
+#define JOBS "jobs" /* mounts and jobs */
+#define PARAMS "params"
+#define FILES "files"
+#define FOLDERS "folders"
 
 static const struct command {
-	const char *name, *options;
-	int least, most; /* words */
-	int (*run)(char **words, const struct flags *flags);
+	const char *name;
+	const char *words; /* as --help shows them */
+	int least, most;   /* how many words */
+	const char *kind;
+	const char
+		*options; /* ids of rows in the table below; '-': a program may follow "--" */
+	const struct table_column *columns; /* of its table; NULL: it has none */
+	const char *help;
+	const char *found; /* when its exit status is FRAGCTL_FOUND; NULL: never */
+	int (*run)(const struct call *call);
 } commands[] = {
-	{ "status", "j", 0, INT_MAX, run_status },
-	{ "jobs", "j", 0, 0, run_jobs },
-	{ "key", "r", 1, 1, run_key },
-	{ "freeze", "t-", 0, 1, run_freeze },
-	{ "thaw", "", 0, 1, run_thaw },
-	{ "overlay", "j", 1, 1, run_overlay },
-	{ "commit", "", 1, 2, run_commit },
-	{ "discard", "", 1, 1, run_discard },
-	{ "arena", "jaR", 0, 1, run_arena },
+	{ "status", "[MOUNTPOINT | HOST:PORT]...", 0, INT_MAX, JOBS, "JHpoj", status_columns,
+	  "show ranks, step and bytes of mounted jobs, and what this machine offers", NULL,
+	  status_run },
+	{ "jobs", "", 0, 0, NULL, "JHpo", jobs_columns,
+	  "list the jobs of this user on this host", NULL, jobs_run },
+	{ "ls", "[PATTERN]...", 0, INT_MAX, PARAMS, "JHpoj", ls_columns,
+	  "list parameters: shapes, states, and the ranks that hold them", NULL, ls_run },
+	{ "stat", "PATTERN...", 1, INT_MAX, PARAMS, "Jpj", NULL,
+	  "show all that is known of parameters", NULL, stat_run },
+	{ "stats", "[PATTERN[/STATE]]...", 0, INT_MAX, PARAMS, "JHpoj", stats_columns,
+	  "show statistics of states: NaNs and where they are, norms, extremes", NULL,
+	  stats_run },
+	{ "get", "PARAM[/STATE][SLICE]", 1, 1, PARAMS, "JHjO", NULL,
+	  "print elements, or write them to a file", NULL, get_run },
+	{ "set", "PARAM/STATE[SLICE] VALUE", 2, 3, PARAMS, "j", NULL,
+	  "change elements to VALUE: a number, zero, = FILE, or *=, /=, +=, -= and a number",
+	  NULL, set_run },
+	{ "place", "[PATTERN/STATE TIER]", 0, 2, PARAMS, "JHpoj", placement_columns,
+	  "move states of a job to host or swap at boundaries, or show how far that is", NULL,
+	  placement_run },
+	{ "diff", "A B [PATTERN]...", 2, INT_MAX, JOBS, "JHpeon", diff_columns,
+	  "compare the parameters of two mounts, jobs or checkpoints", "they differ",
+	  diff_run },
+	{ "watch", "[EVENT]...", 0, INT_MAX, NULL, "Jnj", NULL,
+	  "print what happens in the job: steps, edits, freezes, ranks that are lost", NULL,
+	  watch_run },
+	{ "break", "[CONDITION | off]", 0, 1, NULL, "JTwj", NULL,
+	  "freeze the job where CONDITION holds: nan(grad) > 0, norm(grad, layers.*) > 1e3",
+	  NULL, break_run },
+	{ "map", "[PATTERN]...", 0, INT_MAX, PARAMS, "JHapojs", map_columns,
+	  "draw which rank and tier holds which part of each parameter", NULL, map_run },
+	{ "top", "", 0, 0, NULL, "Jacjt", NULL,
+	  "watch ranks, steps, tiers and norms of groups in the terminal, until q", NULL,
+	  top_run },
+	{ "doctor", "", 0, 0, NULL, "JHo", doctor_columns,
+	  "look at what this machine offers to fragfs, and say how to mend it",
+	  "something is bad", doctor_run },
+	{ "bench", "[PATTERN]...", 0, INT_MAX, PARAMS, "JHpoj", bench_columns,
+	  "read for some seconds from the mount, a plain file and memory", NULL, bench_run },
+	{ "key", "FILE", 1, 1, FILES, "r", NULL,
+	  "make a new key file for a job (FRAG_KEY_FILE)", NULL, keys_run },
+	{ "freeze", "[MOUNTPOINT]", 0, 1, MOUNTS, "jT-", NULL,
+	  "stop all ranks at one boundary: while COMMAND runs, or until thaw", NULL,
+	  freeze_run },
+	{ "thaw", "[MOUNTPOINT]", 0, 1, MOUNTS, "j", NULL, "let frozen ranks go on", NULL,
+	  freeze_run_thaw },
+	{ "overlay", "DIR", 1, 1, FOLDERS, "J", NULL,
+	  "show the edits that a folder holds for a checkpoint (fragfs -o overlay=DIR)", NULL,
+	  overlays_run },
+	{ "commit", "DIR [CHECKPOINT]", 1, 2, FOLDERS, "", NULL,
+	  "write these edits into the checkpoint, all or nothing", NULL, overlays_run_commit },
+	{ "discard", "DIR", 1, 1, FOLDERS, "", NULL, "delete these edits", NULL,
+	  overlays_run_discard },
+	{ "plan", "MODEL", 1, 1, FILES, "JHpxFgoSWPQEZkL", plan_columns,
+	  "tell what each rank of a job would need of a model: device, host and NVMe", NULL,
+	  plan_run },
+	{ "comms", "[MOUNTPOINT]", 0, 1, MOUNTS, "JHpojR", comms_columns,
+	  "show what operations on ranks take, and which ranks are behind (FRAG_COMMS=1)", NULL,
+	  comms_run },
+	{ "numa", "[CORES]", 0, 1, NULL, "JHoNB", numa_columns,
+	  "divide this host's cores among its ranks, or print a rank's line for a launcher",
+	  NULL, numa_run },
+	{ "arena", "[MOUNTPOINT]", 0, 1, MOUNTS, "JajR", NULL,
+	  "draw the arena, memory of low-precision parameters, of each rank that has one", NULL,
+	  arenas_run },
 };
 
-/* Prints the line of the help that says how a command is called. */
-static int usage_of(const char *name)
-{
-	char start[64];
-	const char *line;
+/* The id is the letter, or names another use of the letter by some commands. */
+static const struct option_row {
+	char id, letter;
+	const char *name;
+	const char *value; /* NULL: the option takes none */
+	const char *help;
+} rows[] = {
+	{ 'J', 'J', "json", NULL, "print one JSON object" },
+	{ 'H', 'H', "no-header", NULL, "print no heading, and tabs between fields" },
+	{ 'p', 'p', "exact", NULL, "print numbers as they are, not rounded" },
+	{ 'o', 'o', "columns", "COLUMNS", "show these columns, with commas between them" },
+	{ 'j', 'j', "job", "JOB",
+	  "ask this mount, job (HOST:PORT, or its name) or checkpoint" },
+	{ 's', 's', "svg", "FILE", "write the drawing to a file" },
+	{ 'n', 'n', "count", "COUNT", "print so many rows or events" },
+	{ 'e', 'e', "every-state", NULL, "compare every state that both have" },
+	{ 'O', 'o', "output", "FILE",
+	  "write elements to a file, raw or, if *.npy, as numpy's" },
+	{ 'r', 'r', "readers", NULL,
+	  "print the key for readers of the job with this key file" },
+	{ 'R', 'R', "rank", "RANK", "show only this rank" },
+	{ 'a', 'a', "ascii", NULL, "draw with ASCII characters only" },
+	{ 'T', 't', "time", "SECONDS",
+	  "seconds after which a freeze ends by itself (60; that of break: 3600)" },
+	{ 'w', 'w', "wait", NULL, "wait until the condition holds, and print where" },
+	{ 't', 't', "every", "SECONDS", "seconds from one look to the next (1)" },
+	{ 'c', 'c', "once", NULL, "print it once, and end" },
+	{ 'N', 'n', "procs", "RANKS", "this host has so many ranks (LOCAL_WORLD_SIZE, or 1)" },
+	{ 'B', 'R', "local-rank", "RANK", "print the line of this rank of the host alone" },
+	{ 'S', 'S', "stage", "STAGE", "the stage of ZeRO (3)" },
+	{ 'W', 'W', "world", "RANKS", "the number of ranks (those that the model has)" },
+	{ 'P', 'P', "tp", "RANKS", "so many ranks have the parts of each tensor (1)" },
+	{ 'Q', 'Q', "sp", "RANKS", "so many ranks have the parts of each sample (1)" },
+	{ 'E', 'E', "ep", "RANKS", "so many ranks divide the experts (1)" },
+	{ 'F', 'F', "data-first", NULL,
+	  "ranks with the same experts have consecutive numbers" },
+	{ 'g', 'g', "groups", NULL, "print the groups of ranks, too" },
+	{ 'Z', 'Z', "hpz", "RANKS", "so many ranks share a second copy of parameters (1)" },
+	{ 'k', 'k', "states", "COUNT",
+	  "states of the optimizer beside the master (2: Adam's)" },
+	{ 'L', 'L', "offload", "cpu", "masters, gradients and states are in host memory" },
+	{ 'x', 'x', "swap", NULL, "they are on NVMe, with buffers in host memory" },
+	{ 'h', 'h', "help", NULL, "this text, or that of a command" },
+	{ 'V', 'V', "version", NULL, "the version" },
+};
 
-	snprintf(start, sizeof(start), " fragctl %s ", name);
-	line = strstr(help, start);
-	fprintf(stderr, "fragctl: expected:%.*s (fragctl --help)\n",
-		line ? (int)strcspn(line, "\n") : 0, line ? line : "");
-	return FRAGCTL_USAGE;
+/* ---- help ---- */
+
+static const struct option_row *row_of(char id)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (rows[i].id == id)
+			return &rows[i];
+	return NULL;
+}
+
+/* Prints how a command is called: "fragctl arena [-Ja] [-R RANK] [MOUNTPOINT]". */
+static void print_usage(const struct command *c, FILE *to, const char *end)
+{
+	const char *separator = " [-";
+
+	fprintf(to, "fragctl %s", c->name);
+	for (const char *id = c->options; *id; id++) {
+		if (*id == '-' || row_of(*id)->value)
+			continue;
+		fprintf(to, "%s%c", separator, row_of(*id)->letter);
+		separator = "";
+	}
+	fputs(*separator ? "" : "]", to);
+	for (const char *id = c->options; *id; id++)
+		if (*id != '-' && row_of(*id)->value)
+			fprintf(to, " [-%c %s]", row_of(*id)->letter, row_of(*id)->value);
+	fprintf(to, *c->words ? " %s" : "%s", c->words);
+	fputs(strchr(c->options, '-') ? " [-- COMMAND [ARGUMENT ...]]" : "", to);
+	fputs(end, to);
+}
+
+static void print_option(const struct option_row *row)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "-%c, --%s%s%s", row->letter, row->name,
+		 row->value ? " " : "", row->value ? row->value : "");
+	printf("  %-22s  %s\n", text, row->help);
+}
+
+static int help(void)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		fputs(i ? "       " : "usage: ", stdout);
+		print_usage(&commands[i], stdout, "\n");
+	}
+	putchar('\n');
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		printf("  %-8s %s\n", commands[i].name, commands[i].help);
+	putchar('\n');
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		print_option(&rows[i]);
+	puts("\nexit status: 0 done, 1 failed, 2 wrong usage; fragctl COMMAND --help says "
+	     "more");
+	return fflush(stdout) != 0;
+}
+
+static int help_of(const struct command *c)
+{
+	fputs("usage: ", stdout);
+	print_usage(c, stdout, "\n");
+	printf("\n  %s\n\n", c->help);
+	for (const char *id = c->options; *id; id++)
+		if (*id != '-')
+			print_option(row_of(*id));
+	if (c->columns)
+		fputs("\ncolumns:", stdout);
+	for (const struct table_column *column = c->columns; column && column->name; column++)
+		printf(column->more ? " (%s)" : " %s", column->name);
+	puts(c->columns ? "; in brackets: only by -o" : "");
+	printf("exit status: 0 done, 1 failed, 2 wrong usage%s%s\n", c->found ? ", 3 " : "",
+	       c->found ? c->found : "");
+	return fflush(stdout) != 0;
+}
+
+/* Prints the table, with tabs between fields: for completion, and to check the manual page. */
+static int print_commands(void)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		const struct command *c = &commands[i];
+
+		printf("command\t%s\t%s\t%s\n", c->name, c->kind ? c->kind : "-", c->help);
+		for (const char *id = c->options; *id; id++) {
+			const struct option_row *row = *id == '-' ? NULL : row_of(*id);
+
+			if (row)
+				printf("option\t%s\t-%c\t--%s\t%s\t%s\n", c->name, row->letter,
+				       row->name, row->value ? row->value : "-", row->help);
+		}
+		for (const struct table_column *at = c->columns; at && at->name; at++)
+			printf("column\t%s\t%s\n", c->name, at->name);
+		if (c->found)
+			printf("found\t%s\t%d\n", c->name, FRAGCTL_FOUND);
+	}
+	return fflush(stdout) != 0;
 }
 
 static int usage(void)
 {
-	fputs("fragctl: expected: fragctl "
-	      "status|jobs|key|freeze|thaw|overlay|commit|discard|arena (fragctl --help)\n",
-	      stderr);
+	fputs("fragctl: expected: fragctl ", stderr);
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		fprintf(stderr, i ? "|%s" : "%s", commands[i].name);
+	fputs(" (fragctl --help)\n", stderr);
 	return FRAGCTL_USAGE;
 }
 
-static int run(int nwords, char **words, const struct flags *flags)
+static int usage_of(const struct command *c)
 {
-	for (size_t i = 0; nwords && i < ARRAY_SIZE(commands); i++) {
-		const struct command *c = &commands[i];
-
-		if (strcmp(words[0], c->name) != 0)
-			continue;
-		if (nwords - 1 < c->least || nwords - 1 > c->most ||
-		    flags->given[strspn(flags->given, c->options)] ||
-		    (flags->command && !*flags->command))
-			return usage_of(c->name);
-		return c->run(words + 1, flags);
-	}
-	return usage();
+	fputs("fragctl: expected: ", stderr);
+	print_usage(c, stderr, " (fragctl --help)\n");
+	return FRAGCTL_USAGE;
 }
 
-/* Cuts the arguments at the first "--", behind which is a COMMAND; returns how many are left.
+/* ---- the command line ---- */
+
+static bool takes(const struct command *c, char letter)
+{
+	for (const char *id = c->options; *id; id++)
+		if (*id == letter || (*id != '-' && row_of(*id)->letter == letter))
+			return true;
+	return false;
+}
+
+static bool is_called_right(const struct command *c, int nwords, const struct call *call)
+{
+	for (const char *letter = call->given; *letter; letter++)
+		if (!takes(c, *letter))
+			return false;
+	return nwords >= c->least && nwords <= c->most && (!call->program || *call->program);
+}
+
+/* Returns rc, or an error if the output could not be written, as on a full disk. */
+static int finish_output(int rc)
+{
+	if ((fflush(stdout) || ferror(stdout)) && rc != FRAGCTL_USAGE)
+		return call_fail("standard output: %s", strerror(errno));
+	return rc;
+}
+
+static int run(int nwords, char **words, struct call *call, bool help_wanted)
+{
+	const struct command *c = NULL;
+
+	for (size_t i = 0; nwords && !c && i < ARRAY_SIZE(commands); i++)
+		c = strcmp(words[0], commands[i].name) ? NULL : &commands[i];
+	if (help_wanted && (c || !nwords))
+		return c ? help_of(c) : help();
+	if (!c)
+		return usage();
+	/* A command that runs no program takes what follows "--" as more words.  The array of
+	 * words has room for all arguments.
+	 */
+	if (call->program && *call->program && !takes(c, '-')) {
+		for (char **word = call->program; *word; word++)
+			words[nwords++] = *word;
+		words[nwords] = NULL;
+		call->program = NULL;
+		memmove(call->given, call->given + 1, strlen(call->given)); /* split's "-" */
+	}
+	if (!is_called_right(c, nwords - 1, call))
+		return usage_of(c);
+	call->name = c->name;
+	call->words = words + 1;
+	return finish_output(c->run(call));
+}
+
+/* Cuts the arguments at the first "--", which a program and its arguments follow; returns how
+ * many are left.
  */
-static int split(int argc, char **argv, struct flags *flags)
+static int split(int argc, char **argv, struct call *call)
 {
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--") != 0)
 			continue;
 		argv[i] = NULL;
-		strcpy(flags->given, "-");
-		flags->command = argv + i + 1;
+		strcpy(call->given, "-");
+		call->program = argv + i + 1;
 		return i;
 	}
 	return argc;
 }
 
-static bool parse_seconds(const char *text, unsigned *seconds)
+static bool parse_number(const char *text, unsigned least, unsigned most, unsigned *number)
 {
 	char rest;
 
-	return *text >= '0' && *text <= '9' && sscanf(text, "%6u%c", seconds, &rest) == 1 &&
-	       *seconds > 0 && *seconds <= FREEZE_SECONDS_MAX;
+	return *text >= '0' && *text <= '9' && strlen(text) < 8 &&
+	       sscanf(text, "%u%c", number, &rest) == 1 && *number >= least && *number <= most;
 }
 
-static bool parse_rank(const char *text, int64_t *rank)
-{
-	unsigned number;
-	char rest;
-
-	if (*text < '0' || *text > '9' || sscanf(text, "%5u%c", &number, &rest) != 1 ||
-	    number >= FRAG_WORLD_MAX)
-		return false;
-	*rank = number;
-	return true;
-}
+static const struct number {
+	char letter;
+	size_t field; /* of struct call */
+	unsigned least, most;
+	const char *what;
+} numbers[] = {
+#define NUMBER(letter, field, ...)                                                             \
+	{                                                                                      \
+		letter, offsetof(struct call, field), __VA_ARGS__                              \
+	}
+	NUMBER('t', seconds, 1, SECONDS_MAX, "seconds, "),
+	NUMBER('n', count, 1, COUNT_MAX, ""),
+	NUMBER('S', stage, 0, 3, "a stage of ZeRO, "),
+	NUMBER('W', world, 1, FRAG_WORLD_MAX, ""),
+	NUMBER('P', tp, 1, FRAG_WORLD_MAX, ""),
+	NUMBER('Q', sp, 1, FRAG_WORLD_MAX, ""),
+	NUMBER('E', ep, 1, FRAG_WORLD_MAX, ""),
+	NUMBER('Z', hpz, 1, FRAG_WORLD_MAX, ""),
+	NUMBER('k', states, 0, STATES_MAX, ""),
+	NUMBER('R', rank, 0, FRAG_WORLD_MAX - 1, "a rank, "),
+#undef NUMBER
+};
 
 /* Takes the value of an option.  -1: it is wrong; a line was printed. */
-static int take_value(struct flags *flags, int letter, const char *value)
+static int take_value(struct call *call, char letter, const char *value)
 {
-	if (letter == 't' && !parse_seconds(value, &flags->seconds)) {
-		fprintf(stderr, "fragctl: -t %s: seconds, a whole number from 1 to %d\n", value,
-			FREEZE_SECONDS_MAX);
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+		const struct number *n = &numbers[i];
+
+		if (n->letter != letter)
+			continue;
+		if (parse_number(value, n->least, n->most,
+				 (unsigned *)((char *)call + n->field)))
+			return 0;
+		fprintf(stderr, "fragctl: -%c %s: %sa whole number from %u to %u\n", letter,
+			value, n->what, n->least, n->most);
 		return -1;
 	}
-	if (letter == 'R' && !parse_rank(value, &flags->rank)) {
-		fprintf(stderr, "fragctl: -R %s: a rank, a whole number from 0 to %d\n", value,
-			FRAG_WORLD_MAX - 1);
+	switch (letter) {
+	case 'L':
+		call->offload = value;
+		if (!strcmp(value, "cpu"))
+			return 0;
+		fprintf(stderr, "fragctl: -L %s: there is only cpu\n", value);
 		return -1;
+	case 'j':
+		call->job = value;
+		return 0;
+	case 'o':
+		call->output = value;
+		return 0;
+	case 's':
+		call->svg = value;
+		return 0;
+	default:
+		return 0;
 	}
-	return 0;
 }
 
 /* Takes an option.  -1: it is wrong; a line was printed. */
-static int take_option(struct flags *flags, int letter, const char *value)
+static int take_option(struct call *call, int letter, const char *value)
 {
-	size_t n = strlen(flags->given);
+	char one[2] = { (char)letter };
 
 	if (letter == '?') {
 		/* getopt has printed what is wrong, but not which options there are. */
-		if (!take_value(flags, optopt, ""))
+		if (!take_value(call, (char)optopt, ""))
 			usage();
 		return -1;
 	}
-	if (take_value(flags, letter, value))
+	if (take_value(call, (char)letter, value))
 		return -1;
-	if (!has(flags, (char)letter))
-		flags->given[n] = (char)letter;
+	if (!call_has(call, (char)letter))
+		strcat(call->given, one);
 	return 0;
+}
+
+/* Makes what getopt_long needs of the table of options. */
+static void make_options(struct option options[], char *letters)
+{
+	*letters++ = '-'; /* words come in their order, as option 1 */
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		options[i] = (struct option){ rows[i].name, rows[i].value != NULL, NULL,
+					      rows[i].letter };
+		*letters++ = rows[i].letter;
+		if (rows[i].value)
+			*letters++ = ':';
+	}
+	*letters = '\0';
+}
+
+/* Returns true if an argument that getopt would take for options is a number, or -=. */
+static bool is_negative(const char *word)
+{
+	return word && word[0] == '-' &&
+	       ((word[1] >= '0' && word[1] <= '9') || word[1] == '.' || word[1] == '=' ||
+		!strcmp(word, "-inf") || !strcmp(word, "-nan"));
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },       { "readers", no_argument, NULL, 'r' },
-		{ "time", required_argument, NULL, 't' }, { "help", no_argument, NULL, 'h' },
-		{ "rank", required_argument, NULL, 'R' }, { "ascii", no_argument, NULL, 'a' },
-		{ "version", no_argument, NULL, 'V' },    { 0 }
-	};
-	struct flags flags = { .seconds = FREEZE_SECONDS, .rank = -1 };
-	int c;
+	struct option options[ARRAY_SIZE(rows) + 1] = { 0 };
+	struct call call = { 0 };
+	char letters[2 * ARRAY_SIZE(rows) + 2];
+	bool help_wanted = false;
+	CLEANUP(free) char **words = NULL;
+	int c, nwords = 0;
 
-	argc = split(argc, argv, &flags);
-	while ((c = getopt_long(argc, argv, "jrR:at:hV", options, NULL)) != -1) {
-		if (c == 'h')
-			return fputs(help, stdout) < 0;
+	if (argc == 2 && !strcmp(argv[1], "--commands"))
+		return print_commands();
+	words = calloc((size_t)argc + 1, sizeof(*words));
+	if (!words)
+		return FRAGCTL_FAILURE;
+	make_options(options, letters);
+	argc = split(argc, argv, &call);
+	for (;;) {
+		if (optind < argc && is_negative(argv[optind])) {
+			words[nwords++] = argv[optind++];
+			continue;
+		}
+		c = getopt_long(argc, argv, letters, options, NULL);
+		if (c == -1)
+			break;
 		if (c == 'V')
-			return printf("fragctl %s\n", PACKAGE_VERSION) < 0;
-		if (take_option(&flags, c, optarg))
+			return printf("fragctl %s\n", PACKAGE_VERSION) < 0 || finish_output(0);
+		if (c == 1)
+			words[nwords++] = optarg;
+		else if (c == 'h')
+			help_wanted = true;
+		else if (take_option(&call, c, optarg))
 			return FRAGCTL_USAGE;
 	}
-	return run(argc - optind, argv + optind, &flags);
+	return run(nwords, words, &call, help_wanted);
 }

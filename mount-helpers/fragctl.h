@@ -11,6 +11,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
+struct call;
+
 /* ---- the text files of a mount (mount-file.c) ---- */
 
 /* Reads all of a file; the caller frees *text.  -EFBIG: it has 64 MiB or more. */
@@ -27,7 +29,13 @@ struct mount_entry {
 
 /* Fills *entries, which mounts_free frees.  Returns how many; -ENOMEM. */
 int mounts_read(FILE *table, struct mount_entry **entries);
+/* Reads this process's table. */
+int mounts_read_own(struct mount_entry **entries);
 void mounts_free(struct mount_entry *entries, int n);
+/* Writes the mount that is named or, with NULL, the only one.  -ENOENT: there is none, or there
+ * are several; a line was printed.
+ */
+int mounts_find(const char *named, char *out, size_t size);
 
 /* ---- fragctl status of one job, through a mount or from the job itself (status.c) ---- */
 
@@ -54,10 +62,9 @@ int status_of_job(struct status *s, const char *address, char *why, size_t whysi
 void status_fini(struct status *s);
 
 /* status-show.c */
-void status_print(const struct status *s, FILE *to);
+/* Returns the exit status. */
+int status_print(const struct status *s, const struct call *call);
 json_t *status_json(const struct status *s);
-/* Writes bytes as 1.5G, 12M or 900B, and returns text. */
-const char *status_size(uint64_t bytes, char text[16]);
 
 /* ---- fragctl status of a mounted checkpoint (checkpoint-status.c) ---- */
 
@@ -65,44 +72,6 @@ const char *status_size(uint64_t bytes, char text[16]);
 bool checkpoint_status_is(const char *mountpoint);
 int checkpoint_status_print(const char *mountpoint, FILE *to, char *why, size_t whysize);
 json_t *checkpoint_status_json(const char *mountpoint, char *why, size_t whysize);
-
-/* ---- fragctl arena: ranks/R/arena of a mount (arenas.c) ---- */
-
-/* Prints the figures of each arena and a map of it, as wide as the terminal.  rank < 0: of all
- * ranks that have an arena.  ascii: the map is of ASCII characters only.
- * -ENOENT: no such rank, or it has no arena.
- */
-int arenas_print(const char *mountpoint, int64_t rank, bool ascii, FILE *to, char *why,
-		 size_t whysize);
-json_t *arenas_json(const char *mountpoint, int64_t rank, char *why, size_t whysize);
-
-/* ---- fragctl overlay, commit and discard (overlays.c) ---- */
-
-int overlays_print(const char *path, FILE *to, char *why, size_t whysize);
-json_t *overlays_json(const char *path, char *why, size_t whysize);
-/* Writes the overlay's edits into the checkpoint, and prints what it wrote.  checkpoint NULL:
- * the path that the overlay names.
- */
-int overlays_commit(const char *path, const char *checkpoint, FILE *to, char *why,
-		    size_t whysize);
-/* Deletes the overlay's edits. */
-int overlays_discard(const char *path, char *why, size_t whysize);
-
-/* ---- fragctl freeze and thaw, by .frag/freeze of a mount (freeze.c) ---- */
-
-/* Freezes the job for at most so many seconds.  command NULL: returns when all ranks stand.
- * Else runs command, thaws the job, and returns the command's exit status, or 128 + its signal.
- * Errors go to stderr; the result is the exit status.
- */
-int freeze(const char *mountpoint, unsigned seconds, char **command);
-/* Ends any freeze of the job, as freeze() does. */
-int thaw(const char *mountpoint);
-
-/* ---- fragctl key (keys.c) ---- */
-
-/* Makes a new key file for a job; prints the readers' key of an existing one. */
-int keys_make(const char *path, char *why, size_t whysize);
-int keys_print_readers(const char *path, char *why, size_t whysize);
 
 /* ---- the settings of this machine that decide how fast a mount is (machine.c) ---- */
 
@@ -114,6 +83,8 @@ struct machine {
 };
 
 void machine_read(struct machine *m);
+/* Reads a setting of the kernel, as machine_chosen; "-": there is none. */
+void machine_setting(const char *path, char *word, size_t size);
 /* Copies the word in brackets of "always [madvise] never", or all of text when there is none.
  */
 void machine_chosen(const char *text, char *word, size_t size);

@@ -2,7 +2,10 @@
 #include <config.h>
 
 #include "engine/base/base.h"
+#include "mount-helpers/command.h"
+#include "mount-helpers/commands.h"
 #include "mount-helpers/fragctl.h"
+#include "mount-helpers/target.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,13 +14,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { FAILURE = 1, NOT_RUN = 126, NOT_FOUND = 127, BY_SIGNAL = 128 };
-
-static int complain(const char *mountpoint, const char *what)
-{
-	fprintf(stderr, "fragctl: %s: %s\n", mountpoint, what);
-	return FAILURE;
-}
+enum { SECONDS = 60, NOT_RUN = 126, NOT_FOUND = 127, BY_SIGNAL = 128 };
 
 static const char *why_not(int error)
 {
@@ -32,8 +29,6 @@ static const char *why_not(int error)
 		return "the job, or the rank that would have to agree, is lost";
 	case EROFS:
 		return "is not mounted with -o rw";
-	case ENOENT:
-		return "no mount of fragfs is there";
 	default:
 		return strerror(error);
 	}
@@ -41,12 +36,23 @@ static const char *why_not(int error)
 
 static int open_freeze(const char *mountpoint)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX + 16];
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/.frag/freeze", mountpoint);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
+}
+
+/* Says why the job cannot be frozen or thawed. */
+static int fail(const char *mountpoint, int error)
+{
+	if (error != ENOENT)
+		return call_fail("%s: %s", target_name(mountpoint), why_not(error));
+	return call_fail(checkpoint_status_is(mountpoint)
+				 ? "%s: a checkpoint is mounted there: nothing trains"
+				 : "%s: no mount of fragfs is there",
+			 target_name(mountpoint));
 }
 
 static int say(int fd, const char *line)
@@ -59,7 +65,7 @@ static int say_once(const char *mountpoint, const char *line)
 	CLEANUP(close) int fd = open_freeze(mountpoint);
 	int rc = fd < 0 ? fd : say(fd, line);
 
-	return rc ? complain(mountpoint, why_not(-rc)) : 0;
+	return rc ? fail(mountpoint, -rc) : 0;
 }
 
 /* ---- a command ---- */
@@ -87,7 +93,7 @@ static int run_and_wait(char **command)
 		;
 	if (pid < 0) {
 		fprintf(stderr, "fragctl: fork: %s\n", strerror(errno));
-		return FAILURE;
+		return FRAGCTL_FAILURE;
 	}
 	return WIFSIGNALED(status) ? BY_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -98,25 +104,48 @@ static int freeze_for(const char *mountpoint, const char *line, char **command)
 	int rc = fd < 0 ? fd : say(fd, line), status;
 
 	if (rc)
-		return complain(mountpoint, why_not(-rc));
+		return fail(mountpoint, -rc);
 	status = run_and_wait(command);
 	rc = say(fd, "0\n");
 	if (!rc)
 		return status;
-	complain(mountpoint, rc == -ETIMEDOUT ? "the freeze was over before the command was"
-					      : strerror(-rc));
-	return status ? status : FAILURE;
+	call_fail("%s: %s", target_name(mountpoint),
+		  rc == -ETIMEDOUT ? "the freeze was over before the command was"
+				   : strerror(-rc));
+	return status ? status : FRAGCTL_FAILURE;
 }
 
-int freeze(const char *mountpoint, unsigned seconds, char **command)
+/* Freezes the job for at most so many seconds.  With a program: runs it, thaws the job, and
+ * returns the program's exit status, or 128 + its signal.  Without: returns when all ranks
+ * stand.
+ */
+int freeze_run(const struct call *call)
 {
-	char line[32];
+	char mountpoint[TARGET_PATH_MAX], line[32];
+	int rc = target_open_word(call, true, mountpoint);
 
-	snprintf(line, sizeof(line), "%u%s\n", seconds, command ? " held" : "");
-	return command ? freeze_for(mountpoint, line, command) : say_once(mountpoint, line);
+	if (rc)
+		return rc;
+	/* the mount keeps up the freeze, and ends with this process */
+	if (!call->program && target_is_private(mountpoint) &&
+	    !checkpoint_status_is(mountpoint))
+		return call_fail("%s: is not mounted: name a command that it shall be frozen "
+				 "for, fragctl freeze -j %s -- COMMAND",
+				 call->job, call->job);
+	setenv("FRAG_MOUNT", mountpoint, 1);
+	snprintf(line, sizeof(line), "%u%s\n", call->seconds ? call->seconds : SECONDS,
+		 call->program ? " held" : "");
+	return call->program ? freeze_for(mountpoint, line, call->program)
+			     : say_once(mountpoint, line);
 }
 
-int thaw(const char *mountpoint)
+/* Ends any freeze of the job. */
+int freeze_run_thaw(const struct call *call)
 {
+	char mountpoint[TARGET_PATH_MAX];
+	int rc = target_open_word(call, true, mountpoint);
+
+	if (rc)
+		return rc;
 	return say_once(mountpoint, "0\n");
 }

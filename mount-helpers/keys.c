@@ -4,12 +4,14 @@
 #include "mount-helpers/fragctl.h"
 #include "engine/base/key.h"
 #include "engine/launch/keyfile.h"
+#include "mount-helpers/command.h"
+#include "mount-helpers/commands.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 
-int keys_make(const char *path, char *why, size_t whysize)
+static int make(const char *path, char *why, size_t whysize)
 {
 	uint8_t key[KEY_BYTES];
 	char used[PATH_MAX];
@@ -21,7 +23,7 @@ int keys_make(const char *path, char *why, size_t whysize)
 	return rc;
 }
 
-int keys_print_readers(const char *path, char *why, size_t whysize)
+static int print_readers(const char *path, char *why, size_t whysize)
 {
 	uint8_t key[KEY_BYTES];
 	bool readers;
@@ -37,4 +39,13 @@ int keys_print_readers(const char *path, char *why, size_t whysize)
 		printf(i < KEY_BYTES - 1 ? "%02x" : "%02x\n", key[i]);
 	explicit_bzero(key, sizeof(key));
 	return rc;
+}
+
+int keys_run(const struct call *call)
+{
+	char why[PATH_MAX + 100];
+	int rc = call_has(call, 'r') ? print_readers(*call->words, why, sizeof(why))
+				     : make(*call->words, why, sizeof(why));
+
+	return rc ? call_fail("%s", why) : 0;
 }

@@ -17,7 +17,7 @@ void machine_chosen(const char *text, char *word, size_t size)
 	snprintf(word, size, "%.*s", (int)(end - begin - 1), begin + 1);
 }
 
-static void read_setting(const char *path, char *word, size_t size)
+void machine_setting(const char *path, char *word, size_t size)
 {
 	FILE *file = fopen(path, "re");
 	char text[128];
@@ -32,10 +32,10 @@ static void read_setting(const char *path, char *word, size_t size)
 
 void machine_read(struct machine *m)
 {
-	read_setting("/sys/kernel/mm/transparent_hugepage/enabled", m->huge_pages,
-		     sizeof(m->huge_pages));
-	read_setting("/sys/kernel/mm/transparent_hugepage/shmem_enabled", m->shared_huge_pages,
-		     sizeof(m->shared_huge_pages));
-	read_setting("/proc/sys/kernel/yama/ptrace_scope", m->yama, sizeof(m->yama));
+	machine_setting("/sys/kernel/mm/transparent_hugepage/enabled", m->huge_pages,
+			sizeof(m->huge_pages));
+	machine_setting("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+			m->shared_huge_pages, sizeof(m->shared_huge_pages));
+	machine_setting("/proc/sys/kernel/yama/ptrace_scope", m->yama, sizeof(m->yama));
 	m->fuse = !access("/dev/fuse", R_OK | W_OK);
 }

@@ -16,7 +16,7 @@
 /* The exit statuses of mount(8). */
 enum { MOUNT_USAGE = 1, MOUNT_SYSTEM = 2, MOUNT_FAILURE = 32 };
 
-struct request {
+struct mount_request {
 	const char *source;
 	const char *mountpoint;
 	char *options;
@@ -47,7 +47,7 @@ static bool join(char **options, const char *more)
 }
 
 /* Reads the command line.  Returns -1, or the status with which to exit. */
-static int read_arguments(int argc, char **argv, struct request *r)
+static int read_arguments(int argc, char **argv, struct mount_request *r)
 {
 	int c;
 
@@ -113,7 +113,7 @@ static int wait_for(pid_t child)
 	}
 }
 
-static int run_fragfs(const struct request *r, char *options)
+static int run_fragfs(const struct mount_request *r, char *options)
 {
 	char path[PATH_MAX];
 	pid_t child;
@@ -141,7 +141,7 @@ static int run_fragfs(const struct request *r, char *options)
 
 int main(int argc, char **argv)
 {
-	struct request r = { 0 };
+	struct mount_request r = { 0 };
 	char *options;
 	int status = read_arguments(argc, argv, &r);
 

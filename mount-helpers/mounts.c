@@ -47,3 +47,37 @@ void mounts_free(struct mount_entry *entries, int n)
 	}
 	free(entries);
 }
+
+int mounts_read_own(struct mount_entry **entries)
+{
+	FILE *table = setmntent("/proc/self/mounts", "re");
+	int n = table ? mounts_read(table, entries) : -errno;
+
+	if (table)
+		endmntent(table);
+	return n;
+}
+
+static void ask_for_one(const struct mount_entry *entries, int n)
+{
+	if (!n)
+		fputs("fragctl: nothing is mounted by fragfs here", stderr);
+	for (int i = 0; i < n; i++)
+		fprintf(stderr, i ? ", %s" : "fragctl: name one of these mounts: %s",
+			entries[i].mountpoint);
+	fputc('\n', stderr);
+}
+
+int mounts_find(const char *named, char *out, size_t size)
+{
+	struct mount_entry *entries = NULL;
+	int n = named ? 1 : mounts_read_own(&entries);
+
+	if (named || n == 1)
+		snprintf(out, size, "%s", named ? named : entries[0].mountpoint);
+	else
+		ask_for_one(entries, n);
+	if (entries)
+		mounts_free(entries, n);
+	return n == 1 ? 0 : -ENOENT;
+}

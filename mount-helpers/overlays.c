@@ -3,49 +3,41 @@
 
 #include "mount-helpers/fragctl.h"
 #include "engine/overlay.h"
+#include "mount-helpers/command.h"
+#include "mount-helpers/commands.h"
 
-#include <ctype.h>
 #include <inttypes.h>
-
-/* Replaces control characters: anybody may have chosen the names in a log. */
-static char *make_one_line(char *text)
-{
-	for (char *c = text; c && *c; c++)
-		if (iscntrl((unsigned char)*c))
-			*c = '?';
-	return text;
-}
+#include <limits.h>
 
 static int look(struct overlay *o, const char *path, char *why, size_t whysize)
 {
 	int rc = overlay_look(o, path, why, whysize);
 
 	if (rc) {
-		make_one_line(why);
+		call_one_line(why);
 		return rc;
 	}
-	make_one_line(o->checkpoint);
+	call_one_line(o->checkpoint);
 	for (uint32_t i = 0; i < o->nfiles; i++)
-		make_one_line(o->files[i].name);
+		call_one_line(o->files[i].name);
 	return 0;
 }
 
-int overlays_print(const char *path, FILE *to, char *why, size_t whysize)
+static int print(const char *path, char *why, size_t whysize)
 {
 	struct overlay o;
 	int rc = look(&o, path, why, whysize);
 
 	if (rc)
 		return rc;
-	fprintf(to, "%s: an overlay\n", path);
+	printf("%s: an overlay\n", path);
 	if (o.checkpoint)
-		fprintf(to, "  %-10s %s\n", "checkpoint", o.checkpoint);
-	fprintf(to,
-		"  %-10s %s\n  %-10s %" PRIu64 "\n  %-10s %" PRIu32 "\n  %-10s %" PRIu64 "\n",
-		"mounted", o.mounted ? "yes" : "no", "edits", o.edits, "files", o.nfiles,
-		"bytes", o.bytes);
+		printf("  %-10s %s\n", "checkpoint", o.checkpoint);
+	printf("  %-10s %s\n  %-10s %" PRIu64 "\n  %-10s %" PRIu32 "\n  %-10s %" PRIu64 "\n",
+	       "mounted", o.mounted ? "yes" : "no", "edits", o.edits, "files", o.nfiles,
+	       "bytes", o.bytes);
 	for (uint32_t i = 0; i < o.nfiles; i++)
-		fprintf(to, "  %20" PRIu64 " %s\n", o.files[i].bytes, o.files[i].name);
+		printf("  %20" PRIu64 " %s\n", o.files[i].bytes, o.files[i].name);
 	overlay_fini(&o);
 	return 0;
 }
@@ -58,7 +50,7 @@ static json_t *text_json(const char *text)
 	return string ? string : json_string("?");
 }
 
-json_t *overlays_json(const char *path, char *why, size_t whysize)
+static json_t *to_json(const char *path, char *why, size_t whysize)
 {
 	json_t *files = json_array(), *object;
 	struct overlay o;
@@ -80,25 +72,40 @@ json_t *overlays_json(const char *path, char *why, size_t whysize)
 	return object;
 }
 
-int overlays_commit(const char *path, const char *checkpoint, FILE *to, char *why,
-		    size_t whysize)
+int overlays_run(const struct call *call)
 {
-	struct overlay o;
-	int rc = overlay_commit(&o, path, checkpoint, why, whysize);
+	char why[PATH_MAX + 100];
+	bool json = call_has(call, 'J');
+	json_t *object = json ? to_json(*call->words, why, sizeof(why)) : NULL;
 
-	if (rc) {
-		make_one_line(why);
-		return rc;
-	}
-	fprintf(to,
-		"%s: edits %" PRIu64 ", bytes %" PRIu64 ", files %" PRIu32 ": written to %s\n",
-		path, o.edits, o.bytes, o.nfiles,
-		checkpoint ? checkpoint : make_one_line(o.checkpoint));
+	if (object)
+		return call_print_object(call, "overlay", object);
+	if (!json && !print(*call->words, why, sizeof(why)))
+		return 0;
+	return call_fail("%s", why);
+}
+
+/* Writes the overlay's edits into the checkpoint that is named, else into that whose path the
+ * overlay has.
+ */
+int overlays_run_commit(const struct call *call)
+{
+	const char *path = call->words[0], *checkpoint = call->words[1];
+	char why[PATH_MAX + 100];
+	struct overlay o;
+
+	if (overlay_commit(&o, path, checkpoint, why, sizeof(why)))
+		return call_fail("%s", call_one_line(why));
+	printf("%s: edits %" PRIu64 ", bytes %" PRIu64 ", files %" PRIu32 ": written to %s\n",
+	       path, o.edits, o.bytes, o.nfiles,
+	       checkpoint ? checkpoint : call_one_line(o.checkpoint));
 	overlay_fini(&o);
 	return 0;
 }
 
-int overlays_discard(const char *path, char *why, size_t whysize)
+int overlays_run_discard(const struct call *call)
 {
-	return overlay_discard(path, why, whysize);
+	char why[PATH_MAX + 100];
+
+	return overlay_discard(*call->words, why, sizeof(why)) ? call_fail("%s", why) : 0;
 }

@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "mount-helpers/commands.h"
 #include "mount-helpers/fragctl.h"
+#include "mount-helpers/table.h"
 
 #include <inttypes.h>
 
 enum { MOMENT_MS = 2000 };
-
-const char *status_size(uint64_t bytes, char text[16])
-{
-	static const char units[] = "BKMGTPE";
-	double value = (double)bytes;
-	int unit = 0;
-
-	for (; value >= 1024; unit++)
-		value /= 1024;
-	snprintf(text, 16, unit && value < 10 ? "%.1f%c" : "%.0f%c", value, units[unit]);
-	return text;
-}
 
 static const char *state_name(const struct engine_rank *r)
 {
@@ -74,7 +64,7 @@ static struct swap_faults {
 
 /* ---- for people ---- */
 
-static void print_faults(struct swap_faults f, const char *before, FILE *to)
+static void put_faults(struct swap_faults f, const char *before, FILE *to)
 {
 	if (f.errors)
 		fprintf(to, "%s%" PRIu64 " disk error%s", before, f.errors,
@@ -95,22 +85,78 @@ static bool is_seen(const struct engine_rank *r)
 	return r->phase && strcmp(r->phase, "-") != 0;
 }
 
-static void print_rank(uint32_t rank, const struct engine_rank *r, FILE *to)
-{
-	char bytes[16], step[24] = "-";
+enum {
+	COLUMN_MOUNT,
+	COLUMN_RANK,
+	COLUMN_HOST,
+	COLUMN_PID,
+	COLUMN_STATE,
+	COLUMN_WAY,
+	COLUMN_STEP,
+	COLUMN_PHASE,
+	COLUMN_BYTES,
+	COLUMN_NOTE
+};
 
-	if (is_seen(r))
-		snprintf(step, sizeof(step), "%" PRIu64, r->step);
-	fprintf(to, "%6" PRIu32 "  %-16.16s %8" PRId64 "  %-7s  %-4s %10s  %-8s %8s", rank,
-		r->host[0] ? r->host : "-", r->pid, state_name(r), r->way ? r->way : "-", step,
-		r->phase ? r->phase : "-",
-		status_size(r->bytes_host + r->bytes_swap + r->bytes_device, bytes));
-	print_faults((struct swap_faults){ r->swap_errors, r->swap_damaged }, "  ", to);
-	if (is_silent(r))
-		fprintf(to, "  silent for %" PRIu64 " s", r->silent_ms / 1000);
+const struct table_column status_columns[] = {
+	[COLUMN_MOUNT] = { "mount", TABLE_TEXT, true },
+	[COLUMN_RANK] = { "rank", TABLE_NUMBER },
+	[COLUMN_HOST] = { "host", TABLE_TEXT },
+	[COLUMN_PID] = { "pid", TABLE_NUMBER },
+	[COLUMN_STATE] = { "state", TABLE_TEXT },
+	[COLUMN_WAY] = { "way", TABLE_TEXT },
+	[COLUMN_STEP] = { "step", TABLE_NUMBER },
+	[COLUMN_PHASE] = { "phase", TABLE_TEXT },
+	[COLUMN_BYTES] = { "bytes", TABLE_BYTES },
+	[COLUMN_NOTE] = { "note", TABLE_TEXT },
+	{ NULL },
+};
+
+/* Adds what is wrong with a rank, or "". */
+static void add_note(struct table *t, const struct engine_rank *r)
+{
+	const char *separator = "";
+	char *note = NULL;
+	size_t size;
+	FILE *to = open_memstream(&note, &size);
+
+	if (!to)
+		return;
+	if (r->swap_errors || r->swap_damaged) {
+		put_faults((struct swap_faults){ r->swap_errors, r->swap_damaged }, "", to);
+		separator = "  ";
+	}
+	if (is_silent(r)) {
+		fprintf(to, "%ssilent for %" PRIu64 " s", separator, r->silent_ms / 1000);
+		separator = "  ";
+	}
 	if (r->why[0])
-		fprintf(to, "  %s", r->why);
-	fputc('\n', to);
+		fprintf(to, "%s%s", separator, r->why);
+	fclose(to);
+	if (note)
+		table_text(t, COLUMN_NOTE, note);
+	free(note);
+}
+
+static void add_rank(struct table *t, const struct status *s, uint32_t rank)
+{
+	const struct engine_rank *r = &s->ranks[rank];
+
+	table_row(t);
+	table_text(t, COLUMN_MOUNT, s->mountpoint ? s->mountpoint : s->source);
+	table_number(t, COLUMN_RANK, rank);
+	if (r->host[0])
+		table_text(t, COLUMN_HOST, r->host);
+	table_number(t, COLUMN_PID, (uint64_t)r->pid);
+	table_text(t, COLUMN_STATE, state_name(r));
+	if (r->way)
+		table_text(t, COLUMN_WAY, r->way);
+	if (is_seen(r))
+		table_number(t, COLUMN_STEP, r->step);
+	if (r->phase)
+		table_text(t, COLUMN_PHASE, r->phase);
+	table_number(t, COLUMN_BYTES, r->bytes_host + r->bytes_swap + r->bytes_device);
+	add_note(t, r);
 }
 
 static void print_tier(const char *name, uint64_t bytes, FILE *to)
@@ -118,7 +164,7 @@ static void print_tier(const char *name, uint64_t bytes, FILE *to)
 	char text[16];
 
 	if (bytes)
-		fprintf(to, ", %s %s", name, status_size(bytes, text));
+		fprintf(to, ", %s %s", name, table_size(bytes, text));
 }
 
 /* Finds the live ranks that are the furthest behind and ahead.  false: they are at one
@@ -167,28 +213,40 @@ static void print_waits(const struct status *s, FILE *to)
 			s->nediting == 1 ? " waits" : "s wait", s->editing);
 }
 
-void status_print(const struct status *s, FILE *to)
+static void print_summary(const struct status *s)
 {
 	struct tiers sum = sum_bytes(s);
 	char bytes[16];
 
 	if (s->mountpoint)
-		fprintf(to, "%s: ", s->mountpoint);
-	fprintf(to, "%s%s%s\n", s->source, s->job[0] ? ", job " : "", s->job);
-	fprintf(to,
-		"world %" PRIu32 " (%" PRIu32 " alive), step %" PRIu64 ", generation %" PRIu64
-		", phase %s, %" PRIu64 " params, host %s",
-		s->nranks, count_alive(s), s->step, s->generation, s->phase, s->nparams,
-		status_size(sum.host, bytes));
-	print_tier("NVMe", sum.swap, to);
-	print_tier("devices", sum.device, to);
-	print_faults(sum_faults(s), ", ", to);
-	fputc('\n', to);
-	fprintf(to, "%6s  %-16s %8s  %-7s  %-4s %10s  %-8s %8s\n", "RANK", "HOST", "PID",
-		"STATE", "WAY", "STEP", "PHASE", "BYTES");
+		printf("%s: ", s->mountpoint);
+	printf("%s%s%s\n", s->source, s->job[0] ? ", job " : "", s->job);
+	printf("world %" PRIu32 " (%" PRIu32 " alive), step %" PRIu64 ", generation %" PRIu64
+	       ", phase %s, %" PRIu64 " params, host %s",
+	       s->nranks, count_alive(s), s->step, s->generation, s->phase, s->nparams,
+	       table_size(sum.host, bytes));
+	print_tier("NVMe", sum.swap, stdout);
+	print_tier("devices", sum.device, stdout);
+	put_faults(sum_faults(s), ", ", stdout);
+	putchar('\n');
+}
+
+int status_print(const struct status *s, const struct call *call)
+{
+	struct table t;
+	int rc = table_init(&t, call, status_columns);
+
+	if (rc)
+		return rc;
+	if (!call_has(call, 'H'))
+		print_summary(s);
 	for (uint32_t rank = 0; rank < s->nranks; rank++)
-		print_rank(rank, &s->ranks[rank], to);
-	print_waits(s, to);
+		add_rank(&t, s, rank);
+	rc = table_print(&t, "ranks");
+	table_fini(&t);
+	if (!call_has(call, 'H'))
+		print_waits(s, stdout);
+	return rc;
 }
 
 /* ---- for programs ---- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/fragctl.h"
 #include "engine/catalog/health.h"
+#include "mount-helpers/fragctl.h"
+#include "mount-helpers/target.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -132,9 +133,13 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 	if (!e && ++at)
 		e = count_entries(mountpoint, "params", &s->nparams);
 	if (e == -ENOENT && !at)
-		snprintf(why, whysize, "%s: no mount of fragfs is there", mountpoint);
+		snprintf(why, whysize,
+			 checkpoint_status_is(mountpoint)
+				 ? "%s: a checkpoint is mounted there, not a job"
+				 : "%s: no mount of fragfs is there",
+			 target_name(mountpoint));
 	else if (e)
-		snprintf(why, whysize, "%s/%s: %s", mountpoint, places[at],
+		snprintf(why, whysize, "%s/%s: %s", target_name(mountpoint), places[at],
 			 e == -EINVAL ? "not the file of a fragfs mount" : strerror(-e));
 	if (e) {
 		status_fini(s);

@@ -26,9 +26,10 @@ LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 : "${MALLOC_PERTURB_:=$(($$ % 255 + 1))}"
 : "${CK_DEFAULT_TIMEOUT:=60}" "${CK_TIMEOUT_MULTIPLIER:=4}"
 # intercept_tls_get_addr=0: the leak checker guesses how large thread-local memory of loaded libraries is, and crashes.
-ASAN_OPTIONS=intercept_tls_get_addr=0:detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS:-}
-UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}
-TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${top_srcdir:-.}/tests/tsan.supp:${TSAN_OPTIONS:-}
+reports=$scratch/sanitizer # of daemons, too, whose standard error nobody reads
+ASAN_OPTIONS=log_path=$reports:intercept_tls_get_addr=0:detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS:-}
+UBSAN_OPTIONS=log_path=$reports:print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}
+TSAN_OPTIONS=log_path=$reports:halt_on_error=1:second_deadlock_stack=1:suppressions=${top_srcdir:-.}/tests/tsan.supp:${TSAN_OPTIONS:-}
 export TMPDIR XDG_RUNTIME_DIR HOME PATH LC_ALL PYTHONDONTWRITEBYTECODE MALLOC_PERTURB_ \
 	CK_DEFAULT_TIMEOUT CK_TIMEOUT_MULTIPLIER ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 
@@ -41,6 +42,11 @@ unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 timeout -k 10 "$seconds" "$@"
 status=$?
+for report in "$reports".*; do
+	[ -f "$report" ] || continue
+	cat "$report"
+	[ $status != 0 ] || status=1
+done
 case $status in
 0 | 77) ;;
 124 | 137) echo "run-test: killed after $seconds seconds" ;;

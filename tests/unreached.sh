@@ -19,7 +19,7 @@ if [ -z "${UNREACHED_KEEP:-}" ]; then
 	if [ -n "${UNREACHED_TESTS:-}" ]; then
 		make -j2 check TESTS="$UNREACHED_TESTS"
 	else
-		make -j2 check-errors
+		TEST_ALL=1 make -j2 check-errors
 	fi >check.log 2>&1 || { grep '^FAIL\|^ERROR' check.log; exit 1; }
 fi
 
@@ -69,7 +69,7 @@ BEGIN {
 				print "tests/unreached: no three columns: " row
 				bad = 1
 			}
-			wanted[column[1] " | " column[2]] = 1
+			wanted[column[1] " | " column[2]] = column[3] ~ /^by chance: / ? "by chance" : 1
 		}
 }
 {
@@ -83,7 +83,7 @@ BEGIN {
 }
 END {
 	for (key in wanted)
-		if (!(key in used)) {
+		if (!(key in used) && wanted[key] != "by chance") {
 			print "tests/unreached: is reached, or gone: " key
 			bad = 1
 		}

@@ -53,8 +53,7 @@ static void add_param(struct trainer *t, int p)
 		.ndim = m->ndim,
 		.shape = m->shape,
 		.lp = sharded ? NULL : t->lp + t->param[p].flat,
-		.lp_shard =
-			sharded && !t->options.swap_params ? t->lp + t->param[p].shard : NULL,
+		.lp_shard = sharded && !shards_move(t) ? t->lp + t->param[p].shard : NULL,
 	};
 
 	t->param[p].id = need(t, m->name, frag_param(t->frag, &tensor));
@@ -114,6 +113,10 @@ static void add_group(struct trainer *t, int number)
 			member[n++] = t->param[p].id;
 	g->id = need(t, "group", frag_group(t->frag, member, n, &zero));
 	g->numel = t->frag ? frag_partition_numel(t->frag, g->id, 0) : g->total;
+}
+
+static void add_states(struct trainer *t, struct group *g)
+{
 	g->master = add_state(t, g, MASTER, "fp32");
 	g->grad = add_state(t, g, GRAD, "grad");
 	g->exp_avg = add_state(t, g, EXP_AVG, "exp_avg");
@@ -145,7 +148,7 @@ static void first_masters(struct trainer *t)
 }
 
 /* Puts the bf16 shards on NVMe, made of the masters, in the order in which load_weights() reads
- * them.
+ * them.  The weight and the bias of a layer are read as one.
  */
 static void swap_params(struct trainer *t)
 {
@@ -154,6 +157,7 @@ static void swap_params(struct trainer *t)
 	for (int p = 0; p < MODEL_NPARAMS; p++)
 		all[p] = t->param[p].id;
 	need(t, "parameters", frag_params_swap(t->frag, all, MODEL_NPARAMS, NULL));
+	need(t, "leaves", frag_leaf(t->frag, FRAG_LEAF_GLOB, "layers.*", 1));
 }
 
 static void publish(struct trainer *t)
@@ -219,12 +223,16 @@ void attach(struct trainer *t)
 	place(t);
 	for (int p = 0; p < MODEL_NPARAMS; p++)
 		add_param(t, p);
-	for (int g = 0; g < NGROUPS; g++) {
+	for (int g = 0; g < NGROUPS; g++)
 		add_group(t, g);
+	for (int g = 0; g < NGROUPS; g++) {
+		add_states(t, &t->group[g]);
 		add_hypers(t, &t->group[g]);
 	}
 	for (int p = 0; p < MODEL_NPARAMS; p++)
 		find_fragment(t, p);
+	if (t->options.arena)
+		arena_open(t);
 	first_masters(t);
 	if (t->options.swap_params)
 		swap_params(t);

@@ -70,7 +70,7 @@ stop() {
 
 leave() {
 	status=$?
-	trap '' INT TERM HUP
+	trap '' INT TERM HUP PIPE
 	trap - EXIT
 	stop $child
 	if [ -n "$tmp" ]; then
@@ -85,6 +85,7 @@ trap leave EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
+trap 'exit 141' PIPE
 
 # ---- showing ----
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 uint64_t mix(uint64_t seed, uint64_t a, uint64_t b)
@@ -190,62 +187,4 @@ double model_learn(const struct model *m, const uint8_t *symbols, float *const *
 	loss = cross_entropy(a.logit, m->vocab, symbols[MODEL_CONTEXT]);
 	backward(m, symbols, weight, &a, gradient);
 	return loss;
-}
-
-/* ---- the text ---- */
-
-/* Renames the bytes in use to 0, 1, 2 ... in their order. */
-static void number_symbols(struct text *t)
-{
-	bool used[256] = { false };
-	uint8_t number[256];
-
-	for (uint64_t i = 0; i < t->length; i++)
-		used[t->symbol[i]] = true;
-	t->vocab = 0;
-	for (int c = 0; c < 256; c++)
-		if (used[c])
-			number[c] = (uint8_t)t->vocab++;
-	for (uint64_t i = 0; i < t->length; i++)
-		t->symbol[i] = number[t->symbol[i]];
-}
-
-static int read_all(FILE *file, struct text *t)
-{
-	long size;
-
-	if (fseek(file, 0, SEEK_END) || (size = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
-		return -errno;
-	if (size <= MODEL_CONTEXT)
-		return -EINVAL;
-	t->symbol = malloc((size_t)size);
-	if (!t->symbol)
-		return -ENOMEM;
-	t->length = fread(t->symbol, 1, (size_t)size, file);
-	return t->length == (uint64_t)size ? 0 : -EIO;
-}
-
-int text_load(struct text *t, const char *path)
-{
-	FILE *file = fopen(path, "re");
-	int rc;
-
-	*t = (struct text){ .symbol = NULL };
-	if (!file)
-		return -errno;
-	rc = read_all(file, t);
-	fclose(file);
-	if (rc == 0)
-		number_symbols(t);
-	if (rc == 0 && t->vocab < 2)
-		rc = -EINVAL;
-	if (rc < 0)
-		text_fini(t);
-	return rc;
-}
-
-void text_fini(struct text *t)
-{
-	free(t->symbol);
-	t->symbol = NULL;
 }

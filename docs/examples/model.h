@@ -2,7 +2,7 @@
 #ifndef MODEL_H
 #define MODEL_H
 
-/* The model of the example, and the text it learns; it knows nothing of ranks or of libfrag.
+/* The model of the example; it knows nothing of ranks or of libfrag.
  *
  * The model predicts a character from the MODEL_CONTEXT characters before it:
  *
@@ -56,20 +56,6 @@ float model_initial(const struct model *m, int param, uint64_t element, uint64_t
  */
 double model_learn(const struct model *m, const uint8_t *symbols, float *const *weight,
 		   float *const *gradient);
-
-/* A text: a file whose bytes are numbered as symbols 0 .. vocab - 1. */
-struct text {
-	uint8_t *symbol;
-	uint64_t length;
-	uint32_t vocab;
-};
-
-/* Reads a text.
- * -EINVAL: the text is shorter than a context, or has one character only.
- * -errno: the file cannot be read.
- */
-int text_load(struct text *t, const char *path);
-void text_fini(struct text *t);
 
 /* Returns a hash of the arguments, for random numbers that need no state. */
 uint64_t mix(uint64_t seed, uint64_t a, uint64_t b);

@@ -21,7 +21,9 @@ static const struct number {
 		name, offsetof(struct options, field), __VA_ARGS__                             \
 	}
 	NUMBER("stage", stage, 2, 0, 3, "ZeRO stage"),
-	NUMBER("steps", steps, 300, 0, UINT64_MAX, "steps to train"),
+	NUMBER("first-step", first_step, 0, 0, UINT64_MAX / 2,
+	       "steps done before: the data go on there"),
+	NUMBER("steps", steps, 300, 0, UINT64_MAX / 2, "number of the last step"),
 	NUMBER("batch", batch, 32, 1, 1 << 20, "samples of each rank in a step"),
 	NUMBER("hidden", hidden, 101, 1, MODEL_HIDDEN_MAX, "width of the hidden layers"),
 	NUMBER("seed", seed, 1, 0, UINT64_MAX, "of the first weights and of the samples"),
@@ -35,6 +37,7 @@ enum {
 	OPTION_TEXT = NNUMBERS,
 	OPTION_SWAP,
 	OPTION_SWAP_PARAMS,
+	OPTION_ARENA,
 	OPTION_DEVICE,
 	OPTION_FOREVER,
 	OPTION_QUIET,
@@ -69,16 +72,18 @@ static void usage(FILE *to)
 	fprintf(to, "usage: train [OPTION]...\n");
 	for (int i = 0; i < NNUMBERS; i++)
 		fprintf(to, "  --%s N%*s %s (%llu)\n", numbers[i].name,
-			(int)(10 - strlen(numbers[i].name)), "", numbers[i].help,
+			(int)(11 - strlen(numbers[i].name)), "", numbers[i].help,
 			(unsigned long long)numbers[i].usual);
 	fprintf(to,
-		"  --text FILE    what to learn (%s)\n"
-		"  --swap DIR     the optimizer's states live in a file there "
+		"  --text FILE     the tokens to learn, a byte each (%s)\n"
+		"  --swap DIR      the optimizer's states live in a file there "
 		"(FRAG_PINNED_MEM)\n"
-		"  --swap-params  stage 3: this rank's bf16 shards live there too\n"
-		"  --device N     they live in memory of CUDA device N\n"
-		"  --forever      train until SIGTERM or SIGINT\n"
-		"  --quiet        no lines of steps\n"
+		"  --swap-params   stage 3: this rank's bf16 shards live there too\n"
+		"  --arena         stage 3: these shards, and gathered parameters, live in an "
+		"arena\n"
+		"  --device N      they live in memory of CUDA device N\n"
+		"  --forever       train until SIGTERM or SIGINT\n"
+		"  --quiet         no lines of steps\n"
 		"Rank and world are the launcher's (RANK, WORLD_SIZE); without one, alone.\n",
 		TRAIN_TEXT);
 }
@@ -103,6 +108,8 @@ static void take(struct options *o, int which)
 		o->device = optarg;
 	} else if (which == OPTION_SWAP_PARAMS) {
 		o->swap_params = true;
+	} else if (which == OPTION_ARENA) {
+		o->arena = true;
 	} else if (which == OPTION_FOREVER) {
 		o->forever = true;
 	} else if (which == OPTION_QUIET) {
@@ -120,6 +127,7 @@ void options_read(struct options *o, int argc, char **argv)
 		[OPTION_SWAP] = { "swap", required_argument, NULL, OPTION_SWAP },
 		[OPTION_DEVICE] = { "device", required_argument, NULL, OPTION_DEVICE },
 		[OPTION_SWAP_PARAMS] = { "swap-params", no_argument, NULL, OPTION_SWAP_PARAMS },
+		[OPTION_ARENA] = { "arena", no_argument, NULL, OPTION_ARENA },
 		[OPTION_FOREVER] = { "forever", no_argument, NULL, OPTION_FOREVER },
 		[OPTION_QUIET] = { "quiet", no_argument, NULL, OPTION_QUIET },
 		[OPTION_HELP] = { "help", no_argument, NULL, OPTION_HELP },
@@ -133,6 +141,15 @@ void options_read(struct options *o, int argc, char **argv)
 		take(o, which);
 	if (o->swap_params && (!o->swap || o->stage != 3)) {
 		fprintf(stderr, "train: --swap-params needs --swap DIR and --stage 3\n");
+		exit(2);
+	}
+	if (o->arena && (o->swap_params || o->stage != 3)) {
+		fprintf(stderr, "train: --arena needs --stage 3, and no --swap-params\n");
+		exit(2);
+	}
+	if (o->first_step > o->steps && !o->forever) {
+		fprintf(stderr, "train: --first-step %llu is beyond --steps %llu\n",
+			(unsigned long long)o->first_step, (unsigned long long)o->steps);
 		exit(2);
 	}
 	if (optind < argc) {

@@ -16,6 +16,7 @@
  *
  * With --swap the states are on NVMe and adam visits them slice by slice.  With --device they
  * are in a GPU's memory; the example has no kernels, so adam copies them to the host and back.
+ * With --arena the bf16 shards of stage 3 are in an arena (arena.c).
  *
  * All sums are in the order of ranks, so that every stage computes the same bits.  This file
  * has the loop and its step; attach.c describes the rank to the library.
@@ -23,6 +24,7 @@
 
 #include "trainer.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,14 +39,11 @@ static void on_signal(int number)
 
 /* ---- one step ---- */
 
-/* Computes the gradients of this rank's samples.  Samples are numbered through all ranks, so
- * that a step has the same ones for every stage and number of ranks.
- */
+/* Computes the gradients of this rank's samples. */
 static void backward(struct trainer *t)
 {
 	float *weight[MODEL_NPARAMS], *gradient[MODEL_NPARAMS];
-	uint64_t places = t->text.length - MODEL_CONTEXT;
-	uint64_t first = (uint64_t)t->rank * t->options.batch;
+	uint8_t symbols[MODEL_CONTEXT + 1];
 
 	for (int p = 0; p < MODEL_NPARAMS; p++) {
 		weight[p] = t->weight + t->param[p].flat;
@@ -52,10 +51,9 @@ static void backward(struct trainer *t)
 	}
 	memset(t->gradient, 0, t->total * sizeof(*t->gradient));
 	t->word = (struct word){ .stop = asked_to_stop };
-	for (uint64_t i = first; i < first + t->options.batch; i++) {
-		uint64_t at = mix(t->options.seed + 1, t->step, i) % places;
-
-		t->word.loss += model_learn(&t->model, t->text.symbol + at, weight, gradient);
+	for (uint64_t i = 0; i < t->options.batch; i++) {
+		loader_sample(&t->data, t->step, i, symbols);
+		t->word.loss += model_learn(&t->model, symbols, weight, gradient);
 	}
 }
 
@@ -123,8 +121,8 @@ static struct word train_step(struct trainer *t)
 	pull_parameters(t);
 	t->step++;
 	frag_step_end(t->frag);
-	if (t->options.swap_params)
-		barrier(t); /* all ranks' parameters on NVMe are those of this step */
+	if (shards_move(t))
+		barrier(t); /* all ranks' shards are those of this step */
 	return all;
 }
 
@@ -210,16 +208,23 @@ int main(int argc, char **argv)
 	int rc;
 
 	options_read(&t.options, argc, argv);
-	rc = text_load(&t.text, t.options.text);
+	rc = loader_open(&t.data, t.options.text);
 	if (rc < 0)
-		die("%s: %s", t.options.text, strerror(-rc));
+		die("%s: %s", t.options.text,
+		    rc == -EINVAL ? "no sample: 9 tokens at the least, of 2 kinds or more"
+				  : strerror(-rc));
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	model_init(&t.model, t.text.vocab, (uint32_t)t.options.hidden);
+	model_init(&t.model, t.data.vocab, (uint32_t)t.options.hidden);
 	for (int g = 0; g < NGROUPS; g++)
 		t.group[g] =
 			(struct group){ .lr = 0.003, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8 };
 	t.group[0].weight_decay = 0.01;
+	t.step = t.options.first_step;
 	attach(&t);
+	t.data.seed = t.options.seed + 1;
+	t.data.batch = t.options.batch;
+	t.data.rank = (uint32_t)t.rank;
+	t.data.world = (uint32_t)t.world;
 	barrier(&t);
 	catch_signals(); /* before the first step a signal may end the program at once */
 	pull_parameters(&t);
@@ -227,6 +232,8 @@ int main(int argc, char **argv)
 	run(&t);
 	if (t.rank == 0)
 		printf("train: losses %016llx\n", (unsigned long long)t.losses);
+	if (t.rank == 0 && t.options.arena)
+		arena_report(&t);
 	barrier(&t); /* no rank leaves while another still reads from it */
 	frag_close(t.frag);
 	return 0;

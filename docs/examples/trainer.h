@@ -3,10 +3,11 @@
 #define TRAINER_H
 
 /* The state of one rank that trains.  train.c has its loop; attach.c joins the other ranks and
- * describes parameters and states to the library; weights.c has the bf16 parameters, adam.c
- * the optimizer.
+ * describes parameters and states to the library; weights.c and arena.c have the bf16
+ * parameters, adam.c the optimizer, loader.c the data.
  */
 
+#include "loader.h"
 #include "model.h"
 #include "options.h"
 
@@ -44,19 +45,21 @@ struct trainer {
 	struct options options;
 	struct frag *frag; /* NULL: alone */
 	int rank, world;
-	struct text text;
+	struct loader data;
 	struct model model;
 	struct param param[MODEL_NPARAMS];
 	struct group group[NGROUPS];
 	uint64_t total; /* elements of the model */
 	float *weight, *gradient, *scratch, *sum;
 	/* bf16.  Stages 0 to 2: all parameters.  Stage 3: this rank's shards, or those on the
-	 * way to NVMe.
+	 * way to NVMe or to the arena.
 	 */
 	uint16_t *lp;
 	uint64_t lp_numel;
+	uint64_t held; /* block of the arena with the parameter that was gathered last */
+	bool holds;
 	struct word word;
-	uint64_t step;   /* steps done */
+	uint64_t step;   /* steps done, those before --first-step included */
 	uint64_t losses; /* a digest of the bits of all losses */
 };
 
@@ -87,6 +90,11 @@ void attach(struct trainer *t);
 
 /* ---- weights.c ---- */
 
+/* Returns true if this rank's bf16 shards are on NVMe or in an arena, where other ranks read
+ * them by frag_get_range().
+ */
+bool shards_move(const struct trainer *t);
+
 /* Rounds n masters to bf16 into this rank's part of parameter p, from its element `at` on. */
 void narrow(struct trainer *t, int p, uint64_t at, const float *master, uint64_t n);
 /* Fills the weights that a step computes with from the bf16 parameters, anew for each step: an
@@ -95,6 +103,23 @@ void narrow(struct trainer *t, int p, uint64_t at, const float *master, uint64_t
 void load_weights(struct trainer *t);
 /* Stages 1 and 2: reads the bf16 parameters of the other ranks. */
 void pull_parameters(struct trainer *t);
+
+/* ---- arena.c: with --arena ---- */
+
+/* Opens an arena, on the device where there is one, and lays this rank's shards into it. */
+void arena_open(struct trainer *t);
+/* Copies n elements into this rank's shard of parameter p, from its element `at` on. */
+void arena_put(struct trainer *t, int p, uint64_t at, const uint16_t *values, uint64_t n);
+/* Copies n elements of the shard, from its beginning. */
+void arena_get(struct trainer *t, int p, uint16_t *values, uint64_t n);
+/* Puts a gathered parameter into a block of the arena until the next one is there, as a trainer
+ * does that computes from it.
+ */
+void arena_hold(struct trainer *t, const uint16_t *values, uint64_t n);
+/* Frees the block of the last one. */
+void arena_let_go(struct trainer *t);
+/* Prints how large the arena is, and how much was moved in it. */
+void arena_report(const struct trainer *t);
 
 /* ---- adam.c ---- */
 

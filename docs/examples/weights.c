@@ -7,6 +7,11 @@
 #include <math.h>
 #include <string.h>
 
+bool shards_move(const struct trainer *t)
+{
+	return t->options.swap_params || t->options.arena;
+}
+
 static uint64_t least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -41,6 +46,8 @@ void narrow(struct trainer *t, int p, uint64_t at, const float *master, uint64_t
 		lp[at + i] = bf16_of(master[i]);
 	if (t->options.swap_params)
 		need(t, "parameter", frag_param_put(t->frag, param->id, at, lp + at, n));
+	if (t->options.arena)
+		arena_put(t, p, at, lp + at, n);
 }
 
 /* Reads elements of a parameter from the ranks that have them, in memory or on NVMe. */
@@ -52,21 +59,30 @@ static void pull_param(struct trainer *t, int p, uint64_t at, uint16_t *to, uint
 				    n * sizeof(*to)));
 }
 
-/* Gathers a parameter on NVMe; while it is here, the next ones are being read. */
-static void gather_swapped(struct trainer *t, int p, uint16_t *to)
+/* Copies this rank's shard from NVMe; while it is here, the next ones are being read. */
+static void get_swapped(struct trainer *t, int p, uint16_t *to, uint64_t n)
 {
-	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;
-	uint64_t from = least(numel, (uint64_t)t->rank * piece),
-		 end = least(numel, from + piece);
 	int id = t->param[p].id, next = t->param[p + 1 < MODEL_NPARAMS ? p + 1 : 0].id;
 	void *own;
 
 	need(t, "parameter", frag_params_in(t->frag, &id, 1, &own));
 	need(t, "parameter", frag_params_ahead(t->frag, &next, 1));
-	memcpy(to + from, own, (end - from) * sizeof(*to));
+	memcpy(to, own, n * sizeof(*to));
 	need(t, "parameter", frag_params_out(t->frag, &id, 1, 0));
+}
+
+/* Gathers a parameter whose shards are not where their ranks have published them. */
+static void gather_moved(struct trainer *t, int p, uint16_t *to)
+{
+	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;
+	uint64_t from = least(numel, (uint64_t)t->rank * piece),
+		 end = least(numel, from + piece);
+
+	(t->options.arena ? arena_get : get_swapped)(t, p, to + from, end - from);
 	pull_param(t, p, 0, to, from);
 	pull_param(t, p, end, to + end, numel - end);
+	if (t->options.arena)
+		arena_hold(t, to, numel);
 }
 
 /* Stage 3: gathers the shards of parameter p into `to`. */
@@ -94,13 +110,13 @@ void load_weights(struct trainer *t)
 		float *to = t->weight + t->param[p].flat;
 
 		if (t->options.stage == 3) {
-			(t->options.swap_params ? gather_swapped
-						: gather)(t, p, (uint16_t *)t->scratch);
+			(shards_move(t) ? gather_moved : gather)(t, p, (uint16_t *)t->scratch);
 			from = (const uint16_t *)t->scratch;
 		}
 		for (uint64_t i = 0; i < t->model.param[p].numel; i++)
 			to[i] = float_of(from[i]);
 	}
+	arena_let_go(t);
 }
 
 /* Stages 1 and 2: rank r's partition is elements [r * numel, (r + 1) * numel) of the group. */

@@ -6,6 +6,7 @@
  * hp-lp.c ...  All functions are for the trainer's thread.
  */
 
+#include "engine/base/phase.h"
 #include "engine/device/device.h"
 #include "engine/node/node.h"
 
@@ -15,6 +16,7 @@ struct trainer_state {
 	uint64_t boundary_ns;     /* when the last boundary was entered; 0: never */
 	uint64_t step_end_ns;     /* when the last step ended; before: the first boundary */
 	uint64_t whole_step_ns;   /* between the last two of these */
+	struct phase_span stall;  /* begun: it does something for readers, edits or freezes */
 	uint64_t gather_mem;      /* bytes, FRAG_GATHER_MEM */
 	struct swapped_params *swapped_params; /* NULL: no parameters are on NVMe */
 	SLIST_HEAD(, hyper_calls) hypers;      /* of frag_hyper_calls */

@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "engine/api/api.h"
-#include "engine/base/dtype.h"
 #include "engine/write/transaction.h"
 #include "engine/job/barrier.h"
 #include "engine/job/join.h"
@@ -84,7 +83,7 @@ static int find_state(struct frag *f, int param, const char *key, struct engine_
 	int rc = api_address_of(f, param, key, a);
 
 	if (!rc)
-		rc = live_file_open(f->engine, a, &file, bytes);
+		rc = live_file_open(f->engine, a, 1, &file, bytes);
 	if (!rc)
 		live_file_close(file);
 	return rc;
@@ -183,7 +182,7 @@ int frag_set(struct frag *f, int param, const char *key, const void *value, uint
 	int rc = api_address_of(f, param, key, &a);
 
 	if (!rc)
-		rc = live_file_open(f->engine, &a, &write.file, &size);
+		rc = live_file_open(f->engine, &a, 1, &write.file, &size);
 	if (rc)
 		return rc;
 	rc = bytes == size && value ? api_write(f, &write, 1) : -EINVAL;

@@ -47,20 +47,26 @@ int frag_arena_open(struct frag *f, const struct frag_arena *arena)
 	if (rc)
 		return rc;
 	f->arena = config;
-	rc = arena_memory_open(&m, &e->registry, config.bytes, tell_moved, &f->arena);
+	rc = arena_memory_open(&m, &e->registry, config.bytes, config.memory, tell_moved,
+			       &f->arena);
 	if (!rc)
 		set_arena(e, m);
 	return rc;
 }
 
-/* What open files still need of it is kept first. */
-static int forget(struct engine *e, struct arena_lp lp)
+/* Keeps what open files still need of a parameter. */
+static void keep_for_views(struct engine *e, struct arena_lp lp)
 {
 	enum frag_dtype dtype;
 	int row = registry_find(&e->registry, arena_memory_kind(lp), lp.param, 0, "", &dtype);
 
 	if (row >= 0 && view_owner_any(&e->view_owner))
 		view_owner_keep_row(&e->view_owner, &e->registry, (uint32_t)row);
+}
+
+static int forget(struct engine *e, struct arena_lp lp)
+{
+	keep_for_views(e, lp);
 	return arena_memory_unassign(e->arena, lp);
 }
 
@@ -166,6 +172,20 @@ static int find_assigned(struct frag *f, int param, unsigned flags, struct assig
 	return a->arena ? arena_memory_find(a->arena, a->lp, &a->block, &a->offset) : rc;
 }
 
+/* Preserves, for open views, a parameter that comes from another tier: a view reads its bytes
+ * in the tier in which it was opened.
+ */
+static void keep_if_tier_changes(struct engine *e, struct arena_lp lp)
+{
+	enum frag_dtype dtype;
+	int row = registry_find(&e->registry, arena_memory_kind(lp), lp.param, 0, "", &dtype);
+	int arena = registry_find(&e->registry, STATE_ARENA, 0, 0, "", &dtype);
+
+	if (row >= 0 && registry_tier(&e->registry, (uint32_t)row) !=
+				registry_tier(&e->registry, (uint32_t)arena))
+		keep_for_views(e, lp);
+}
+
 int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64_t block,
 		      uint64_t offset)
 {
@@ -184,6 +204,7 @@ int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64_t block,
 		return -EINVAL;
 	numel = lp.is_shard ? catalog_lp_held(f->engine->own, lp.param, f->engine->rank)
 			    : p->numel;
+	keep_if_tier_changes(f->engine, lp);
 	return arena_memory_assign(m, lp, p->dtype, numel, block, offset);
 }
 

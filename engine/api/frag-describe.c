@@ -276,23 +276,33 @@ int frag_state_keep_whole(struct frag *f, int group, const char *key, enum frag_
 			     numel, memory);
 }
 
+int frag_fragments_keep(struct frag *f, const int *params, size_t n, const char *key,
+			enum frag_dtype dtype, void *const *memory)
+{
+	struct engine *e = api_engine(f);
+	int rc = 0;
+
+	if (!e || !state_key_ok(key) || !frag_dtype_size(dtype) || (n && !params))
+		return -EINVAL;
+	for (size_t i = 0; i < n && !rc; i++) {
+		struct layout_fragment at;
+		uint32_t group;
+
+		rc = api_locate(e, params[i], &at, &group);
+		if (!rc)
+			rc = registry_keep_segment(
+				&e->registry, group, at.sub, key, dtype,
+				e->own->groups[group].layout.partition_numel[at.sub],
+				(struct state_segment){ at.partition_offset, at.numel,
+							memory ? (uintptr_t)memory[i] : 0 });
+	}
+	return rc;
+}
+
 int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dtype dtype,
 		       void *memory)
 {
-	struct engine *e = api_engine(f);
-	struct layout_fragment found;
-	uint32_t group;
-	int rc;
-
-	if (!e || !state_key_ok(key) || !frag_dtype_size(dtype))
-		return -EINVAL;
-	rc = api_locate(e, param, &found, &group);
-	if (rc)
-		return rc;
-	return registry_keep_segment(&e->registry, group, found.sub, key, dtype,
-				     e->own->groups[group].layout.partition_numel[found.sub],
-				     (struct state_segment){ found.partition_offset,
-							     found.numel, (uintptr_t)memory });
+	return frag_fragments_keep(f, &param, 1, key, dtype, &memory);
 }
 
 /* Preserves what open files still need of a state.  Returns its row's number, or -ENOENT. */
@@ -307,12 +317,13 @@ static int keep_for_views(struct engine *e, enum state_kind kind, uint32_t group
 	return row;
 }
 
-static int move_segment(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
-			const char *key, struct state_segment segment)
+static int move_segments(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
+			 const char *key, const struct state_segment *segments, size_t n)
 {
 	int row = keep_for_views(e, kind, group, sub, key);
 
-	return row < 0 ? row : registry_replace(&e->registry, kind, group, sub, key, segment);
+	return row < 0 ? row
+		       : registry_replace(&e->registry, kind, group, sub, key, segments, n);
 }
 
 static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
@@ -334,14 +345,16 @@ int frag_state_move(struct frag *f, int group, uint32_t sub, const char *key, vo
 	if (f->sweep)
 		return -EBUSY;
 	api_sweep_forget(f);
-	rc = move_segment(e, STATE_PARTITION, (uint32_t)group, sub, key, all);
-	return rc == -ENOENT ? move_segment(e, STATE_WHOLE, (uint32_t)group, sub, key, all)
+	rc = move_segments(e, STATE_PARTITION, (uint32_t)group, sub, key, &all, 1);
+	return rc == -ENOENT ? move_segments(e, STATE_WHOLE, (uint32_t)group, sub, key, &all, 1)
 			     : rc;
 }
 
 int frag_fragments_move(struct frag *f, const int *params, size_t n, const char *key,
 			void *const *memory)
 {
+	struct state_segment segments[64]; /* of one row */
+	uint32_t group = 0, sub = 0, count = 0;
 	struct engine *e = api_engine(f);
 	int rc = 0;
 
@@ -352,25 +365,34 @@ int frag_fragments_move(struct frag *f, const int *params, size_t n, const char 
 	api_sweep_forget(f);
 	for (size_t i = 0; i < n && !rc; i++) {
 		struct layout_fragment at;
-		uint32_t group;
+		uint32_t of;
 
-		rc = api_locate(e, params[i], &at, &group);
-		if (!rc)
-			rc = move_segment(
-				e, STATE_PARTITION, group, at.sub, key,
-				(struct state_segment){ at.partition_offset, at.numel,
-							memory ? (uintptr_t)memory[i] : 0 });
+		rc = api_locate(e, params[i], &at, &of);
+		if (rc)
+			break;
+		if (count == ARRAY_SIZE(segments) ||
+		    (count && (of != group || at.sub != sub))) {
+			rc = move_segments(e, STATE_PARTITION, group, sub, key, segments,
+					   count);
+			count = 0;
+		}
+		group = of;
+		sub = at.sub;
+		segments[count++] = (struct state_segment){ at.partition_offset, at.numel,
+							    memory ? (uintptr_t)memory[i] : 0 };
 	}
+	if (!rc && count)
+		rc = move_segments(e, STATE_PARTITION, group, sub, key, segments, count);
 	return rc;
 }
 
-/* Elements of this rank's piece of a parameter; 0: it is not cut. */
-static uint64_t piece_numel(const struct catalog *own, uint32_t param)
+/* Elements of this rank's piece of a parameter; 0: it has none. */
+static uint64_t piece_numel(const struct engine *e, uint32_t param)
 {
-	uint32_t group = own->params[param].group;
+	uint32_t group = e->own->params[param].group;
 
-	return group != CATALOG_NONE && catalog_lp_is_sharded(&own->groups[group])
-		       ? catalog_lp_piece(own, param)
+	return group != CATALOG_NONE && catalog_lp_is_sharded(&e->own->groups[group])
+		       ? catalog_lp_held(e->own, param, e->rank)
 		       : 0;
 }
 
@@ -382,11 +404,12 @@ int frag_lp_move(struct frag *f, int param, unsigned flags, void *memory)
 	uint64_t numel;
 	int rc;
 
-	if (!e || param < 0 || number >= e->own->nparams || flags & ~FRAG_SHARD)
+	if (!e || param < 0 || number >= e->own->nparams || flags & ~FRAG_SHARD ||
+	    (!flags && e->own->params[number].cuts))
 		return -EINVAL;
-	rc = move_segment(e, kind, number, 0, "",
-			  (struct state_segment){ .address = (uintptr_t)memory });
-	numel = flags ? piece_numel(e->own, number) : e->own->params[number].numel;
+	rc = move_segments(e, kind, number, 0, "",
+			   &(struct state_segment){ .address = (uintptr_t)memory }, 1);
+	numel = flags ? piece_numel(e, number) : e->own->params[number].numel;
 	return rc == -ENOENT && memory && numel
 		       ? registry_keep(&e->registry, kind, number, 0, "",
 				       e->own->params[number].dtype, numel, memory)

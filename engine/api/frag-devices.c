@@ -98,7 +98,11 @@ int api_devices_over(struct frag *f, const struct frag_devices *devices,
 	if (!e->registry.devices)
 		rc = open_devices(e, &c, ops);
 	pthread_mutex_unlock(&e->lock);
-	return rc ? rc : devices_use(e->registry.devices, c.number, c.stream);
+	if (!rc)
+		rc = devices_use(e->registry.devices, c.number, c.stream);
+	if (!rc)
+		registry_pin_buffers(&e->registry);
+	return rc;
 }
 
 int frag_devices(struct frag *f, const struct frag_devices *devices)

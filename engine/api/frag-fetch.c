@@ -17,7 +17,7 @@
 
 enum { CHUNK = 1 << 20 };
 
-struct fetch {
+struct round_fetch {
 	struct engine *engine;
 	struct rounds_get get;
 	bool used, over;
@@ -25,7 +25,7 @@ struct fetch {
 };
 
 struct frag_fetches {
-	struct fetch all[FRAG_FETCHES_MAX];
+	struct round_fetch all[FRAG_FETCHES_MAX];
 };
 
 /* ---- by the host ---- */
@@ -71,7 +71,7 @@ int api_read_to(struct engine *e, const struct engine_address *a, void *out, uin
 
 static void on_fetched(struct rounds_get *get, int result)
 {
-	struct fetch *fetch = get->owner;
+	struct round_fetch *fetch = get->owner;
 	struct engine *e = fetch->engine;
 
 	pthread_mutex_lock(&e->lock);
@@ -106,7 +106,7 @@ static int find_free(struct frag *f)
 int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
 {
 	int64_t size = frag_get_bytes(f, param, key);
-	struct fetch *fetch;
+	struct round_fetch *fetch;
 	int n, rc;
 
 	if (size < 0 || (uint64_t)size != bytes || !out)
@@ -115,7 +115,7 @@ int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t b
 	if (n < 0)
 		return n;
 	fetch = &f->fetches->all[n];
-	*fetch = (struct fetch){
+	*fetch = (struct round_fetch){
 		.engine = f->engine,
 		.get = { .size = bytes, .out = out, .done = on_fetched, .owner = fetch }
 	};
@@ -131,7 +131,7 @@ int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t b
 
 int frag_fetched(struct frag *f, int number)
 {
-	struct fetch *fetch;
+	struct round_fetch *fetch;
 	struct engine *e = api_engine(f);
 	bool over;
 

@@ -16,7 +16,7 @@
  * sends its pieces to all; by the host each rank reads the state for itself.
  */
 
-struct gather {
+struct group_gather {
 	struct engine *e;
 	struct wire_rendezvous said;
 	struct engine_address address;
@@ -33,7 +33,7 @@ struct gather {
 
 static int note_piece(void *arg, const struct piece *piece)
 {
-	struct gather *g = arg;
+	struct group_gather *g = arg;
 	uint32_t place = catalog_member(g->group, piece->rank);
 
 	if (place / catalog_shards(g->group) != g->replica || g->covered == g->bytes)
@@ -55,7 +55,7 @@ static int note_piece(void *arg, const struct piece *piece)
 /* Adds a piece to the hash by which the ranks compare their plans: replicas have the pieces on
  * other ranks, but at the same places.  -EREMOTE: the piece's rank cannot send it.
  */
-static int check_piece(struct gather *g, const struct piece *piece)
+static int check_piece(struct group_gather *g, const struct piece *piece)
 {
 	const uint64_t all[] = { g->said.held, piece->at, piece->size };
 
@@ -66,7 +66,7 @@ static int check_piece(struct gather *g, const struct piece *piece)
 /* Finds the pieces of the state, for which tables of states may have to be fetched.  The lock
  * is held.
  */
-static int find_pieces(struct gather *g, uint64_t deadline)
+static int find_pieces(struct group_gather *g, uint64_t deadline)
 {
 	int rc;
 
@@ -82,7 +82,7 @@ static int find_pieces(struct gather *g, uint64_t deadline)
 
 /* ---- by the communicator ---- */
 
-static unsigned count_moves(const struct gather *g)
+static unsigned count_moves(const struct group_gather *g)
 {
 	unsigned own = 0;
 
@@ -99,7 +99,7 @@ static void add(struct collective_io *io, struct collective_move *moves, bool to
 }
 
 /* Adds the moves of a piece to all ranks of this replica, this rank too. */
-static void add_to_all(const struct gather *g, struct collective_io *io,
+static void add_to_all(const struct group_gather *g, struct collective_io *io,
 		       struct collective_move *moves, void *from, uint64_t size)
 {
 	uint32_t shards = catalog_shards(g->group);
@@ -112,7 +112,7 @@ static void add_to_all(const struct gather *g, struct collective_io *io,
 }
 
 /* Lists the moves.  Between two ranks they are in the order of the parameter, on both. */
-static int lay_moves(const struct gather *g, struct send *send, struct collective_io *io,
+static int lay_moves(const struct group_gather *g, struct send *send, struct collective_io *io,
 		     struct collective_move *moves)
 {
 	int rc = 0;
@@ -137,7 +137,7 @@ static int lay_moves(const struct gather *g, struct send *send, struct collectiv
 /* Returns true if each rank of the communicator has one piece, and all pieces have one size and
  * are in the order of ranks.
  */
-static bool is_equal(const struct gather *g)
+static bool is_equal(const struct group_gather *g)
 {
 	bool equal = g->n && g->n == communicator_ranks(g->e);
 
@@ -147,7 +147,7 @@ static bool is_equal(const struct gather *g)
 	return equal;
 }
 
-static int lay_equal(const struct gather *g, struct send *send, struct collective_io *io)
+static int lay_equal(const struct group_gather *g, struct send *send, struct collective_io *io)
 {
 	const struct piece *own = &g->pieces[communicator_member(g->e, g->e->rank)];
 	void *from;
@@ -163,7 +163,7 @@ static int lay_equal(const struct gather *g, struct send *send, struct collectiv
 }
 
 /* Moves the pieces.  An error breaks the communicator: the other ranks wait for this one. */
-static int take(struct gather *g)
+static int take(struct group_gather *g)
 {
 	CLEANUP(free)
 	struct collective_move *moves = malloc((count_moves(g) + 1) * sizeof(*moves));
@@ -187,7 +187,7 @@ static int take(struct gather *g)
 
 /* ---- by the host ---- */
 
-static int read_all(struct gather *g)
+static int read_all(struct group_gather *g)
 {
 	int rc, through;
 
@@ -201,7 +201,7 @@ static int read_all(struct gather *g)
 
 /* ---- the call ---- */
 
-static void say_what_it_can(struct gather *g, unsigned timeout_ms)
+static void say_what_it_can(struct group_gather *g, unsigned timeout_ms)
 {
 	bool grad = !strcmp(g->address.key, "grad");
 	uint64_t number = communicator_number(g->e);
@@ -221,7 +221,7 @@ static void say_what_it_can(struct gather *g, unsigned timeout_ms)
 		g->said.communicator = number;
 }
 
-static int gather(struct gather *g, unsigned timeout_ms)
+static int gather(struct group_gather *g, unsigned timeout_ms)
 {
 	struct engine *e = g->e;
 	uint32_t group = e->catalog->params[g->address.param].group;
@@ -244,7 +244,7 @@ int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t 
 		unsigned timeout_ms)
 {
 	struct engine_address a;
-	struct gather g;
+	struct group_gather g;
 	int rc = api_address_in_time(f, param, key, "frag_gather", &timeout_ms, &a);
 	int64_t size = rc ? rc : frag_get_bytes(f, param, key);
 
@@ -252,11 +252,11 @@ int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t 
 		return (int)size;
 	if ((uint64_t)size != bytes || !out)
 		return -EINVAL;
-	g = (struct gather){ .e = f->engine,
-			     .address = a,
-			     .start_ns = monotonic_ns(),
-			     .bytes = bytes,
-			     .out = out };
+	g = (struct group_gather){ .e = f->engine,
+				   .address = a,
+				   .start_ns = monotonic_ns(),
+				   .bytes = bytes,
+				   .out = out };
 	pthread_mutex_lock(&g.e->lock);
 	rc = gather(&g, timeout_ms);
 	pthread_mutex_unlock(&g.e->lock);

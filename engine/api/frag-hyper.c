@@ -6,14 +6,15 @@
 #include <errno.h>
 #include <string.h>
 
-/* Hyper-parameters that the trainer keeps where it likes: readers get, and edits change, a
- * double of the library, which is compared with what the trainer's functions last said.
+/* Hyper-parameters whose edits are told to the trainer: readers get, and edits change, a double
+ * of the library's, or of the trainer's, which is compared with what it was before a boundary.
  */
 
 struct hyper_calls {
 	SLIST_ENTRY(hyper_calls) next;
-	double value; /* registered */
-	double seen;  /* value as the trainer knows it */
+	double own;    /* where get is not NULL */
+	double *value; /* registered */
+	double seen;   /* *value as the trainer knows it */
 	frag_hyper_get get;
 	frag_hyper_set set;
 	void *arg;
@@ -25,14 +26,17 @@ int frag_hyper_calls(struct frag *f, int group, const char *name, frag_hyper_get
 	struct hyper_calls *h;
 	int rc;
 
-	if (!api_engine(f) || !get || !set)
+	if (!api_engine(f) || !set || (!get && !arg))
 		return -EINVAL;
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return -ENOMEM;
 	*h = (struct hyper_calls){ .get = get, .set = set, .arg = arg };
-	h->value = h->seen = get(arg);
-	rc = frag_hyper(f, group, name, &h->value);
+	h->value = get ? &h->own : arg;
+	if (get)
+		h->own = get(arg);
+	h->seen = *h->value;
+	rc = frag_hyper(f, group, name, h->value);
 	if (rc)
 		free(h);
 	else
@@ -44,20 +48,22 @@ void api_hypers_get(struct engine *e)
 {
 	struct hyper_calls *h;
 
-	SLIST_FOREACH(h, &e->trainer->hypers, next)
-	h->value = h->seen = h->get(h->arg);
+	SLIST_FOREACH (h, &e->trainer->hypers, next) {
+		if (h->get)
+			h->own = h->get(h->arg);
+		h->seen = *h->value;
+	}
 }
 
 void api_hypers_set(struct engine *e)
 {
 	struct hyper_calls *h;
 
-	SLIST_FOREACH(h, &e->trainer->hypers, next)
-	{
-		if (!memcmp(&h->value, &h->seen, sizeof(h->value))) /* NaNs are edits, too */
+	SLIST_FOREACH (h, &e->trainer->hypers, next) {
+		if (!memcmp(h->value, &h->seen, sizeof(h->seen))) /* NaNs are edits, too */
 			continue;
-		h->seen = h->value;
-		h->set(h->arg, h->value);
+		h->seen = *h->value;
+		h->set(h->arg, h->seen);
 	}
 }
 

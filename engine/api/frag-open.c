@@ -5,6 +5,7 @@
 #include "engine/base/bytes.h"
 #include "engine/base/log.h"
 #include "engine/base/machine.h"
+#include "engine/base/thread.h"
 #include "engine/job/join.h"
 #include "engine/job/listen.h"
 #include "engine/launch/jobfile.h"
@@ -16,6 +17,7 @@
 #include "engine/rank/swap-text.h"
 #include "engine/rank/swapped-params.h"
 #include "engine/serve/serve-pending.h"
+#include "engine/serve/serve.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>
@@ -163,8 +165,6 @@ static uint64_t memory(const char *name, uint64_t usual)
 
 static void become_rank(struct engine *e, const struct launch *launch)
 {
-	char prefix[32];
-
 	e->is_rank = true;
 	e->write.allowed = true;
 	e->launch = *launch;
@@ -172,8 +172,7 @@ static void become_rank(struct engine *e, const struct launch *launch)
 	e->world = launch->world;
 	memcpy(e->job.name, launch->job, sizeof(e->job.name));
 	e->job.hash = wire_hash(e->job.name, strlen(e->job.name));
-	snprintf(prefix, sizeof(prefix), "rank %u", e->rank);
-	log_set_prefix(prefix);
+	log_set_rank(e->rank);
 }
 
 /* ---- states on NVMe ---- */
@@ -220,10 +219,17 @@ static int open_place(struct engine *e)
 					   .debug = c->debug,
 					   .name_range = name_range,
 					   .owner = e };
-	int rc, node = c->dir[0] ? machine_disk_node("/sys", c->dir) : 0;
+	int rc, node;
 
 	if (!c->dir[0])
 		return 0;
+	rc = swap_file_make_dir(c->dir);
+	if (rc) {
+		log_warn("no states on NVMe (%s): the folder %s: %s", c->by, c->dir,
+			 strerror(-rc));
+		return rc;
+	}
+	node = machine_disk_node("/sys", c->dir);
 	options.on_node = node >= 0;
 	options.node = node < 0 ? 0 : (unsigned)node;
 	snprintf(name, sizeof(name), "%s.rank%u.swap", e->job.name, e->rank);
@@ -294,6 +300,14 @@ int frag_open(struct frag **out, const struct frag_config *config)
 		log_warn("not attached: this process has called frag_open already");
 		return -EBUSY;
 	}
+	rc = thread_bind(launch.is_bound ? &launch.bound : NULL);
+	if (rc) {
+		atomic_flag_clear(&opened);
+		log_warn("not attached: FRAG_BIND=%s: %s", getenv("FRAG_BIND"),
+			 rc == -EINVAL ? "this process may use none of these processors"
+				       : strerror(-rc));
+		return rc;
+	}
 	if (launch.any_reads) /* where Yama is: lets observers of this user read us */
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	rc = api_open_over(out, &launch, &transport_zmq,
@@ -324,6 +338,9 @@ void frag_close(struct frag *f)
 	api_sweep_forget(f);
 	swapped_params_leave(f->trainer.swapped_params);
 	leave(e);
+	pthread_mutex_lock(&e->lock);
+	serve_tell_asked(e);
+	pthread_mutex_unlock(&e->lock);
 	loop_free(e);
 	swapped_params_free(f->trainer.swapped_params);
 	api_hypers_free(f);

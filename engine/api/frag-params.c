@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/api/api.h"
+#include "engine/catalog/leaves.h"
 #include "engine/rank/swapped-params.h"
 
 #include <errno.h>
@@ -49,7 +50,7 @@ static int list_given(const struct engine *e, const int *params, size_t n,
 	return 0;
 }
 
-/* Those that had no values, in place of which there is a mark. */
+/* Notes which parameters are new: they have no row yet, and are given no values. */
 static void list_new(struct registry *r, struct swapped_param_given *given, size_t n,
 		     bool *is_new)
 {
@@ -96,6 +97,54 @@ int frag_params_swap(struct frag *f, const int *params, size_t n, const void *co
 	return rc ? rc : swapped_params_publish(e->trainer->swapped_params, params, n);
 }
 
+/* Begins to read the other parameters of a leaf.  false: there is no free buffer. */
+static bool read_leaf(struct frag *f, uint32_t param, bool *is_read)
+{
+	const struct leaves *l = f->engine->leaves;
+	struct swapped_params *shards = f->trainer.swapped_params;
+
+	is_read[param] = true;
+	for (uint32_t next = leaves_next(l, param); next != param;
+	     next = leaves_next(l, next)) {
+		int one = (int)next;
+
+		is_read[next] = true;
+		if (swapped_params_has(shards, one) &&
+		    swapped_params_ahead(shards, &one, 1) != 1)
+			return false;
+	}
+	return true;
+}
+
+/* Begins to read the parameters of the leaves that params are in, each leaf once, as far as
+ * there are free buffers.  A parameter that cannot be read ahead comes in when it is asked for.
+ */
+static void read_leaves(struct frag *f, const int *params, size_t n)
+{
+	const struct leaves *l = f->engine->leaves;
+	CLEANUP(free) bool *is_read = calloc(l->n + 1, sizeof(*is_read));
+	bool has_room = is_read;
+
+	for (size_t i = 0; i < n && has_room; i++) {
+		uint32_t param = (uint32_t)params[i];
+
+		if (leaves_next(l, param) != LEAVES_NONE && !is_read[param])
+			has_room = read_leaf(f, param, is_read);
+	}
+}
+
+/* Begins to read params, then the leaves that they are in; these wait until params need no
+ * buffer.  Results of swapped_params_ahead.
+ */
+static int read_ahead(struct frag *f, const int *params, size_t n)
+{
+	int rc = swapped_params_ahead(f->trainer.swapped_params, params, n);
+
+	if (f->engine->leaves && rc >= 0 && (size_t)rc == n)
+		read_leaves(f, params, n);
+	return rc;
+}
+
 /* -ENOENT: none is there. */
 static int check(const struct frag *f, const int *params, size_t n)
 {
@@ -110,6 +159,8 @@ int frag_params_in(struct frag *f, const int *params, size_t n, void **memory)
 
 	if (!rc && !f->sweep)
 		api_sweep_forget(f); /* its buffers may be needed */
+	if (!rc && f->engine->leaves)
+		read_ahead(f, params, n);
 	return rc ? rc : swapped_params_in(f->trainer.swapped_params, params, n, memory);
 }
 
@@ -117,7 +168,7 @@ int frag_params_ahead(struct frag *f, const int *params, size_t n)
 {
 	int rc = check(f, params, n);
 
-	return rc ? rc : swapped_params_ahead(f->trainer.swapped_params, params, n);
+	return rc ? rc : read_ahead(f, params, n);
 }
 
 int frag_params_out(struct frag *f, const int *params, size_t n, unsigned flags)

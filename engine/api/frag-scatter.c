@@ -105,7 +105,7 @@ static int note_held(void *arg, const struct piece *piece)
 	const struct noting *n = arg;
 	struct scatter *s = n->s;
 	struct span at = { piece->at, piece->at + piece->size };
-	struct span new = in_dtype(&at, n->dtype, s->file->dtype);
+	struct span new = in_dtype(&at, n->dtype, s->file->parts->dtype);
 	uint32_t place = catalog_member(s->group, piece->rank);
 	struct span *held;
 
@@ -123,11 +123,11 @@ static int note_state(struct scatter *s, const char *key, enum frag_dtype dtype)
 {
 	struct noting noting = { s, dtype };
 	struct span all = { 0, s->file->bytes };
-	struct engine_address address = s->file->address;
+	struct engine_address address = s->file->parts->address;
 
 	strcpy(address.key, key);
 	return plan_write(s->e, &address, s->file->opened_ns, 0,
-			  in_dtype(&all, s->file->dtype, dtype).to, note_held, &noting);
+			  in_dtype(&all, s->file->parts->dtype, dtype).to, note_held, &noting);
 }
 
 static int note_all(struct scatter *s)
@@ -137,7 +137,7 @@ static int note_all(struct scatter *s)
 
 	s->nown = 0;
 	memset(s->held, 0, s->group->nranks * sizeof(*s->held));
-	rc = note_state(s, s->file->address.key, s->file->dtype);
+	rc = note_state(s, s->file->parts->address.key, s->file->parts->dtype);
 	if (rc || !stage_lp_follows(s->e, s->file, &lp))
 		return rc;
 	rc = note_state(s, "lp", lp);
@@ -240,26 +240,24 @@ static int pass_chunk(struct scatter *s, const struct span *chunk, const struct 
 	return rc;
 }
 
+/* Keeps `part` of what this rank holds aside, made of the elements at value. */
 static int stage(struct scatter *s, const struct own *own, const struct span *part,
-		 const void *bytes)
+		 const void *value)
 {
-	return participant_stage(&s->e->participant, s->transaction, NODE_LOCAL, monotonic_ms(),
-				 s->epoch, own->row, s->file->is_grad,
-				 own->offset + part->from - own->at.from, bytes,
-				 (uint32_t)(part->to - part->from));
-}
+	enum frag_dtype dtype = s->file->parts->dtype;
+	uint32_t size = (uint32_t)(part->to - part->from);
+	struct edit_piece *piece = participant_piece(
+		s->epoch, own->row, own->offset + part->from - own->at.from, size);
 
-static int stage_converted(struct scatter *s, const struct own *own, const struct span *part,
-			   const void *value)
-{
-	uint64_t size = part->to - part->from;
-	CLEANUP(free) void *bytes = malloc(size);
-
-	if (!bytes)
+	if (!piece)
 		return -ENOMEM;
-	dtype_convert(own->dtype, bytes, s->file->dtype, value,
-		      size / frag_dtype_size(own->dtype));
-	return stage(s, own, part, bytes);
+	if (own->dtype == dtype)
+		memcpy(piece->data, value, size);
+	else
+		dtype_convert(own->dtype, piece->data, dtype, value,
+			      size / frag_dtype_size(own->dtype));
+	return participant_stage(&s->e->participant, s->transaction, NODE_LOCAL, monotonic_ms(),
+				 s->file->is_grad, piece);
 }
 
 /* Keeps aside what this rank holds of a part of the value that has come, which is at `bytes`.
@@ -267,15 +265,12 @@ static int stage_converted(struct scatter *s, const struct own *own, const struc
 static int keep_aside(struct scatter *s, const struct own *own, const struct span *came,
 		      const uint8_t *bytes)
 {
-	struct span there = in_dtype(came, s->file->dtype, own->dtype);
+	struct span there = in_dtype(came, s->file->parts->dtype, own->dtype);
 	struct span part = overlap(&there, &own->at);
 	const uint8_t *value =
-		bytes + in_dtype(&part, own->dtype, s->file->dtype).from - came->from;
+		bytes + in_dtype(&part, own->dtype, s->file->parts->dtype).from - came->from;
 
-	if (part.from == part.to)
-		return 0;
-	return own->dtype == s->file->dtype ? stage(s, own, &part, value)
-					    : stage_converted(s, own, &part, value);
+	return part.from == part.to ? 0 : stage(s, own, &part, value);
 }
 
 static int keep_all_aside(struct scatter *s, const struct span *chunk, const struct span *came)
@@ -372,14 +367,14 @@ static void say_what_it_can(struct scatter *s)
 {
 	struct engine *e = s->e;
 
-	s->said.param = s->file->address.param;
+	s->said.param = s->file->parts->address.param;
 	s->said.boundary = atomic_load(&e->registry.control->boundary);
-	strcpy(s->said.key, s->file->address.key);
+	strcpy(s->said.key, s->file->parts->address.key);
 	pthread_mutex_lock(&e->lock);
 	s->said.transaction[0] = e->job.engine_id;
 	s->said.transaction[1] = ++e->commit.newest;
-	if (communicator_number(e) && !s->file->cuts && reaches_value(s) && !find_held(s) &&
-	    (s->slot = landing_slot_get(e)))
+	if (communicator_number(e) && !s->file->parts->cuts && reaches_value(s) &&
+	    !find_held(s) && (s->slot = landing_slot_get(e)))
 		s->said.communicator = communicator_number(e);
 	pthread_mutex_unlock(&e->lock);
 }
@@ -478,7 +473,7 @@ int frag_scatter(struct frag *f, int param, const char *key, int root, const voi
 
 	if (!rc) {
 		s.e = f->engine;
-		rc = live_file_open(s.e, &a, &s.file, &size);
+		rc = live_file_open(s.e, &a, 1, &s.file, &size);
 	}
 	if (rc)
 		return rc;

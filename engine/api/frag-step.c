@@ -2,13 +2,19 @@
 #include <config.h>
 
 #include "engine/api/api.h"
+#include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/job/join.h"
 #include "engine/rank/devices.h"
+#include "engine/rank/registry-place.h"
 #include "engine/rank/swapped-params.h"
 #include "engine/rounds/rounds.h"
+#include "engine/serve/checks.h"
+#include "engine/serve/serve.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -32,7 +38,7 @@ static bool grads_are_valid(const struct control_page *c)
 	return grads_word(c) & 1;
 }
 
-enum { WAIT_MS = 20 };
+enum { WAIT_MS = 20, PLACE_MS = 100 };
 
 /* Waits for a decision, by its coordinator or without it, or for the end of a freeze. */
 static void wait_here(struct engine *e)
@@ -54,40 +60,47 @@ static bool is_changing(const struct control_page *c)
 	return atomic_load_explicit(&c->sequence, memory_order_relaxed) & 1;
 }
 
-/* Counts the time that the trainer's thread has spent for others.  Clocks are read only where
- * there is something to do for them.
+/* Begins to count the time that the trainer's thread spends for others.  Clocks are read only
+ * where there is something to do for them.  Returns false within such a time.
  */
-static void count_held(struct engine *e, uint64_t before, uint64_t begin_ns)
+static bool stall_begin(struct engine *e)
 {
-	atomic_store_explicit(&e->registry.control->held_ns, before + monotonic_ns() - begin_ns,
-			      memory_order_relaxed);
+	if (e->trainer->stall.since_ns)
+		return false;
+	phase_begin(PHASE_STALL, &e->trainer->stall);
+	return true;
 }
 
-static uint64_t held(const struct engine *e)
+static void stall_end(struct engine *e, bool begun, int rc)
 {
-	return atomic_load_explicit(&e->registry.control->held_ns, memory_order_relaxed);
+	if (!begun)
+		return;
+	control_put(&e->registry.control->held_ns,
+		    atomic_load_explicit(&e->registry.control->held_ns, memory_order_relaxed) +
+			    monotonic_ns() - e->trainer->stall.since_ns);
+	phase_end(PHASE_STALL, &e->trainer->stall, rc);
 }
 
 static void keep_for_views(struct engine *e, bool states)
 {
-	uint64_t begin;
+	bool begun;
 
 	if (!view_owner_any(&e->view_owner))
 		return;
-	begin = monotonic_ns();
+	begun = stall_begin(e);
 	view_owner_keep(&e->view_owner, &e->registry, states);
-	count_held(e, held(e), begin);
+	stall_end(e, begun, 0);
 }
 
 static void tell_views(struct engine *e)
 {
-	uint64_t begin;
+	bool begun;
 
 	if (!view_owner_any(&e->view_owner))
 		return;
-	begin = monotonic_ns();
+	begun = stall_begin(e);
 	view_owner_arrive(&e->view_owner, &e->registry);
-	count_held(e, held(e), begin);
+	stall_end(e, begun, 0);
 }
 
 /* Begins a change of state: first the page says so, then the bytes that views still need are
@@ -175,12 +188,58 @@ static int apply_edits(struct engine *e, uint64_t b)
 	return rc;
 }
 
+/* Moves states that a mount has ordered to another tier, for PLACE_MS and one at the least; the
+ * rest follows at later boundaries.  Their values and the generation stay: open views have kept
+ * the bytes of the old tier, and later views read the new one.  No state moves while the
+ * trainer has changed states that are not published, or while a sweep has addresses of slices.
+ * A state stays that a staged operation computes: the operation was accepted for its tier.  So
+ * does one of several that a view awaits, which needs them in one tier.
+ */
+static int place(struct engine *e)
+{
+	struct frag *f = container_of(e->trainer, struct frag, trainer);
+	struct control_page *c = e->registry.control;
+	uint64_t now = atomic_load_explicit(&c->generation, memory_order_relaxed);
+	struct registry_move move;
+	uint64_t until;
+	int rc = 0;
+	bool begun;
+
+	if (!registry_place_is_due(&e->registry) || is_changing(c) || f->sweep)
+		return 0;
+	until = monotonic_ms() + PLACE_MS;
+	begun = stall_begin(e);
+	api_make_room(f);
+	for (uint32_t row = 0; registry_place_next(&e->registry, &row); row++) {
+		if (participant_computes(&e->participant, row) ||
+		    view_owner_awaits(&e->view_owner, row))
+			continue;
+		/* a state that cannot be copied stays where it is: no error of the trainer's */
+		if (!registry_place_copy(&e->registry, row, &move)) {
+			change_begin(e);
+			view_owner_move(&e->view_owner, &e->registry, &move);
+			rc = change_end(e, now);
+			registry_place_end(&e->registry, &move);
+		}
+		if (rc || monotonic_ms() >= until)
+			break;
+	}
+	stall_end(e, begun, rc);
+	return rc;
+}
+
 /* Launches the round decided for boundary b, which changes no state. */
 static void launch_round(struct engine *e, uint64_t b)
 {
 	participant_apply_round(&e->participant, b, grads_word(e->registry.control),
 				rounds_launch, e);
 	node_wake(e);
+}
+
+/* Returns true outside of a step, and at the end of one whose generation is owed. */
+static bool is_whole(const struct engine *e)
+{
+	return !is_changing(e->registry.control) || e->trainer->owed_generation;
 }
 
 static void show_phase(struct control_page *c, uint32_t phase)
@@ -195,24 +254,28 @@ static int look_at_edits(struct engine *e, uint64_t b)
 {
 	struct control_page *c = e->registry.control;
 	uint32_t phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
-	uint64_t before = held(e), begin = monotonic_ns();
 	enum participant_next next;
+	bool begun = stall_begin(e);
 	int rc = 0;
 
-	while ((next = participant_look(&e->participant, b,
-					!is_changing(c) || e->trainer->owed_generation)) !=
-	       PARTICIPANT_GO) {
+	while ((next = participant_look(&e->participant, b, is_whole(e))) != PARTICIPANT_GO) {
 		if (next == PARTICIPANT_FROZEN)
 			show_phase(c, CONTROL_FROZEN);
+		else if (next == PARTICIPANT_CHECK) /* which follows the end of a freeze */
+			show_phase(c, phase);
 		if (next == PARTICIPANT_DECIDED)
 			rc = first_errno(rc, apply_edits(e, b));
 		else if (next == PARTICIPANT_ROUND)
 			launch_round(e, b);
-		else
+		else if (next == PARTICIPANT_CHECK)
+			checks_make(e, is_whole(e));
+		else if (next == PARTICIPANT_FROZEN)
+			rc = first_errno(rc, place(e));
+		if (next == PARTICIPANT_UNDECIDED || next == PARTICIPANT_FROZEN)
 			wait_here(e);
 	}
 	show_phase(c, phase);
-	count_held(e, before, begin);
+	stall_end(e, begun, rc);
 	return rc;
 }
 
@@ -252,10 +315,15 @@ static int pass(struct engine *e)
 	uint64_t b = atomic_fetch_add_explicit(&e->registry.control->boundary, 1,
 					       memory_order_seq_cst) +
 		     1;
+	int rc;
 
+	log_trace("boundary %llu, step %llu", (unsigned long long)b,
+		  (unsigned long long)atomic_load_explicit(&e->registry.control->step,
+							   memory_order_relaxed));
 	time_boundary(e);
 	api_note_trainer(e, false);
-	return participant_pending(&e->participant, b) ? look_at_edits(e, b) : 0;
+	rc = participant_pending(&e->participant, b) ? look_at_edits(e, b) : 0;
+	return first_errno(rc, place(e));
 }
 
 static int boundary(struct engine *e)
@@ -283,6 +351,41 @@ int frag_grads_gone(struct frag *f)
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);
 	keep_for_views(e, false);
 	return 0;
+}
+
+int frag_grads_skip(struct frag *f)
+{
+	struct engine *e = api_engine(f);
+
+	if (!e)
+		return -EINVAL;
+	if (grads_are_valid(e->registry.control))
+		return frag_grads_gone(f);
+	control_raise(&e->registry.control->grads, atomic_load(&e->job.grads_elsewhere), 2);
+	atomic_fetch_add_explicit(&e->registry.control->grads, 2, memory_order_seq_cst);
+	return 0;
+}
+
+int frag_asked(struct frag *f, int fd)
+{
+	struct engine *e = api_engine(f);
+	int copy, asked;
+
+	if (!e)
+		return -EINVAL;
+	if (fd < 0)
+		return atomic_load_explicit(&e->serve.asked, memory_order_relaxed);
+	/* no number below 3: it stands for one of the standard streams, or for none */
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (copy < 0)
+		return -errno;
+	LOCKED(&e->lock);
+	asked = atomic_load_explicit(&e->serve.asked, memory_order_relaxed);
+	serve_tell_asked(e);
+	e->serve.asked_fd = copy;
+	if (asked)
+		serve_tell_asked(e);
+	return asked;
 }
 
 int frag_grads_valid(struct frag *f, double loss_scale)
@@ -337,9 +440,13 @@ int frag_step_end(struct frag *f)
 
 	if (!e)
 		return -EINVAL;
+	api_hypers_get(e);
 	c = e->registry.control;
 	time_step(e);
 	grow(&c->step);
+	phase_step();
+	if (e->registry.swapper)
+		swapper_step(e->registry.swapper);
 	show_phase(c, CONTROL_STABLE);
 	if (is_changing(c))
 		rc = change_end(

@@ -38,7 +38,7 @@ static unsigned use_of(unsigned flags)
 	return flags == FRAG_WRITE_ONLY ? SWAPPER_WRITE : SWAPPER_READ | SWAPPER_WRITE;
 }
 
-/* Of one state: its memory, or its place among those of the walk. */
+/* Adds a state to the sweep: its memory, or, of a swapped one, its place in the walk. */
 static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 		     const struct frag_swept *state, struct swapper_swept *walked, unsigned *n)
 {
@@ -242,15 +242,20 @@ int frag_state_swap(struct frag *f, int group, uint32_t sub, const char *key,
 		    enum frag_dtype dtype)
 {
 	int rc = api_check_state(f, group, sub, key, dtype);
+	const struct engine *e;
 
 	if (!rc && frag_dtype_size(dtype) > 8)
 		rc = -EINVAL;
-	return rc ? rc
-		  : registry_swap(&f->engine->registry, (uint32_t)group, sub, key, dtype,
-				  frag_partition_numel(f, group, sub));
+	if (rc)
+		return rc;
+	e = f->engine;
+	return registry_swap(&f->engine->registry, (uint32_t)group, sub, key, dtype,
+			     frag_partition_numel(f, group, sub),
+			     catalog_is_among_first(e->own, e->rank, (uint32_t)group, sub,
+						    e->launch.swap.in_memory));
 }
 
-/* Of a state in memory: read, added to, written. */
+/* Adds values to a state in memory, chunk by chunk. */
 static int add_in_memory(struct registry *r, uint32_t row, uint64_t first, const float *values,
 			 uint64_t numel)
 {

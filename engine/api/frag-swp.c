@@ -23,7 +23,7 @@ struct home {
 	uint64_t numel;
 };
 
-struct item { /* one file, one state */
+struct swp_item { /* one file, one state */
 	struct tensor_swp swp;
 	uint32_t home;
 	enum frag_dtype dtype;
@@ -36,7 +36,7 @@ struct swp {
 	int folder;
 	struct home *homes;
 	uint32_t nhomes;
-	struct item *items;
+	struct swp_item *items;
 	size_t nitems;
 	char why[TENSOR_SWP_FILE_MAX + 200];
 };
@@ -93,26 +93,26 @@ static int list_homes(struct swp *s)
 	return 0;
 }
 
-static const char *key_of(const struct item *item)
+static const char *key_of(const struct swp_item *item)
 {
 	return item->swp.key[0] ? item->swp.key : "fp32";
 }
 
-static uint64_t bytes_of(const struct swp *s, const struct item *item)
+static uint64_t bytes_of(const struct swp *s, const struct swp_item *item)
 {
 	return s->homes[item->home].numel * frag_dtype_size(item->dtype);
 }
 
 static int add_item(struct swp *s, const struct tensor_swp *swp, uint32_t home)
 {
-	struct item *items = realloc(s->items, (s->nitems + 1) * sizeof(*items));
-	struct item *item;
+	struct swp_item *items = realloc(s->items, (s->nitems + 1) * sizeof(*items));
+	struct swp_item *item;
 
 	if (!items)
 		return -ENOMEM;
 	s->items = items;
 	item = &items[s->nitems++];
-	*item = (struct item){ .swp = *swp, .home = home, .dtype = FRAG_F32 };
+	*item = (struct swp_item){ .swp = *swp, .home = home, .dtype = FRAG_F32 };
 	item->row =
 		registry_find(&s->f->engine->registry, STATE_PARTITION, s->homes[home].group,
 			      s->homes[home].sub, key_of(item), &item->dtype);
@@ -246,7 +246,7 @@ static int check_all_complete(struct swp *s)
 	return rc;
 }
 
-static int open_item(struct swp *s, const struct item *item)
+static int open_item(struct swp *s, const struct swp_item *item)
 {
 	char file[TENSOR_SWP_FILE_MAX];
 
@@ -266,19 +266,19 @@ static int check_files(struct swp *s)
 	return fd < 0 ? fd : 0;
 }
 
-struct remote_read {
+struct swp_row {
 	struct registry *registry;
 	uint32_t row;
 };
 
 static int take(void *arg, uint64_t offset, void *data, size_t size)
 {
-	const struct remote_read *t = arg;
+	const struct swp_row *t = arg;
 
 	return registry_put(t->registry, t->row, offset, data, size);
 }
 
-static int make_state(struct swp *s, struct item *item)
+static int make_state(struct swp *s, struct swp_item *item)
 {
 	const struct home *h = &s->homes[item->home];
 	void *memory;
@@ -291,9 +291,9 @@ static int make_state(struct swp *s, struct item *item)
 	return rc;
 }
 
-static int import_item(struct swp *s, struct item *item)
+static int import_item(struct swp *s, struct swp_item *item)
 {
-	struct remote_read t = { .registry = &s->f->engine->registry };
+	struct swp_row t = { .registry = &s->f->engine->registry };
 	int fd = open_item(s, item), rc = 0;
 
 	if (fd < 0)
@@ -358,14 +358,14 @@ static int list_states(struct swp *s, uint32_t home)
 
 static int give(void *arg, uint64_t offset, void *data, size_t size)
 {
-	const struct remote_read *t = arg;
+	const struct swp_row *t = arg;
 
 	return registry_read(t->registry, 0, t->row, offset, data, size);
 }
 
-static int export_item(struct swp *s, const struct item *item)
+static int export_item(struct swp *s, const struct swp_item *item)
 {
-	struct remote_read t = { &s->f->engine->registry, (uint32_t)item->row };
+	struct swp_row t = { &s->f->engine->registry, (uint32_t)item->row };
 	char file[TENSOR_SWP_FILE_MAX];
 
 	tensor_swp_name(&item->swp, file);

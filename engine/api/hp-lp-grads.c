@@ -59,7 +59,7 @@ static int load(struct frag *f, struct grads *s, int param)
 	int rc = api_address_of(f, param, "grad", &a);
 
 	if (!rc)
-		rc = live_file_open(f->engine, &a, &w->file, &bytes);
+		rc = live_file_open(f->engine, &a, 1, &w->file, &bytes);
 	if (rc)
 		return rc;
 	s->opened++;
@@ -72,7 +72,7 @@ static int load(struct frag *f, struct grads *s, int param)
 	w->extents = &g->extent;
 	w->nextents = 1;
 	rc = cut_reads_get(f->engine, &a, 0, g->raw, bytes);
-	return rc ? rc : widen(g, w->file->dtype);
+	return rc ? rc : widen(g, w->file->parts->dtype);
 }
 
 static void unload(struct grads *s)
@@ -94,8 +94,8 @@ static void change(struct grads *s, frag_grad_update update, void *arg)
 
 		update(arg, g->param, g->value, g->numel);
 		if (g->value != g->raw)
-			dtype_convert(s->writes[i].file->dtype, g->raw, FRAG_F32, g->value,
-				      g->numel);
+			dtype_convert(s->writes[i].file->parts->dtype, g->raw, FRAG_F32,
+				      g->value, g->numel);
 	}
 }
 

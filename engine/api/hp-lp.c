@@ -3,6 +3,7 @@
 
 #include "engine/api/api.h"
 #include "engine/base/dtype.h"
+#include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 enum { CHUNK = 1 << 16 }; /* elements */
 
 /* The fragment in one row of the registry. */
-struct held {
+struct row_fragment {
 	uint32_t row;
 	enum state_kind kind;
 	uint32_t index, sub;
@@ -24,7 +25,7 @@ struct held {
 	uint64_t at, numel; /* elements */
 };
 
-static int find(struct engine *e, struct held *h)
+static int find(struct engine *e, struct row_fragment *h)
 {
 	int row = registry_find(&e->registry, h->kind, h->index, h->sub, h->key, &h->dtype);
 
@@ -35,9 +36,9 @@ static int find(struct engine *e, struct held *h)
 }
 
 static int hold_lp(struct engine *e, int param, const struct layout_fragment *at,
-		   uint32_t group, struct held *h)
+		   uint32_t group, struct row_fragment *h)
 {
-	*h = (struct held){
+	*h = (struct row_fragment){
 		.kind = STATE_LP_SHARD, .index = (uint32_t)param, .key = "", .numel = at->numel
 	};
 	if (catalog_lp_is_sharded(&e->own->groups[group]) && !find(e, h))
@@ -48,16 +49,16 @@ static int hold_lp(struct engine *e, int param, const struct layout_fragment *at
 }
 
 static int hold_state(struct engine *e, int param, const char *key,
-		      const struct layout_fragment *at, uint32_t group, struct held *h)
+		      const struct layout_fragment *at, uint32_t group, struct row_fragment *h)
 {
 	const struct layout *layout = &e->own->groups[group].layout;
 
-	*h = (struct held){ .kind = STATE_PARTITION,
-			    .index = group,
-			    .sub = at->sub,
-			    .key = key,
-			    .at = at->partition_offset,
-			    .numel = at->numel };
+	*h = (struct row_fragment){ .kind = STATE_PARTITION,
+				    .index = group,
+				    .sub = at->sub,
+				    .key = key,
+				    .at = at->partition_offset,
+				    .numel = at->numel };
 	if (!find(e, h))
 		return 0;
 	if (layout->kind != LAYOUT_FLAT)
@@ -68,12 +69,7 @@ static int hold_state(struct engine *e, int param, const char *key,
 	return find(e, h);
 }
 
-static bool is_lp_key(const struct engine *e, int param, const char *key)
-{
-	return !strcmp(key, "lp") || !strcmp(key, dtype_lp_key(e->own->params[param].dtype));
-}
-
-static int hold(struct engine *e, int param, const char *key, struct held *h)
+static int hold(struct engine *e, int param, const char *key, struct row_fragment *h)
 {
 	struct layout_fragment at;
 	uint32_t group;
@@ -84,15 +80,16 @@ static int hold(struct engine *e, int param, const char *key, struct held *h)
 	rc = api_locate(e, param, &at, &group);
 	if (rc)
 		return rc;
-	return is_lp_key(e, param, key) ? hold_lp(e, param, &at, group, h)
-					: hold_state(e, param, key, &at, group, h);
+	return dtype_is_lp_key(e->own->params[param].dtype, key)
+		       ? hold_lp(e, param, &at, group, h)
+		       : hold_state(e, param, key, &at, group, h);
 }
 
 /* ---- the fragment's bytes ---- */
 
 /* What a get or a set may touch now. */
 static int hold_for(struct engine *e, int param, const char *key, uint64_t bytes,
-		    struct held *h)
+		    struct row_fragment *h)
 {
 	int rc = hold(e, param, key, h);
 
@@ -106,7 +103,7 @@ static int hold_for(struct engine *e, int param, const char *key, uint64_t bytes
 int frag_local_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
 {
 	struct engine *e = api_engine(f);
-	struct held h;
+	struct row_fragment h;
 	int rc = hold_for(e, param, key, bytes, &h);
 
 	return rc ? rc
@@ -118,7 +115,7 @@ int frag_local_set(struct frag *f, int param, const char *key, const void *value
 		   uint64_t bytes)
 {
 	struct engine *e = api_engine(f);
-	struct held h;
+	struct row_fragment h;
 	int rc = hold_for(e, param, key, bytes, &h);
 
 	return rc ? rc
@@ -127,7 +124,7 @@ int frag_local_set(struct frag *f, int param, const char *key, const void *value
 }
 
 /* -EOPNOTSUPP: it is on NVMe, and not all of it was brought in. */
-static int find_memory(struct registry *r, const struct held *h, void **memory)
+static int find_memory(struct registry *r, const struct row_fragment *h, void **memory)
 {
 	enum frag_dtype dtype;
 	uint64_t at, element = frag_dtype_size(h->dtype);
@@ -148,7 +145,7 @@ int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 		    enum frag_dtype *dtype)
 {
 	struct engine *e = api_engine(f);
-	struct held h;
+	struct row_fragment h;
 	void *view;
 	int rc = hold(e, param, key, &h);
 
@@ -236,23 +233,28 @@ static uint64_t aligned(uint64_t bytes)
 	return u64_div_ceil(bytes, 8) * 8;
 }
 
-static int copy_chunk(struct engine *e, const struct held *to, const struct held *from,
-		      uint64_t done, uint64_t n, void *buffers)
+/* memory: the bytes of `from`; NULL: they are read. */
+static int copy_chunk(struct engine *e, const struct row_fragment *to,
+		      const struct row_fragment *from, const uint8_t *memory, uint64_t done,
+		      uint64_t n, void *buffers)
 {
 	size_t read = frag_dtype_size(from->dtype), written = frag_dtype_size(to->dtype);
 	uint8_t *converted = (uint8_t *)buffers + aligned(n * read);
-	int rc = registry_read(&e->registry, 0, from->row, (from->at + done) * read, buffers,
-			       n * read);
+	int rc = memory ? 0
+			: registry_read(&e->registry, 0, from->row, (from->at + done) * read,
+					buffers, n * read);
 
 	if (!rc)
-		rc = dtype_convert(to->dtype, converted, from->dtype, buffers, n);
+		rc = dtype_convert(to->dtype, converted, from->dtype,
+				   memory ? memory + done * read : buffers, n);
 	if (!rc)
 		rc = registry_put(&e->registry, to->row, (to->at + done) * written, converted,
 				  n * written);
 	return rc;
 }
 
-static int copy_here(struct engine *e, const struct held *to, const struct held *from)
+static int copy_here(struct engine *e, const struct row_fragment *to,
+		     const struct row_fragment *from, const void *memory)
 {
 	uint64_t n = u64_min(CHUNK, from->numel);
 	CLEANUP(free)
@@ -261,34 +263,55 @@ static int copy_here(struct engine *e, const struct held *to, const struct held 
 	int rc = buffers ? dtype_convert(to->dtype, NULL, from->dtype, NULL, 0) : -ENOMEM;
 
 	for (uint64_t done = 0; done < from->numel && !rc; done += CHUNK)
-		rc = copy_chunk(e, to, from, done, u64_min(CHUNK, from->numel - done), buffers);
+		rc = copy_chunk(e, to, from, memory, done, u64_min(CHUNK, from->numel - done),
+				buffers);
 	return rc;
 }
 
-static int copy(struct engine *e, const struct held *to, const struct held *from)
+static int copy(struct engine *e, const struct row_fragment *to,
+		const struct row_fragment *from)
 {
 	int rc = registry_device_convert(
 		&e->registry, &(struct registry_elements){ to->row, to->at },
 		&(struct registry_elements){ from->row, from->at }, from->numel);
 
-	return rc == -EOPNOTSUPP ? copy_here(e, to, from) : rc;
+	return rc == -EOPNOTSUPP ? copy_here(e, to, from, NULL) : rc;
+}
+
+/* offload_optimizer.fast_init: a piece on NVMe comes in whole, and the next ones behind it. */
+static const void *look_at_piece(const struct engine *e, int param,
+				 const struct row_fragment *lp)
+{
+	if (!e->launch.swap.fast_init || lp->kind != STATE_LP_SHARD ||
+	    !e->trainer->swapped_params)
+		return NULL;
+	return swapped_params_look(e->trainer->swapped_params, param);
 }
 
 int frag_update_hp(struct frag *f, int param)
 {
 	struct engine *e = api_engine(f);
-	struct held lp, hp;
+	struct row_fragment lp, hp;
+	const void *piece;
 	int rc = hold(e, param, "lp", &lp);
 
 	if (!rc)
 		rc = hold(e, param, "fp32", &hp);
-	return rc ? rc : copy(e, &hp, &lp);
+	if (rc)
+		return rc;
+	piece = look_at_piece(e, param, &lp);
+	rc = piece ? copy_here(e, &hp, &lp, piece) : copy(e, &hp, &lp);
+	/* what was read ahead may have the buffers that the master needs */
+	if (rc == -ENOBUFS && e->trainer->swapped_params &&
+	    swapped_params_make_room(e->trainer->swapped_params))
+		rc = copy(e, &hp, &lp);
+	return rc;
 }
 
 int frag_update_lp(struct frag *f, int param)
 {
 	struct engine *e = api_engine(f);
-	struct held lp, whole, hp;
+	struct row_fragment lp, whole, hp;
 	struct layout_fragment at;
 	uint32_t group;
 	int rc = hold(e, param, "lp", &lp);
@@ -300,7 +323,7 @@ int frag_update_lp(struct frag *f, int param)
 	if (rc || lp.kind == STATE_LP || api_locate(e, param, &at, &group))
 		return rc;
 	/* a small parameter may be kept whole beside its piece */
-	whole = (struct held){
+	whole = (struct row_fragment){
 		.kind = STATE_LP, .index = (uint32_t)param, .key = "", .at = at.param_offset
 	};
 	return find(e, &whole) ? 0 : copy(e, &whole, &hp);

@@ -55,6 +55,11 @@ const char *dtype_lp_key(enum frag_dtype dtype)
 	return known(dtype) ? dtypes[dtype].key : "?";
 }
 
+bool dtype_is_lp_key(enum frag_dtype dtype, const char *key)
+{
+	return !strcmp(key, "lp") || !strcmp(key, dtype_lp_key(dtype));
+}
+
 bool dtype_is_float(enum frag_dtype dtype)
 {
 	return strstr(frag_dtype_name(dtype), "float");
@@ -121,4 +126,82 @@ int dtype_round_to_f32(float *to, enum frag_dtype from_dtype, const void *from, 
 	default:
 		return -EOPNOTSUPP;
 	}
+}
+
+/* Rounds to float32 by von Neumann's rule: what is not exact gets an odd last bit.  Rounding
+ * the result once more, to at least two bits less, is then as rounding the value itself.
+ */
+static float round_to_odd(double value)
+{
+	float nearest = (float)value;
+	uint32_t bits;
+
+	memcpy(&bits, &nearest, sizeof(bits));
+	if ((double)nearest == value || value != value)
+		return nearest;
+	if ((nearest > value) == (value > 0)) /* away from zero: cut off instead */
+		bits--;
+	bits |= 1;
+	memcpy(&nearest, &bits, sizeof(nearest));
+	return nearest;
+}
+
+/* Does the same for an integer's magnitude, which float64 may not hold exactly. */
+static double odd_magnitude(uint64_t n)
+{
+	uint64_t low = n & 0x7ff;
+
+	return n >> 53 ? (double)((n - low) >> 11 | !!low) * 2048 : (double)n;
+}
+
+static double odd_double(enum frag_dtype dtype, const void *from, uint64_t i)
+{
+	switch (dtype) {
+	case FRAG_F64:
+		return ((const double *)from)[i];
+	case FRAG_I32:
+		return ((const int32_t *)from)[i];
+	case FRAG_U32:
+		return ((const uint32_t *)from)[i];
+	case FRAG_U64:
+		return odd_magnitude(((const uint64_t *)from)[i]);
+	default: { /* FRAG_I64 */
+		int64_t n = ((const int64_t *)from)[i];
+		double magnitude = odd_magnitude(n < 0 ? -(uint64_t)n : (uint64_t)n);
+
+		return n < 0 ? -magnitude : magnitude;
+	}
+	}
+}
+
+static int round_block(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
+		       const void *from, uint64_t n, float *wide)
+{
+	if (dtype_convert(FRAG_F32, wide, from_dtype, from, n)) {
+		if (dtype_round_to_f32(wide, from_dtype, from, 0))
+			return -EOPNOTSUPP;
+		for (uint64_t i = 0; i < n; i++)
+			wide[i] = round_to_odd(odd_double(from_dtype, from, i));
+	}
+	return dtype_convert(to_dtype, to, FRAG_F32, wide, n);
+}
+
+int dtype_round(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
+		const void *from, uint64_t n)
+{
+	enum { BLOCK = 512 };
+	size_t to_size = frag_dtype_size(to_dtype), from_size = frag_dtype_size(from_dtype);
+	float wide[BLOCK];
+	int rc = 0;
+
+	if (to_dtype != FRAG_F32 && to_dtype != FRAG_F16 && to_dtype != FRAG_BF16)
+		return -EOPNOTSUPP;
+	if (!dtype_convert(to_dtype, to, from_dtype, from, n) ||
+	    (to_dtype == FRAG_F32 && !dtype_round_to_f32(to, from_dtype, from, n)))
+		return 0;
+	for (uint64_t done = 0; !rc && (!done || done < n); done += BLOCK)
+		rc = round_block(to_dtype, (char *)to + done * to_size, from_dtype,
+				 (const char *)from + done * from_size,
+				 u64_min(BLOCK, n - done), wide);
+	return rc;
 }

@@ -11,6 +11,8 @@
  * ...; for float32 it is "lp", since "fp32" is the master.
  */
 const char *dtype_lp_key(enum frag_dtype dtype);
+/* Returns true for that key, and for "lp", which names any low-precision parameter. */
+bool dtype_is_lp_key(enum frag_dtype dtype, const char *key);
 
 bool dtype_is_float(enum frag_dtype dtype);
 
@@ -25,5 +27,12 @@ int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype
  * -EOPNOTSUPP: another dtype.
  */
 int dtype_round_to_f32(float *to, enum frag_dtype from_dtype, const void *from, uint64_t n);
+
+/* Rounds n elements of any dtype but the complex ones to the nearest, ties to even, of
+ * float32, float16 or bfloat16.  NaN stays NaN.  n 0 only asks.
+ * -EOPNOTSUPP: another dtype.
+ */
+int dtype_round(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
+		const void *from, uint64_t n);
 
 #endif

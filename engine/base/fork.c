@@ -16,16 +16,16 @@
 #include <sys/syscall.h>
 
 /* By descriptor number.  Aligned so that an entry is in one page: fork copies it whole. */
-struct entry {
+struct fork_fd {
 	alignas(16) _Atomic uint64_t inode; /* 0: none */
 	_Atomic uint64_t device;
 };
 
-static struct entry entries[FORK_FD_MAX];
+static struct fork_fd entries[FORK_FD_MAX];
 static _Atomic int end; /* behind the greatest number ever set */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void close_if_same(int fd, struct entry *entry)
+static void close_if_same(int fd, struct fork_fd *entry)
 {
 	uint64_t inode = atomic_load_explicit(&entry->inode, memory_order_acquire);
 	struct stat st;

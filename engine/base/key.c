@@ -22,3 +22,17 @@ int key_for_readers(const uint8_t key[KEY_BYTES], uint8_t readers[KEY_BYTES])
 	explicit_bzero(secret, sizeof(secret));
 	return rc;
 }
+
+int key_for_writers_memory(const uint8_t key[KEY_BYTES], uint64_t word[2])
+{
+	uint8_t other[KEY_BYTES];
+	int rc;
+
+	memcpy(other, key, sizeof(other));
+	other[KEY_BYTES / 2] ^= 0xff; /* a byte that curve25519 takes as it is */
+	rc = key_for_readers(other, other);
+	if (!rc)
+		memcpy(word, other, 2 * sizeof(*word));
+	explicit_bzero(other, sizeof(other));
+	return rc;
+}

@@ -3,31 +3,49 @@
 
 #include "engine/base/log.h"
 
+#include "engine/base/cpus.h"
+#include "engine/base/log-syslog.h"
 #include "engine/base/one-line.h"
+#include "engine/frag.h"
 
-#include <errno.h>
+#include <ctype.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LOG_KEPT = 1024, LOG_TEXT = 240, LOG_LINE = LOG_TEXT + 96 };
+enum { LOG_KEPT = 1024, LOG_TEXT = 240, LOG_LINE = LOG_TEXT + 128 };
 
 static const char *const level_names[] = { "error", "warn", "info", "debug", "trace" };
 
+/* The words of FRAG_LOG. */
+struct words {
+	int level; /* -1: not looked up yet */
+	bool time, place, json;
+	bool ranks; /* only those of journal.listed */
+};
+
 static struct {
 	pthread_mutex_t lock;
-	char prefix[48];
-	int level; /* -1: not looked up yet */
+	int64_t rank;
+	struct words words;
+	uint64_t listed[FRAG_WORLD_MAX / 64]; /* a bit for each rank */
+	int shown; /* the level up to which lines are shown: that of words, or less */
+	bool to_syslog;
 	uint64_t count;
 	char lines[LOG_KEPT][LOG_LINE];
 	uint8_t levels[LOG_KEPT];
-	uint8_t texts[LOG_KEPT]; /* where the prefix begins in a line */
+	uint8_t texts[LOG_KEPT]; /* where the rank begins in a line */
 	bool to_next;            /* stderr gets no lines: log_next has them */
+	uint64_t end;            /* without to_next: those from this number on went to stderr */
 	pthread_cond_t said;     /* signalled for log_next */
 } journal = { .lock = PTHREAD_MUTEX_INITIALIZER,
-	      .level = -1,
+	      .rank = LOG_NO_RANK,
+	      .words.level = -1,
 	      .said = PTHREAD_COND_INITIALIZER };
+
+_Atomic int log_most = LOG_TRACE; /* all come to log_put until FRAG_LOG was looked up */
 
 static _Thread_local char reason[LOG_TEXT];
 
@@ -55,42 +73,131 @@ static __attribute__((constructor)) void keep_over_fork(void)
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
-int log_level_from_name(const char *name, enum log_level *level)
+/* ---- FRAG_LOG ---- */
+
+/* Under the lock, as all of this part. */
+static bool is_listed(int64_t rank)
 {
+	return rank < FRAG_WORLD_MAX && journal.listed[rank / 64] >> rank % 64 & 1;
+}
+
+static void use(const struct words *words)
+{
+	bool other = words->ranks && journal.rank != LOG_NO_RANK && !is_listed(journal.rank);
+
+	journal.words = *words;
+	journal.shown = other && words->level > LOG_WARN ? LOG_WARN : words->level;
+	atomic_store_explicit(&log_most, journal.shown > LOG_INFO ? journal.shown : LOG_INFO,
+			      memory_order_relaxed);
+}
+
+static bool take_range(struct words *w, const char *text)
+{
+	unsigned first, last;
+
+	if (!cpus_range(&text, FRAG_WORLD_MAX, &first, &last) || first > last)
+		return false;
+	w->ranks = true;
+	for (unsigned rank = first; rank <= last; rank++)
+		journal.listed[rank / 64] |= UINT64_C(1) << rank % 64;
+	return true;
+}
+
+static bool take_word(struct words *w, const char *word, bool *in_ranks)
+{
+	bool begins = !strncmp(word, "ranks=", 6);
+
+	if (begins || (*in_ranks && isdigit((unsigned char)*word))) {
+		*in_ranks = true;
+		return take_range(w, begins ? word + 6 : word);
+	}
+	*in_ranks = false;
 	for (size_t i = 0; i < ARRAY_SIZE(level_names); i++) {
-		if (!strcmp(name, level_names[i])) {
-			*level = (enum log_level)i;
-			return 0;
+		if (!strcmp(word, level_names[i])) {
+			w->level = (int)i;
+			return true;
 		}
 	}
-	return -EINVAL;
+	w->time |= !strcmp(word, "time");
+	w->place |= !strcmp(word, "place");
+	w->json |= !strcmp(word, "json");
+	return !strcmp(word, "time") || !strcmp(word, "place") || !strcmp(word, "json");
 }
 
-static int level_from_environment(void)
+/* Returns the first wrong word, which the caller frees; NULL: none is. */
+static char *parse(struct words *w, const char *text)
 {
-	const char *name = getenv("FRAG_LOG");
-	enum log_level level = LOG_WARN;
+	static const char between[] = ", \t";
+	bool in_ranks = false;
+	size_t length;
 
-	if (name && log_level_from_name(name, &level))
+	for (text += strspn(text, between); *text;
+	     text += length + strspn(text + length, between)) {
+		char *word;
+
+		length = strcspn(text, between);
+		word = strndup(text, length);
+		if (!word || !take_word(w, word, &in_ranks))
+			return word;
+		free(word);
+	}
+	return NULL;
+}
+
+/* Looks FRAG_LOG up, once. */
+static void look_up(void)
+{
+	struct words words = { .level = LOG_WARN };
+	CLEANUP(free) char *wrong = NULL;
+	const char *text;
+
+	if (journal.words.level >= 0)
+		return;
+	text = env_text("FRAG_LOG");
+	wrong = text ? parse(&words, text) : NULL;
+	if (wrong)
 		fprintf(stderr,
-			"fragfs: warn: FRAG_LOG=%s is none of error, warn, info, debug, "
-			"trace\n",
-			name);
-	return (int)level;
-}
-
-void log_set_prefix(const char *prefix)
-{
-	pthread_mutex_lock(&journal.lock);
-	snprintf(journal.prefix, sizeof(journal.prefix), "%s", prefix);
-	pthread_mutex_unlock(&journal.lock);
+			"fragfs: warn: FRAG_LOG=%s: \"%s\" is none of error, warn, info, "
+			"debug, trace, ranks=LIST, time, place, json\n",
+			text, wrong);
+	use(wrong ? &(struct words){ .level = LOG_WARN } : &words);
 }
 
 void log_set_level(enum log_level level)
 {
+	struct words words = { .level = (int)level };
+
 	pthread_mutex_lock(&journal.lock);
-	journal.level = (int)level;
+	use(&words);
 	pthread_mutex_unlock(&journal.lock);
+}
+
+void log_set_rank(int64_t rank)
+{
+	pthread_mutex_lock(&journal.lock);
+	look_up();
+	journal.rank = rank;
+	use(&journal.words);
+	pthread_mutex_unlock(&journal.lock);
+}
+
+/* ---- a line ---- */
+
+void log_open_syslog(void)
+{
+	log_syslog_open();
+}
+
+void log_to_syslog(void)
+{
+	pthread_mutex_lock(&journal.lock);
+	journal.to_syslog = true;
+	pthread_mutex_unlock(&journal.lock);
+}
+
+static void format_time(char out[LOG_TIME_MAX], const struct timespec *at)
+{
+	snprintf(out, LOG_TIME_MAX, "%lld.%03ld", (long long)at->tv_sec, at->tv_nsec / 1000000);
 }
 
 void log_time(char out[LOG_TIME_MAX])
@@ -98,12 +205,89 @@ void log_time(char out[LOG_TIME_MAX])
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	snprintf(out, LOG_TIME_MAX, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
+	format_time(out, &now);
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+struct line {
+	enum log_level level;
+	const char *place, *text;
+	struct timespec at;
+	char time[LOG_TIME_MAX]; /* of `at` */
+};
+
+/* JSON has no bytes that are not UTF-8: all that are not ASCII are escaped then. */
+static json_t *json_of(const char *text)
 {
-	char said[LOG_TEXT], text[LOG_TEXT], now[LOG_TIME_MAX];
+	json_t *value = json_string(text);
+	char out[3 * LOG_TEXT + 1] = "";
+
+	if (value)
+		return value;
+	for (size_t used = 0; *text && used < sizeof(out) - 3; text++)
+		used += (size_t)sprintf(out + used,
+					isascii((unsigned char)*text) ? "%c" : "%%%02X",
+					(unsigned char)*text);
+	return json_string(out);
+}
+
+static char *json_line(const struct line *l)
+{
+	/* Not by strtod, which the trainer's locale may let end at the point. */
+	double seconds = (double)l->at.tv_sec + (double)(l->at.tv_nsec / 1000000) / 1000;
+	json_t *line =
+		json_pack("{s:f,s:s,s:s,s:o}", "time", seconds, "level", level_names[l->level],
+			  "place", l->place, "text", json_of(l->text));
+	char *text;
+
+	if (journal.rank != LOG_NO_RANK)
+		json_object_set_new(line, "rank", json_integer(journal.rank));
+	text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(13));
+	json_decref(line);
+	return text;
+}
+
+/* Writes rank, place and text, as far as a line has them. */
+static void put_rest(const struct line *l, char *out, size_t size)
+{
+	bool has_place = journal.words.place || l->level >= LOG_DEBUG;
+	char rank[32] = "";
+
+	if (journal.rank != LOG_NO_RANK)
+		snprintf(rank, sizeof(rank), "rank %lld: ", (long long)journal.rank);
+	snprintf(out, size, "%s%s%s%s", rank, has_place ? l->place : "", has_place ? ": " : "",
+		 l->text);
+}
+
+static void show(const struct line *l, const char *rest)
+{
+	bool has_time = journal.words.time;
+	CLEANUP(free) char *json = journal.words.json ? json_line(l) : NULL;
+
+	if (journal.to_syslog)
+		log_syslog_send((int)l->level, json ? json : rest);
+	else if (json)
+		fprintf(stderr, "%s\n", json);
+	else
+		fprintf(stderr, "fragfs: %s: %s%s%s\n", level_names[l->level],
+			has_time ? l->time : "", has_time ? ": " : "", rest);
+}
+
+/* Under the lock. */
+static void keep(const struct line *l, const char *rest)
+{
+	uint64_t i = journal.count++ % LOG_KEPT;
+	int begin = snprintf(journal.lines[i], LOG_LINE,
+			     "fragfs: %s: %s: ", level_names[l->level], l->time);
+
+	snprintf(journal.lines[i] + begin, LOG_LINE - (size_t)begin, "%s\n", rest);
+	journal.levels[i] = (uint8_t)l->level;
+	journal.texts[i] = (uint8_t)begin;
+}
+
+void log_put(enum log_level level, const char *place, const char *fmt, ...)
+{
+	char said[LOG_TEXT], text[LOG_TEXT], rest[LOG_TEXT_MAX];
+	struct line line = { .level = level, .place = place, .text = text };
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -114,23 +298,16 @@ void log_line(enum log_level level, const char *fmt, ...)
 		snprintf(reason, sizeof(reason), "%s", text);
 
 	pthread_mutex_lock(&journal.lock);
-	if (journal.level < 0)
-		journal.level = level_from_environment();
-	if ((int)level <= journal.level || level <= LOG_INFO) {
-		const char *between = journal.prefix[0] ? ": " : "";
-		uint64_t i = journal.count++ % LOG_KEPT;
-
-		log_time(now);
-		snprintf(journal.lines[i], LOG_LINE, "fragfs: %s: %s: %s%s%s\n",
-			 level_names[level], now, journal.prefix, between, text);
-		journal.levels[i] = (uint8_t)level;
-		journal.texts[i] = (uint8_t)(strlen("fragfs: : : ") +
-					     strlen(level_names[level]) + strlen(now));
+	look_up();
+	if (log_wants(level)) {
+		clock_gettime(CLOCK_REALTIME, &line.at);
+		format_time(line.time, &line.at);
+		put_rest(&line, rest, sizeof(rest));
+		keep(&line, rest);
 		if (journal.to_next)
 			pthread_cond_signal(&journal.said);
-		else if ((int)level <= journal.level)
-			fprintf(stderr, "fragfs: %s: %s%s%s\n", level_names[level],
-				journal.prefix, between, text);
+		else if ((int)level <= journal.shown)
+			show(&line, rest);
 	}
 	pthread_mutex_unlock(&journal.lock);
 }
@@ -142,39 +319,40 @@ bool log_divert(bool to_next, uint64_t *count)
 	pthread_mutex_lock(&journal.lock);
 	before = journal.to_next;
 	journal.to_next = to_next;
-	*count = journal.count;
+	*count = journal.end = journal.count;
 	pthread_cond_signal(&journal.said);
 	pthread_mutex_unlock(&journal.lock);
 	return before;
 }
 
-/* Returns the number of the next line for log_next; journal.count: there is none yet. */
-static uint64_t next_line(uint64_t after)
+/* Finds the next line for log_next, and stores its number.  false: there is none yet. */
+static bool find_line(uint64_t *number)
 {
-	if (journal.count > LOG_KEPT)
-		after = u64_max(after, journal.count - LOG_KEPT); /* others were overwritten */
-	while (after < journal.count && journal.levels[after % LOG_KEPT] > journal.level)
-		after++;
-	return after;
+	uint64_t end = journal.to_next ? journal.count : journal.end;
+
+	if (journal.count > LOG_KEPT) /* others were overwritten */
+		*number = u64_max(*number, journal.count - LOG_KEPT);
+	while (*number < end && journal.levels[*number % LOG_KEPT] > journal.shown)
+		++*number;
+	return *number < end;
 }
 
 bool log_next(uint64_t *after, enum log_level *level, char text[LOG_TEXT_MAX])
 {
-	uint64_t i;
+	bool found;
 
 	pthread_mutex_lock(&journal.lock);
-	while ((i = next_line(*after)) == journal.count && journal.to_next)
+	while (!(found = find_line(after)) && journal.to_next)
 		pthread_cond_wait(&journal.said, &journal.lock);
-	if (i < journal.count) {
-		const char *line = journal.lines[i % LOG_KEPT] + journal.texts[i % LOG_KEPT];
+	if (found) {
+		uint64_t i = (*after)++ % LOG_KEPT;
+		const char *line = journal.lines[i] + journal.texts[i];
 
-		*level = (enum log_level)journal.levels[i % LOG_KEPT];
+		*level = (enum log_level)journal.levels[i];
 		snprintf(text, LOG_TEXT_MAX, "%.*s", (int)strcspn(line, "\n"), line);
-		*after = i + 1;
 	}
-	i = i < journal.count;
 	pthread_mutex_unlock(&journal.lock);
-	return i;
+	return found;
 }
 
 const char *log_take_reason(void)
@@ -211,4 +389,14 @@ size_t log_tail(char *text, size_t size)
 	pthread_mutex_unlock(&journal.lock);
 	text[used] = '\0';
 	return used;
+}
+
+char *log_text(void)
+{
+	enum { ALL = LOG_KEPT * LOG_LINE + 1 };
+	char *text = malloc(ALL);
+
+	if (text)
+		log_tail(text, ALL);
+	return text;
 }

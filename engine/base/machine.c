@@ -95,6 +95,17 @@ int machine_disk_node(const char *sysfs, const char *folder)
 	return node < 0 ? -ENOENT : node;
 }
 
+int machine_node_cpus(const char *sysfs, unsigned node, struct cpus *cpus)
+{
+	char path[PATH_MAX], text[CPUS_TEXT], why[128];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/devices/system/node/node%u/cpulist", sysfs, node);
+	n = read_text(path, text, sizeof(text));
+	text[n > 0 ? strcspn(text, "\n") : 0] = '\0';
+	return cpus_parse(cpus, text, why, sizeof(why)) ? -ENOENT : 0;
+}
+
 uint64_t machine_memory(void)
 {
 	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);

@@ -5,6 +5,7 @@
 /* Which machine this is, and whether a process of it still runs.  Any thread. */
 
 #include "engine/base/base.h"
+#include "engine/base/cpus.h"
 
 #include <sys/types.h>
 
@@ -28,5 +29,10 @@ uint64_t machine_memory(void);
  * -ENOENT: none is known.
  */
 int machine_disk_node(const char *sysfs, const char *folder);
+
+/* Reads the processors of a NUMA node.
+ * -ENOENT: sysfs has no such node, or it has no processors.
+ */
+int machine_node_cpus(const char *sysfs, unsigned node, struct cpus *cpus);
 
 #endif

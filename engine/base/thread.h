@@ -7,23 +7,25 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/base/cpus.h"
 
 #include <pthread.h>
 #include <signal.h>
 
-/* Starts a thread that blocks all signals.  -errno of pthread_create. */
-static inline int thread_start_with(pthread_t *thread, const pthread_attr_t *attributes,
-				    void *(*run)(void *), void *arg)
-{
-	sigset_t every, before;
-	int rc;
+/* Makes threads that thread_start starts from now on run on these processors alone; NULL: where
+ * the thread that starts them may.  Not while another thread starts some.
+ * -EINVAL: this process may use none of them; nothing has changed.
+ * Other errors of pthread_create.
+ */
+int thread_bind(const struct cpus *cpus);
+/* The processors that were given to thread_bind; NULL: none were. */
+const struct cpus *thread_bound(void);
 
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &before);
-	rc = pthread_create(thread, attributes, run, arg);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -rc;
-}
+/* Starts a thread that blocks all signals.  attributes may be NULL; the processors that they
+ * name may be replaced.  -errno of pthread_create.
+ */
+int thread_start_with(pthread_t *thread, pthread_attr_t *attributes, void *(*run)(void *),
+		      void *arg);
 
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {

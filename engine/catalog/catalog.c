@@ -190,6 +190,21 @@ uint32_t catalog_member(const struct catalog_group *g, uint32_t rank)
 	return CATALOG_NONE;
 }
 
+/* Numbers as DeepSpeed's ratio are not exact: (1 - 0.9) * 10 is less than 1, and means 1. */
+bool catalog_is_among_first(const struct catalog *c, uint32_t rank, uint32_t group,
+			    uint32_t sub, double part)
+{
+	uint64_t at = sub, all = 0;
+
+	for (uint32_t g = 0; g < c->ngroups && part > 0; g++) {
+		if (catalog_member(&c->groups[g], rank) == CATALOG_NONE)
+			continue;
+		at += g < group ? c->groups[g].layout.nsubs : 0;
+		all += c->groups[g].layout.nsubs;
+	}
+	return at < (uint64_t)((part + 1e-9) * (double)all);
+}
+
 bool catalog_lp_is_sharded(const struct catalog_group *g)
 {
 	return g->sharding == FRAG_FSDP2 || (g->sharding == FRAG_ZERO && g->stage == 3);
@@ -209,12 +224,8 @@ uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param)
 	const struct catalog_param *p = &c->params[param];
 	const struct catalog_group *g = &c->groups[p->group];
 
-	struct cuts_box first; /* torch.chunk makes no later part larger */
-
-	if (p->cuts) {
-		cuts_box(p->cuts, 0, &first);
-		return first.numel;
-	}
+	if (p->cuts)
+		return cuts_largest(p->cuts);
 	if (g->sharding != FRAG_FSDP2)
 		return u64_div_ceil(p->numel, catalog_shards(g));
 	if (!p->ndim)

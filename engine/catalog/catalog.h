@@ -127,6 +127,12 @@ static inline uint32_t catalog_shards(const struct catalog_group *g)
 /* The index of the rank in the group's list; CATALOG_NONE: not in it. */
 uint32_t catalog_member(const struct catalog_group *g, uint32_t rank);
 
+/* Returns true if a sub-group is among the first of the rank's sub-groups, counted through all
+ * its groups, when these first are `part` of them, 0 to 1.
+ */
+bool catalog_is_among_first(const struct catalog *c, uint32_t rank, uint32_t group,
+			    uint32_t sub, double part);
+
 /* Returns true if lp pieces of the group's parameters are cut per parameter (stage 3, FSDP2).
  */
 bool catalog_lp_is_sharded(const struct catalog_group *g);
@@ -134,7 +140,9 @@ bool catalog_lp_is_sharded(const struct catalog_group *g);
  * that is cut so.  Frozen parameters are cut like the others, though they have no fragment.
  */
 uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param);
-/* The same as one rank of the group has it: without padding, if the parameter has cuts. */
+/* Returns the elements of the piece that one rank of the group has: without padding, if the
+ * parameter has cuts.
+ */
 uint64_t catalog_lp_held(const struct catalog *c, uint32_t param, uint32_t rank);
 
 /* Writes a finished catalog; after an error w is empty.  -ENOMEM.  -EOVERFLOW. */

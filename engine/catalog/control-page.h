@@ -33,7 +33,7 @@ struct control_page {
 	/* thread that passes boundaries, in the rank's pid namespace; 0: none has yet */
 	_Atomic uint32_t trainer;
 	_Atomic double loss_scale;   /* of the valid gradients */
-	_Atomic uint64_t bytes_host; /* registered, in host memory */
+	_Atomic uint64_t bytes_host; /* states, in host memory */
 	_Atomic uint64_t events;     /* told by its engine thread: engine/node/event-log.h */
 	_Atomic uint64_t kept_bytes; /* copied for views before they changed, ever */
 	/* how long readers, edits and freezes have held the trainer's thread, ever */

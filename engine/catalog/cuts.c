@@ -99,6 +99,14 @@ void cuts_box(const struct cuts *c, uint32_t shard, struct cuts_box *box)
 	}
 }
 
+uint64_t cuts_largest(const struct cuts *c)
+{
+	struct cuts_box first;
+
+	cuts_box(c, 0, &first);
+	return first.numel;
+}
+
 void cuts_find(const struct cuts *c, uint64_t at, struct cuts_box *box)
 {
 	take_all(c, box);
@@ -133,7 +141,7 @@ static uint64_t count_before(const struct cuts *c, const struct cuts_box *box, u
 	return count;
 }
 
-struct walk {
+struct cuts_walk {
 	const struct cuts *cuts;
 	uint64_t first, end;
 	cuts_see see;
@@ -141,7 +149,7 @@ struct walk {
 };
 
 /* Narrows a box by the cuts from number i on, as long as it has elements of the range. */
-static int walk(const struct walk *w, const struct cuts_box *box, uint32_t i)
+static int walk(const struct cuts_walk *w, const struct cuts_box *box, uint32_t i)
 {
 	uint64_t from = count_before(w->cuts, box, w->first);
 	uint64_t to = count_before(w->cuts, box, w->end);
@@ -162,7 +170,7 @@ static int walk(const struct walk *w, const struct cuts_box *box, uint32_t i)
 
 int cuts_walk(const struct cuts *c, uint64_t first, uint64_t end, cuts_see see, void *arg)
 {
-	struct walk w = { c, first, end, see, arg };
+	struct cuts_walk w = { c, first, end, see, arg };
 	struct cuts_box all;
 
 	take_all(c, &all);

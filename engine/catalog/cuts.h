@@ -47,6 +47,11 @@ uint32_t cuts_parts(const struct cuts *c);
 /* Returns true if stored order is file order. */
 bool cuts_keep_order(const struct cuts *c);
 
+/* The number of elements of the largest box, which is the first: torch.chunk makes no later
+ * part larger.
+ */
+uint64_t cuts_largest(const struct cuts *c);
+
 void cuts_box(const struct cuts *c, uint32_t shard, struct cuts_box *box);
 /* The box with an element, in stored order; at < numel. */
 void cuts_find(const struct cuts *c, uint64_t at, struct cuts_box *box);

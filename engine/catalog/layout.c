@@ -121,12 +121,9 @@ static int flat_build(struct layout *l, const struct layout_spec *spec)
 static uint64_t piece_of(const struct layout *l, uint32_t param)
 {
 	uint64_t row = l->kind == LAYOUT_ROWS && l->numel[param] ? l->row[param] : 1;
-	struct cuts_box first;
 
-	if (l->cuts && l->cuts[param]) {
-		cuts_box(l->cuts[param], 0, &first);
-		return first.numel;
-	}
+	if (l->cuts && l->cuts[param])
+		return cuts_largest(l->cuts[param]);
 	return u64_div_ceil(l->numel[param] / row, l->shards) * row;
 }
 

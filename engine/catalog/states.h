@@ -62,9 +62,11 @@ struct state_row {
 	uint64_t swap_at;                 /* where in it, in bytes */
 	int device;                       /* STATE_DEVICE: its number; not sent */
 	char key[FRAG_KEY_MAX + 1];
-	bool in_arena; /* its bytes are counted with those of the arena; not sent */
-	bool stays;    /* meant for STATE_SWAP, but too small or told to stay; not sent */
-	bool moves;    /* its segments get other memory, unseen by readers: they are not sent */
+	bool in_arena;  /* its bytes are counted with those of the arena; not sent */
+	bool placeable; /* the trainer has no address of it; not sent */
+	uint8_t wanted; /* registry-place.h: the tier that it is to move to, + 1; 0: none */
+	bool stays;     /* meant for STATE_SWAP, but too small or told to stay; not sent */
+	bool moves; /* its segments get other memory, unseen by readers: they are not sent */
 };
 
 struct state_share { /* a sealed memfd that holds [address, address + size) */

@@ -22,6 +22,8 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_READ] = sizeof(struct wire_read),
 	[WIRE_DATA] = sizeof(struct wire_data),
 	[WIRE_STAGE] = sizeof(struct wire_stage),
+	[WIRE_COMPUTE] = sizeof(struct wire_compute),
+	[WIRE_PLACE] = sizeof(struct wire_place),
 	[WIRE_DECIDE] = sizeof(struct wire_decide),
 	[WIRE_APPLIED] = sizeof(struct wire_applied),
 	[WIRE_PONG] = sizeof(struct wire_control),
@@ -47,6 +49,9 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_RANK_TEXT] = sizeof(struct wire_rank_text),
 	[WIRE_FABRIC] = sizeof(struct wire_fabric),
 	[WIRE_LEFT] = sizeof(struct wire_left),
+	[WIRE_STATS] = sizeof(struct wire_stats),
+	[WIRE_SUMS] = sizeof(struct wire_summed),
+	[WIRE_CHECKED] = sizeof(struct wire_checked),
 	[WIRE_ROUND] = sizeof(struct wire_round),
 	[WIRE_FORM] = sizeof(struct wire_form),
 	[WIRE_DISBAND] = sizeof(struct wire_disband),
@@ -55,6 +60,29 @@ static const uint16_t body_sizes[WIRE_TYPES] = {
 	[WIRE_PREFETCH] = sizeof(struct wire_prefetch),
 	[WIRE_LANDED] = sizeof(struct wire_landed),
 };
+
+/* clang-format off */
+static const char *const type_names[WIRE_TYPES] = {
+#define NAME(type) [WIRE_##type] = #type
+	NAME(REFUSE), NAME(ACK), NAME(HELLO), NAME(WELCOME), NAME(JOIN), NAME(JOINED),
+	NAME(LEAVE), NAME(TABLE_GET), NAME(TABLE), NAME(CATALOG_PUT), NAME(CATALOG_GET),
+	NAME(CATALOG), NAME(STATES_GET), NAME(STATES), NAME(READ), NAME(DATA), NAME(STAGE),
+	NAME(DECIDE), NAME(APPLIED), NAME(PING), NAME(PONG), NAME(BARRIER), NAME(COMMIT),
+	NAME(ACCEPTED), NAME(CANCEL), NAME(PREPARE), NAME(VOTE), NAME(ARRIVED),
+	NAME(OUTCOME), NAME(KNOWN), NAME(VIEW_OPEN), NAME(VIEW), NAME(VIEW_CLOSE),
+	NAME(WAIT), NAME(CHANGED), NAME(RENEW), NAME(THAW), NAME(PASSED), NAME(DROPPED),
+	NAME(RANK_QUERY), NAME(RANK_TEXT), NAME(ROUND), NAME(INVITE), NAME(FORM),
+	NAME(DISBAND), NAME(RENDEZVOUS), NAME(RENDEZVOUS_OVER), NAME(FABRIC), NAME(PREFETCH),
+	NAME(LANDED), NAME(LEFT), NAME(STATS), NAME(SUMS), NAME(CHECKED), NAME(COMPUTE),
+	NAME(PLACE),
+#undef NAME
+};
+/* clang-format on */
+
+const char *wire_type_name(enum wire_type type)
+{
+	return type < WIRE_TYPES && type_names[type] ? type_names[type] : "?";
+}
 
 size_t wire_body_size(enum wire_type type)
 {

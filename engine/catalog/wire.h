@@ -17,7 +17,7 @@
  *  reading                                     writing (one transaction, any number of ranks)
  *    x -> r  STATES_GET -> STATES*               x -> r  STAGE* -> ACK     kept aside
  *    x -> r  VIEW_OPEN -> VIEW, VIEW_CLOSE       x -> c  COMMIT  c: the lowest live rank
- *    x -> r  READ -> DATA
+ *    x -> r  READ -> DATA, STATS -> SUMS         x -> r  COMPUTE* -> ACK   kept aside too
  *    x -> r  RANK_QUERY -> RANK_TEXT             c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
  *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
@@ -33,12 +33,19 @@
  * trainers stand at N.  x -> all RENEW every second, or the freeze ends; x -> all THAW ends it,
  * with transaction 0 also that of another process.
  *
+ * A watch is a freeze whose COMMIT and PREPARE end with a condition.  At N all ranks wait, and
+ * r -> c CHECKED {what r has found} -> ACK, KNOWN; c -> all PREPARE{N + 1} lets them go on, and
+ * DECIDE, where the condition holds, makes them stand.
+ *
  * A round is agreed on as an edit is, with x -> r ROUND -> ACK in place of STAGE.  The life of
  * the communicator that rounds go by: c -> all INVITE -> ACK, c -> members FORM -> ACK, and
  * DISBAND -> ACK from a rank that sees it fail to all members.
  *
  * x -> r PREFETCH -> LANDED: a rank on x's host has bytes of x's view brought to its memory by
  * a round, and says where; VIEW_CLOSE of the PREFETCH's number frees that memory.
+ *
+ * x -> r PLACE -> ACK, or REFUSE with the reason: r moves states to another tier at boundaries
+ * of its own, since what they are does not change.
  *
  * r -> m RENDEZVOUS -> RENDEZVOUS_OVER to all ranks of a group: they meet in frag_gather or
  * frag_scatter, before and after; m, the lowest live rank of the group, counts them.
@@ -55,15 +62,18 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 13,          /* grows with every change of a struct below */
+	WIRE_VERSION = 20,          /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of an engine without a rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
 	WIRE_CATALOG_MAX = 1 << 28, /* bytes of a catalog, of a table of states */
 	WIRE_ROUND_PIECES = 256,    /* wire_piece in one ROUND */
+	WIRE_STATS_RANGES = 1024,   /* wire_range in one STATS */
 	WIRE_WAITS_MAX = 256,       /* WAIT messages that one rank keeps: one for each peer */
 	WIRE_WAIT_MS = 500,         /* the longest that a WAIT waits for a change */
 	WIRE_EVENTS_MAX = 1 << 16,  /* bytes of events in one CHANGED */
+	WIRE_FOUND_MAX = 1 << 15,   /* wire_found in one CHECKED */
+	WIRE_OPERATION_MAX = 40,    /* bytes of an operation as events show it */
 };
 
 enum wire_type {
@@ -118,6 +128,11 @@ enum wire_type {
 	WIRE_PREFETCH,
 	WIRE_LANDED,
 	WIRE_LEFT,
+	WIRE_STATS,
+	WIRE_SUMS,
+	WIRE_CHECKED,
+	WIRE_COMPUTE,
+	WIRE_PLACE,
 	WIRE_TYPES,
 };
 
@@ -264,19 +279,59 @@ struct wire_read {
 };
 static_assert(sizeof(struct wire_read) == 40, "wire");
 
-struct wire_view_open {
+struct wire_stats {     /* then count wire_range */
+	uint64_t id;    /* chosen by the observer; a repetition of the request has the same */
+	uint32_t count; /* at most WIRE_STATS_RANGES; 0: what has this id is not wanted */
+	uint32_t bins;  /* 1: with the bins of engine/stats/stats.h */
+};
+static_assert(sizeof(struct wire_stats) == 16, "wire");
+
+struct wire_range { /* as struct wire_read, of any size */
+	uint64_t epoch;
+	uint64_t offset;
+	uint64_t size; /* of whole elements */
+	uint64_t view[2];
+	uint32_t state;
+	uint32_t dtype; /* enum frag_dtype */
+};
+static_assert(sizeof(struct wire_range) == 48, "wire");
+
+struct wire_summed { /* then count wire_sums, then their bins, if these were asked for */
+	uint32_t count;
+	uint32_t bins;
+};
+static_assert(sizeof(struct wire_summed) == 8, "wire");
+
+struct wire_sums {        /* the statistics of a range: struct stats */
+	int32_t status;   /* 0; -EAGAIN: the bytes were being changed; other -errno */
+	int32_t scale;    /* of deviations and squares */
+	uint64_t content; /* without a view: control_content of the bytes */
+	uint64_t count, finite, nan, inf, zero;
+	uint64_t first_nan, first_inf;                /* elements of the range */
+	uint64_t min, max, mean, deviations, squares; /* bits of doubles */
+};
+static_assert(sizeof(struct wire_sums) == 112, "wire");
+
+struct wire_view_open { /* then count struct wire_view_run, whose states are in one tier */
 	/* Chosen by the observer.  VIEW_OPEN of a view that is open asks for its state, or
-	 * moves it to the newer generation `want`; its range stays.
+	 * moves it to the newer generation `want`; its runs stay.
 	 */
 	uint64_t view[2];
 	uint64_t epoch;
+	uint64_t want; /* the view's generation; 0: the present one, or the next */
+	uint32_t count;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct wire_view_open) == 40, "wire");
+
+/* READ of a view counts bytes through its runs, one after the other. */
+struct wire_view_run {
 	uint64_t offset;
 	uint64_t size;
-	uint64_t want; /* the view's generation; 0: the present one, or the next */
 	uint32_t state;
 	uint32_t reserved;
 };
-static_assert(sizeof(struct wire_view_open) == 56, "wire");
+static_assert(sizeof(struct wire_view_run) == 24, "wire");
 
 struct wire_view {
 	int32_t status;
@@ -332,18 +387,67 @@ struct wire_origin {
 	uint32_t rank, sub; /* of an address that is one rank's alone */
 	char host[64];
 	char key[FRAG_KEY_MAX + 1];
+	char operation[WIRE_OPERATION_MAX]; /* "": the edit writes bytes */
 };
-static_assert(sizeof(struct wire_origin) == 176, "wire");
+static_assert(sizeof(struct wire_origin) == 216, "wire");
 
-struct wire_stage { /* then size bytes */
+struct wire_memory { /* of a process of the rank's host */
+	uint64_t pid;
+	uint64_t word; /* address of the word by which the rank knows a writer */
+	uint64_t address;
+};
+
+/* Then size bytes, or, where from.pid is not 0, none: the rank copies them.  ACK -ENOLINK: it
+ * cannot, and the bytes are to be sent.
+ */
+struct wire_stage {
 	uint64_t transaction[2];
 	uint64_t epoch;
 	uint32_t state;
 	uint32_t size;
 	uint64_t offset;
+	struct wire_memory from;
 	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_stage) == 216, "wire");
+static_assert(sizeof(struct wire_stage) == 280, "wire");
+
+enum wire_operator {
+	WIRE_SET, /* to value */
+	WIRE_MULTIPLY,
+	WIRE_DIVIDE,
+	WIRE_ADD,
+	WIRE_SUBTRACT,
+	WIRE_FOLLOW, /* to the elements of the row `master`, converted; after the others */
+	WIRE_OPERATORS,
+};
+
+struct wire_axis {
+	uint64_t count;
+	uint64_t stride; /* elements */
+};
+
+/* As STAGE, but the rank computes the new elements from those that it has at the boundary.  The
+ * elements are a slice (struct slice in rising order) of an array, of which the row has [start,
+ * end), from its element `at` on.
+ */
+struct wire_compute {
+	uint64_t transaction[2];
+	uint64_t epoch;
+	uint32_t state;
+	uint32_t dtype; /* enum frag_dtype: the row's */
+	uint64_t start, end, at;
+	uint64_t first;
+	uint32_t naxes;
+	uint32_t code;     /* enum wire_operator */
+	uint64_t number;   /* bits of a double */
+	uint8_t value[16]; /* an element */
+	uint32_t master;   /* FOLLOW: the row, in which `start` is element master_at */
+	uint32_t master_dtype;
+	uint64_t master_at;
+	struct wire_axis axes[FRAG_DIMS_MAX];
+	struct wire_origin origin;
+};
+static_assert(sizeof(struct wire_compute) == 584, "wire");
 
 struct wire_piece { /* a range of a state that a round sends */
 	uint64_t epoch;
@@ -375,7 +479,7 @@ static_assert(sizeof(struct wire_prefetch) == 48, "wire");
 
 /* The reason for which bytes go by the host instead of a round. */
 enum wire_fallback {
-	WIRE_FIT,
+	WIRE_FALLBACK_NONE,
 	WIRE_FALLBACK_TOLD,         /* an option of the mount or of the job says so */
 	WIRE_FALLBACK_SIZE,         /* too few bytes */
 	WIRE_FALLBACK_REACH,        /* no rank on the mount's host can land them */
@@ -390,9 +494,9 @@ enum wire_fallback {
 };
 
 struct wire_landed {
-	int32_t status;   /* 0, or -errno */
-	uint32_t unfit;   /* enum wire_fallback */
-	uint64_t address; /* in the rank, of the labelled buffer (engine/memory/view-pool.h) */
+	int32_t status;    /* 0, or -errno */
+	uint32_t fallback; /* enum wire_fallback */
+	uint64_t address;  /* in the rank, of the labelled buffer (engine/memory/view-pool.h) */
 };
 static_assert(sizeof(struct wire_landed) == 16, "wire");
 
@@ -464,34 +568,65 @@ struct wire_thaw {
 	uint64_t transaction[2]; /* the freeze; {0, 0}: any */
 	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_thaw) == 192, "wire");
+static_assert(sizeof(struct wire_thaw) == 232, "wire");
 
 struct wire_dropped { /* an edit whose staged bytes will never be committed */
 	uint64_t transaction[2];
 	struct wire_origin origin;
 	char why[72];
 };
-static_assert(sizeof(struct wire_dropped) == 264, "wire");
+static_assert(sizeof(struct wire_dropped) == 304, "wire");
 
-struct wire_commit { /* then count uint32_t: the ranks that hold staged bytes, rising */
+enum wire_quantity { WIRE_NAN, WIRE_INF, WIRE_NORM, WIRE_ABSMAX, WIRE_QUANTITIES };
+
+struct wire_condition {    /* engine/catalog/condition.h */
+	uint32_t quantity; /* enum wire_quantity, of each parameter */
+	uint32_t reserved;
+	uint64_t above; /* bits of a double; the condition holds where the quantity is above */
+	char key[FRAG_KEY_MAX + 1];
+	char pattern[128]; /* of the names of parameters */
+};
+static_assert(sizeof(struct wire_condition) == 208, "wire");
+
+struct wire_checked { /* then count wire_found, rising by parameter */
+	uint64_t transaction[2];
+	uint64_t boundary; /* at which the rank waits */
+	uint64_t step;     /* steps that it has ended */
+	int32_t status;    /* 0, or the -errno with which it could not look at its fragments */
+	uint32_t count;    /* at most WIRE_FOUND_MAX */
+};
+static_assert(sizeof(struct wire_checked) == 40, "wire");
+
+struct wire_found { /* one rank's part of a parameter's quantity */
+	uint32_t param;
+	uint32_t reserved;
+	uint64_t element; /* the first that counts, in stored order; NORM: 0 */
+	uint64_t value;   /* bits of a double; NORM: the norm of the rank's part */
+};
+static_assert(sizeof(struct wire_found) == 24, "wire");
+
+/* Then count uint32_t: the ranks that hold staged bytes, rising; or, if this is a watch, a
+ * wire_condition.
+ */
+struct wire_commit {
 	uint64_t transaction[2];
 	uint32_t count;
 	uint32_t grads; /* 1: some are gradients */
 	/* Gradients: control_page.grads of the window that they belong to.  0: the window that
-	 * is open at the coordinator, or its next.
+	 * is open at the coordinator, or the first of the next ones that has a boundary.
 	 */
 	uint64_t window;
 	uint32_t freeze_ms; /* the longest that a freeze lasts; 0: this is no freeze */
 	uint32_t round;     /* 1: a round, whose pieces ROUND has told the ranks */
 	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_commit) == 216, "wire");
+static_assert(sizeof(struct wire_commit) == 256, "wire");
 
 struct wire_accepted {
 	uint64_t boundary;
 };
 
-struct wire_prepare {
+struct wire_prepare { /* then, if this is a watch, a wire_condition */
 	uint64_t transaction[2];
 	uint64_t boundary;    /* N: not to be passed without the decision */
 	uint64_t order;       /* among the transactions of one boundary */
@@ -500,9 +635,11 @@ struct wire_prepare {
 	uint32_t coordinator; /* rank */
 	uint32_t freeze_ms;   /* as wire_commit's */
 	uint32_t round;
+	uint32_t or_later; /* 1: or for the first window after it that has a boundary */
+	uint32_t reserved;
 	struct wire_origin origin;
 };
-static_assert(sizeof(struct wire_prepare) == 232, "wire");
+static_assert(sizeof(struct wire_prepare) == 280, "wire");
 
 struct wire_vote {
 	int32_t status; /* 0: yes; -EAGAIN: no, N is passed already; other -errno: no */
@@ -520,8 +657,16 @@ struct wire_known {
 };
 static_assert(sizeof(struct wire_known) == 24, "wire");
 
+struct wire_place {
+	uint32_t tier; /* enum state_tier */
+	uint32_t reserved;
+	char key[FRAG_KEY_MAX + 1]; /* a pattern of states' keys */
+	char pattern[128];          /* of the names of parameters, as wire_condition's */
+};
+static_assert(sizeof(struct wire_place) == 200, "wire");
+
 struct wire_rank_query {
-	char what[16]; /* "swap", "pinned", "arena" */
+	char what[16]; /* "swap", "pinned", "arena", "nccl", "log", "place" ... */
 };
 
 struct wire_rank_text { /* then size bytes of text */
@@ -562,6 +707,7 @@ int wire_status(int32_t sent);
 
 /* The size of the fixed body of a type; 0: it has none. */
 size_t wire_body_size(enum wire_type type);
+const char *wire_type_name(enum wire_type type); /* "READ"; "?": no such type */
 
 /* Returns true if text, a char array of size bytes, ends inside it. */
 bool wire_text_ok(const char *text, size_t size);

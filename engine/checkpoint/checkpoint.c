@@ -87,6 +87,8 @@ static int open_overlay(struct overlay_log **r, const char *path, const struct f
 	return rc;
 }
 
+static void close_checkpoint(struct engine *e);
+
 /* Takes the table and the log; *dir, if an editor takes it, becomes -1. */
 static int open_locked(struct engine **e, const struct engine_options *o,
 		       const struct folder *f, int *dir, const char *format, struct table *t,
@@ -104,7 +106,7 @@ static int open_locked(struct engine **e, const struct engine_options *o,
 	if (!log)
 		*dir = -1;
 	if (rc)
-		checkpoint_close(*e);
+		close_checkpoint(*e);
 	return rc;
 }
 
@@ -217,7 +219,10 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
 	return 0;
 }
 
-void checkpoint_close(struct engine *e)
+/* Cancels writes that wait and ends the one under way.  Reads that the disk does not end within
+ * 5 seconds keep their memory: it then leaks.
+ */
+static void close_checkpoint(struct engine *e)
 {
 	struct checkpoint *c = checkpoint_of(e);
 
@@ -351,6 +356,8 @@ static int list_states(struct engine *e, uint32_t param, struct engine_state *ou
 		put_state(t, &s[i], table_numel(t, &s[i]), &out[i]);
 		if (editor_lets(checkpoint_of(e), &s[i]))
 			out[i].flags = ENGINE_STATE_WRITABLE;
+		if (s[i].shown != s[i].stored)
+			out[i].flags |= ENGINE_STATE_WIDENED;
 	}
 	return (int)n;
 }
@@ -433,7 +440,7 @@ static void get_job(struct engine *e, struct engine_job *out)
 /* ---- files ---- */
 
 static int find_hyper(const struct table *t, const struct engine_address *a,
-		      struct checkpoint_file *f)
+		      struct checkpoint_part *f)
 {
 	const struct table_group *g;
 
@@ -452,7 +459,7 @@ static int find_hyper(const struct table *t, const struct engine_address *a,
 }
 
 static int find_state(const struct table *t, const struct engine_address *a,
-		      struct checkpoint_file *f)
+		      struct checkpoint_part *f)
 {
 	uint64_t count;
 
@@ -469,7 +476,7 @@ static int find_state(const struct table *t, const struct engine_address *a,
 }
 
 static int find_partition(const struct table *t, const struct engine_address *a,
-			  struct checkpoint_file *f)
+			  struct checkpoint_part *f)
 {
 	uint32_t n;
 	const struct table_partition *p = table_partitions(t, a->rank, a->group, a->sub, &n);
@@ -483,9 +490,20 @@ static int find_partition(const struct table *t, const struct engine_address *a,
 	return 0;
 }
 
-static int find(const struct table *t, const struct engine_address *a,
-		struct checkpoint_file *f)
+static int find_whole(const struct table *t, struct checkpoint_part *f)
 {
+	if (!t->whole.stored)
+		return -ENOENT;
+	f->state = &t->whole;
+	f->bytes = table_numel(t, f->state);
+	return 0;
+}
+
+static int find(const struct table *t, const struct engine_address *a,
+		struct checkpoint_part *f)
+{
+	if (a->kind == ENGINE_MODEL_STATES)
+		return find_whole(t, f);
 	if (a->kind == ENGINE_HYPER)
 		return find_hyper(t, a, f);
 	if (a->kind == ENGINE_PARAM || a->kind == ENGINE_RANK_PARAM)
@@ -493,21 +511,29 @@ static int find(const struct table *t, const struct engine_address *a,
 	return a->kind == ENGINE_RANK_PARTITION ? find_partition(t, a, f) : -ENOENT;
 }
 
-static int open_file(struct engine *e, const struct engine_address *a,
+static int open_file(struct engine *e, const struct engine_address *addresses, uint32_t n,
 		     struct engine_file **file, uint64_t *bytes)
 {
 	struct checkpoint *c = checkpoint_of(e);
-	struct checkpoint_file *f = calloc(1, sizeof(*f));
-	int rc;
+	struct checkpoint_file *f = calloc(1, sizeof(*f) + n * sizeof(f->parts[0]));
+	int rc = f ? 0 : -ENOMEM;
 
-	if (!f)
-		return -ENOMEM;
-	f->base.engine = e;
-	rc = find(c->table, a, f);
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		struct checkpoint_part *p = &f->parts[f->nparts++];
+
+		if (n > 1 && addresses[i].kind != ENGINE_PARAM)
+			rc = -EINVAL;
+		else
+			rc = find(c->table, &addresses[i], p);
+		p->at = f->bytes;
+		if (!rc && !u64_add(f->bytes, p->bytes, &f->bytes))
+			rc = -EOVERFLOW;
+	}
 	if (rc) {
 		free(f);
 		return rc;
 	}
+	f->base.engine = e;
 	pthread_mutex_lock(&c->lock);
 	LIST_INSERT_HEAD(&c->files, f, entry);
 	pthread_mutex_unlock(&c->lock);
@@ -548,7 +574,7 @@ static int see_run(void *arg, const struct table_run *run)
 
 static uint64_t newest_of_all(struct checkpoint *c)
 {
-	struct newest newest = { c->table, 0 };
+	struct newest newest = { c->table, atomic_load(&c->overlay_ns) };
 
 	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < c->table->nfiles; i++)
@@ -561,7 +587,7 @@ static uint64_t changed_ns(struct engine *e, const struct engine_address *a)
 {
 	struct checkpoint *c = checkpoint_of(e);
 	struct newest newest = { c->table, atomic_load(&c->overlay_ns) };
-	struct checkpoint_file f = { .base.engine = e };
+	struct checkpoint_part f = { .state = NULL };
 
 	if (!a)
 		return newest_of_all(c);
@@ -616,13 +642,10 @@ static void put_source(struct checkpoint *c, FILE *out)
 
 static void put_log(struct checkpoint *c, FILE *out)
 {
-	enum { ROOM = 128 << 10 };
-	CLEANUP(free) char *text = malloc(ROOM);
+	CLEANUP(free) char *text = log_text();
 
-	if (!text)
-		return;
-	log_tail(text, ROOM);
-	fputs(text, out);
+	if (text)
+		fputs(text, out);
 }
 
 static const struct {
@@ -654,20 +677,22 @@ static char *get_text(struct engine *e, const char *what)
 
 /* ---- fragments ---- */
 
-struct telling {
+struct fragments_walk {
 	const struct table *table;
+	size_t element;
 	void (*see)(void *arg, const struct engine_fragment *f);
 	void *arg;
 };
 
 static int tell_run(void *arg, const struct table_run *run)
 {
-	const struct telling *l = arg;
+	const struct fragments_walk *l = arg;
 
 	l->see(l->arg, &(struct engine_fragment){ .rank = run->rank,
 						  .tier = "file",
 						  .file = l->table->files[run->file].name,
 						  .base = run->base,
+						  .element = l->element,
 						  .param_offset = run->first,
 						  .numel = run->count,
 						  .box = run->box });
@@ -678,12 +703,14 @@ static void see_fragments(struct engine *e, uint32_t param, const char *key,
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg)
 {
 	const struct table *t = checkpoint_of(e)->table;
-	struct telling l = { t, see, arg };
 	const struct table_state *s =
 		param < t->ntensors ? table_find_state(t, t->shown[param], key) : NULL;
+	struct fragments_walk l = { t, 0, see, arg };
 
-	if (s)
-		table_walk(t, s, 0, table_numel(t, s), tell_run, &l);
+	if (!s)
+		return;
+	l.element = frag_dtype_size(s->stored);
+	table_walk(t, s, 0, table_numel(t, s), tell_run, &l);
 }
 
 /* ---- its calls ---- */
@@ -699,7 +726,7 @@ static void cancel_freeze(struct engine *e, struct engine_freeze *freeze)
 
 static const struct engine_ops checkpoint_ops = {
 	.live = false,
-	.close = checkpoint_close,
+	.close = close_checkpoint,
 	.nparams = nparams,
 	.nbuffers = nbuffers,
 	.nparts = nparts,

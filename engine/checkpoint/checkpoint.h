@@ -34,9 +34,4 @@ bool checkpoint_is_unfinished(const char *path, const char *format);
 int checkpoint_new(struct engine **e, const char *path, const char *format, struct table *table,
 		   const struct disk_ops *disk);
 
-/* Cancels writes that wait and ends the one under way.  Reads that the disk does not end within
- * 5 seconds keep their memory: it then leaks.
- */
-void checkpoint_close(struct engine *e);
-
 #endif

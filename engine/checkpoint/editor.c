@@ -73,13 +73,20 @@ static int see_touched(void *arg, const struct table_run *run)
 static bool is_touched(const struct patches *p, const struct checkpoint_file *f)
 {
 	const struct table *t = p->table;
-	struct touching x = { p, f->state ? frag_dtype_size(f->state->stored) : 0 };
+	bool touched = false;
 
-	if (!f->state)
-		return false;
-	if (f->of_rank)
-		return table_walk_rank(t, f->state, f->rank, see_touched, &x);
-	return table_walk(t, f->state, 0, table_numel(t, f->state), see_touched, &x);
+	for (uint32_t i = 0; i < f->nparts && !touched; i++) {
+		const struct checkpoint_part *x = &f->parts[i];
+		const struct table_state *s = x->state;
+		struct touching touching = { p, s ? frag_dtype_size(s->stored) : 0 };
+
+		if (s && x->of_rank)
+			touched = table_walk_rank(t, s, x->rank, see_touched, &touching);
+		else if (s)
+			touched =
+				table_walk(t, s, 0, table_numel(t, s), see_touched, &touching);
+	}
+	return touched;
 }
 
 /* Makes a committed edit visible to counters and open files; the gate is shut.  An open file
@@ -212,7 +219,7 @@ static int commit(struct editor *ed, const struct engine_write *write)
 	if (c->broken)
 		return -EIO;
 	patches_init(&p, c->table, c->overlay);
-	rc = edit_translate(&p, checkpoint_file_of(write->file)->state, write->extents,
+	rc = edit_translate(&p, checkpoint_file_of(write->file)->parts->state, write->extents,
 			    write->nextents, ed->coherent);
 	if (!rc)
 		rc = patches_finish(&p);
@@ -269,12 +276,22 @@ bool editor_lets(const struct checkpoint *c, const struct table_state *s)
 void editor_write(struct engine *e, struct engine_write *write)
 {
 	struct checkpoint *c = checkpoint_of(e);
-	const struct checkpoint_file *f = checkpoint_file_of(write->file);
+	const struct checkpoint_file *file = checkpoint_file_of(write->file);
+	const struct checkpoint_part *part;
 	struct editor *ed = c->editor;
 
-	if (!ed || !f->state || f->state->tensor == TABLE_NONE || f->of_rank ||
-	    !editor_lets(c, f->state)) {
-		write->done(write, ed ? -EACCES : -EROFS);
+	if (!ed) {
+		write->done(write, -EROFS);
+		return;
+	}
+	part = file->parts;
+	if (write->operation) {
+		write->done(write, -EOPNOTSUPP);
+		return;
+	}
+	if (file->nparts > 1 || !part->state || part->state->tensor == TABLE_NONE ||
+	    part->of_rank || !editor_lets(c, part->state)) {
+		write->done(write, -EACCES);
 		return;
 	}
 	pthread_mutex_lock(&ed->lock);

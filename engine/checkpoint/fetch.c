@@ -15,17 +15,31 @@
 
 enum {
 	WINDOW = 32, /* parts of one request that are under way at once */
-	FEW = 8,     /* parts that need no memory of their own */
+	FEW = 8,     /* parts, or sections, that need no memory of their own */
 	MANY = 2048,
 	POOL_MAX = 16, /* with at most MANY parts, kept for later */
 	MARGIN = 64,   /* bytes of the elements that a request cuts through */
 	ROOM = ENGINE_READ_MAX + MARGIN,
 };
 
-struct part { /* bytes that are neighbours in a file, or in the overlay's log */
+/* What a request asks for of one state; copied from the file, which may be closed after a
+ * cancel.
+ */
+struct fetch_section {
+	const struct table_state *state;
+	bool of_rank;
+	uint32_t rank;
+	uint64_t first, count; /* elements of what the state's file shows */
+	uint64_t size;         /* bytes of a stored element */
+	uint8_t *answer;       /* as shown: in fetch.answer */
+	uint8_t *stored;       /* answer, or, where it is stored otherwise, in fetch.raw */
+};
+
+struct fetch_part { /* bytes that are neighbours in a file, or in the overlay's log */
 	struct disk_io disk;
-	struct part *next; /* to be submitted after it */
+	struct fetch_part *next; /* to be submitted after it */
 	struct fetch *fetch;
+	uint32_t section;
 	uint32_t file;
 	int fd;
 	uint32_t done;
@@ -43,21 +57,20 @@ struct fetch {
 	struct rwgate_pass pass;
 	bool inside;              /* of the gate: rwgate_leave() is due */
 	struct engine_read *read; /* NULL: cancelled */
-	const struct table_state *state;
-	bool of_rank; /* copied from the file, which may be closed after a cancel */
-	uint32_t rank;
-	uint64_t offset, bytes; /* asked for */
-	struct part few[FEW];
-	struct part *parts; /* few, or more */
+	uint64_t skip, bytes;     /* asked for, in answer */
+	struct fetch_part few[FEW];
+	struct fetch_part *parts; /* few, or more */
 	uint32_t nparts, room;
-	uint64_t first, count; /* elements of what the file shows */
-	uint64_t position;     /* while planning: elements of the rank's before this run */
-	uint64_t size;         /* bytes of a stored element */
-	uint8_t *answer;       /* [ROOM], as shown */
-	uint8_t *raw;    /* [ROOM], as stored, where that is not the same; NULL: never needed */
-	uint8_t *boxes;  /* [ROOM], of boxes, one after the other; NULL: never needed */
-	uint8_t *stored; /* raw or answer */
-	uint64_t boxed;  /* bytes used of boxes */
+	struct fetch_section few_sections[FEW];
+	struct fetch_section *sections; /* few_sections, or more */
+	uint32_t nsections;
+	struct fetch_section *planned; /* while planning, as is: */
+	uint64_t position;             /* elements of the rank's before this run */
+	uint8_t *answer;               /* [ROOM], as shown */
+	uint8_t *raw;   /* [ROOM], as stored, where that is not the same; NULL: never needed */
+	uint8_t *boxes; /* [ROOM], of boxes, one after the other; NULL: never needed */
+	uint64_t rawed; /* bytes used of raw */
+	uint64_t boxed; /* bytes used of boxes */
 	pthread_mutex_t lock; /* of all below */
 	uint32_t next_part;
 	uint32_t underway;
@@ -73,6 +86,8 @@ static void fetch_free(struct fetch *f)
 		return;
 	if (f->parts != f->few)
 		free(f->parts);
+	if (f->sections != f->few_sections)
+		free(f->sections);
 	free(f->answer);
 	free(f->raw);
 	free(f->boxes);
@@ -97,6 +112,7 @@ static struct fetch *fetch_new(struct checkpoint *c)
 	f->checkpoint = c;
 	f->parts = f->few;
 	f->room = FEW;
+	f->sections = f->few_sections;
 	if (need(&f->answer)) {
 		fetch_free(f);
 		return NULL;
@@ -125,6 +141,9 @@ static void give_back(struct fetch *f)
 	if (f->inside)
 		rwgate_leave(&c->gate);
 	f->inside = false;
+	if (f->sections != f->few_sections)
+		free(f->sections);
+	f->sections = f->few_sections;
 	pthread_mutex_lock(&c->lock);
 	if (f->listed)
 		LIST_REMOVE(f, entry);
@@ -165,7 +184,7 @@ void fetch_free_all(struct checkpoint *c)
 static int more_parts(struct fetch *f)
 {
 	uint32_t room = f->room * 4;
-	struct part *parts =
+	struct fetch_part *parts =
 		reallocarray(f->parts == f->few ? NULL : f->parts, room, sizeof(*parts));
 
 	if (!parts)
@@ -178,7 +197,7 @@ static int more_parts(struct fetch *f)
 }
 
 /* Adds one part for each run of bytes that the overlay's map leaves whole. */
-static int add_parts(struct fetch *f, struct part p, uint64_t size)
+static int add_parts(struct fetch *f, struct fetch_part p, uint64_t size)
 {
 	const struct checkpoint *c = f->checkpoint;
 
@@ -199,17 +218,19 @@ static int add_parts(struct fetch *f, struct part p, uint64_t size)
 	return 0;
 }
 
-/* Adds the parts of a run whose first element is the request's element `at`. */
+/* Adds the parts of a run whose first element is element `at` of the section. */
 static int add_run(struct fetch *f, const struct table_run *run, uint64_t at)
 {
-	uint64_t size = run->count * f->size;
-	struct part p = { .fetch = f,
-			  .file = run->file,
-			  .base = run->base,
-			  .to = f->stored + at * f->size,
-			  .box = run->box,
-			  .first = run->first,
-			  .count = run->count };
+	const struct fetch_section *s = f->planned;
+	uint64_t size = run->count * s->size;
+	struct fetch_part p = { .fetch = f,
+				.section = (uint32_t)(s - f->sections),
+				.file = run->file,
+				.base = run->base,
+				.to = s->stored + at * s->size,
+				.box = run->box,
+				.first = run->first,
+				.count = run->count };
 
 	if (p.box) {
 		if (need(&f->boxes))
@@ -224,46 +245,57 @@ static int see_run(void *arg, const struct table_run *run)
 {
 	struct fetch *f = arg;
 
-	return add_run(f, run, run->first - f->first);
+	return add_run(f, run, run->first - f->planned->first);
 }
 
 /* A file of one rank's pieces shows them one after the other, without holes. */
 static int see_held(void *arg, const struct table_run *whole)
 {
 	struct fetch *f = arg;
+	const struct fetch_section *s = f->planned;
 	struct table_run run = *whole;
-	uint64_t begin = f->position, skip = f->first > begin ? f->first - begin : 0;
+	uint64_t begin = f->position, skip = s->first > begin ? s->first - begin : 0;
 
 	f->position += run.count;
 	if (skip >= run.count)
 		return 0;
-	run.base += skip * f->size;
-	run.count = u64_min(run.count - skip, f->first + f->count - (begin + skip));
+	run.base += skip * s->size;
+	run.count = u64_min(run.count - skip, s->first + s->count - (begin + skip));
 	run.box = NULL;
-	if (run.count && add_run(f, &run, begin + skip - f->first))
+	if (run.count && add_run(f, &run, begin + skip - s->first))
 		return -ENOMEM;
-	return f->position >= f->first + f->count; /* enough */
+	return f->position >= s->first + s->count; /* enough */
+}
+
+static int plan_section(struct fetch *f, struct fetch_section *s)
+{
+	const struct table *t = f->checkpoint->table;
+	int rc;
+
+	s->size = frag_dtype_size(s->state->stored);
+	s->stored = s->answer;
+	if (s->state->shown != s->state->stored) {
+		if (need(&f->raw))
+			return -ENOMEM;
+		s->stored = f->raw + f->rawed;
+		f->rawed += s->count * s->size;
+	}
+	f->planned = s;
+	f->position = 0;
+	if (!s->of_rank)
+		return table_walk(t, s->state, s->first, s->count, see_run, f);
+	rc = table_walk_rank(t, s->state, s->rank, see_held, f);
+	return rc < 0 ? rc : 0;
 }
 
 static int plan(struct fetch *f)
 {
-	const struct table *t = f->checkpoint->table;
-	const struct table_state *s = f->state;
-	size_t shown = frag_dtype_size(s->shown);
-	uint64_t end = u64_div_ceil(f->offset + f->bytes, shown);
-	int rc;
+	int rc = 0;
 
-	f->first = f->offset / shown;
-	f->count = end - f->first;
-	f->size = frag_dtype_size(s->stored);
-	f->boxed = f->position = 0;
-	if (s->shown != s->stored && need(&f->raw))
-		return -ENOMEM;
-	f->stored = s->shown == s->stored ? f->answer : f->raw;
-	if (!f->of_rank)
-		return table_walk(t, s, f->first, f->count, see_run, f);
-	rc = table_walk_rank(t, s, f->rank, see_held, f);
-	return rc < 0 ? rc : 0;
+	f->rawed = f->boxed = 0;
+	for (uint32_t i = 0; i < f->nsections && !rc; i++)
+		rc = plan_section(f, &f->sections[i]);
+	return rc;
 }
 
 /* ---- the end ---- */
@@ -282,10 +314,11 @@ static int check_files(const struct fetch *f)
 	return rc;
 }
 
-static void scatter_box(const struct fetch *f, const struct part *p)
+static void scatter_box(const struct fetch *f, const struct fetch_part *p)
 {
 	const struct table *t = f->checkpoint->table;
-	const struct table_tensor *x = &t->tensors[f->state->tensor];
+	const struct fetch_section *s = &f->sections[p->section];
+	const struct table_tensor *x = &t->tensors[s->state->tensor];
 	struct box b = { x->ndim, table_shape(t, x), p->box, p->box + x->ndim };
 	uint64_t run;
 
@@ -293,21 +326,40 @@ static void scatter_box(const struct fetch *f, const struct part *p)
 		uint64_t element = box_element(&b, p->first + i, &run);
 
 		run = u64_min(run, p->count - i);
-		memcpy(f->stored + (element - f->first) * f->size, p->to + i * f->size,
-		       run * f->size);
+		memcpy(s->stored + (element - s->first) * s->size, p->to + i * s->size,
+		       run * s->size);
 	}
+}
+
+/* Converts one by one: behind another state's elements, these may lie at any address. */
+static int convert(const struct fetch_section *s)
+{
+	enum frag_dtype to = s->state->shown, from = s->state->stored;
+	size_t shown = frag_dtype_size(to);
+	uint64_t wide[2], narrow[2];
+	int rc = 0;
+
+	if ((uintptr_t)s->answer % shown == 0 && (uintptr_t)s->stored % s->size == 0)
+		return dtype_convert(to, s->answer, from, s->stored, s->count);
+	for (uint64_t i = 0; i < s->count && !rc; i++) {
+		memcpy(narrow, s->stored + i * s->size, s->size);
+		rc = dtype_convert(to, wide, from, narrow, 1);
+		memcpy(s->answer + i * shown, wide, shown);
+	}
+	return rc;
 }
 
 static int arrange(struct fetch *f)
 {
-	const struct table_state *s = f->state;
+	int rc = 0;
 
 	for (uint32_t i = 0; i < f->nparts; i++)
 		if (f->parts[i].box)
 			scatter_box(f, &f->parts[i]);
-	if (s->shown == s->stored)
-		return 0;
-	return dtype_convert(s->shown, f->answer, s->stored, f->raw, f->count);
+	for (uint32_t i = 0; i < f->nsections && !rc; i++)
+		if (f->sections[i].stored != f->sections[i].answer)
+			rc = convert(&f->sections[i]);
+	return rc;
 }
 
 static void count_read(struct checkpoint *c, int64_t result)
@@ -323,10 +375,9 @@ static void count_read(struct checkpoint *c, int64_t result)
 static void answer(struct fetch *f, int64_t result)
 {
 	struct engine_read *read = f->read;
-	uint64_t skip = f->offset - f->first * frag_dtype_size(f->state->shown);
 
 	count_read(f->checkpoint, result);
-	read->done(read, result < 0 ? NULL : f->answer + skip, result);
+	read->done(read, result < 0 ? NULL : f->answer + f->skip, result);
 }
 
 /* The result of a fetch.  A file that was replaced explains all other errors, so it comes
@@ -348,12 +399,12 @@ static int64_t conclude(struct fetch *f, int status)
 /* Takes the next parts, up to WINDOW under way.  The lock is held; the caller submits the list
  * without it, since the disk may answer at once.
  */
-static struct part *next_parts(struct fetch *f)
+static struct fetch_part *next_parts(struct fetch *f)
 {
-	struct part *list = NULL;
+	struct fetch_part *list = NULL;
 
 	while (f->underway < WINDOW && f->next_part < f->nparts && !f->status && !f->answered) {
-		struct part *p = &f->parts[f->next_part++];
+		struct fetch_part *p = &f->parts[f->next_part++];
 
 		if (p->done == p->size)
 			continue;
@@ -366,7 +417,7 @@ static struct part *next_parts(struct fetch *f)
 
 static void part_done(struct disk_io *disk, int result);
 
-static void submit(struct part *p)
+static void submit(struct fetch_part *p)
 {
 	struct checkpoint *c = p->fetch->checkpoint;
 
@@ -380,10 +431,10 @@ static void submit(struct part *p)
 	c->disk_ops->submit(c->disk, &p->disk);
 }
 
-static void submit_list(struct part *list)
+static void submit_list(struct fetch_part *list)
 {
 	while (list) {
-		struct part *p = list;
+		struct fetch_part *p = list;
 
 		list = p->next; /* p may be over before submit returns */
 		submit(p);
@@ -407,9 +458,9 @@ static void finish(struct fetch *f)
 
 static void part_done(struct disk_io *disk, int result)
 {
-	struct part *p = container_of(disk, struct part, disk);
+	struct fetch_part *p = container_of(disk, struct fetch_part, disk);
 	struct fetch *f = p->fetch;
-	struct part *list;
+	struct fetch_part *list;
 	bool last;
 
 	if (result > 0)
@@ -432,7 +483,7 @@ static void part_done(struct disk_io *disk, int result)
 
 static void submit_first(struct fetch *f)
 {
-	struct part *first;
+	struct fetch_part *first;
 
 	pthread_mutex_lock(&f->lock);
 	first = next_parts(f);
@@ -487,7 +538,7 @@ void fetch_cancel(struct engine *e, struct engine_read *read)
 static bool read_cached(struct fetch *f)
 {
 	for (uint32_t i = 0; i < f->nparts; i++) {
-		struct part *p = &f->parts[i];
+		struct fetch_part *p = &f->parts[i];
 		struct iovec to = { p->to, p->size };
 		ssize_t n = preadv2(p->fd, &to, 1, (off_t)p->base, RWF_NOWAIT);
 
@@ -498,17 +549,53 @@ static bool read_cached(struct fetch *f)
 	return true;
 }
 
-static void take_request(struct fetch *f, struct engine_read *read)
+/* Adds the section of one state: bytes [from, to) of it.  *end: behind the answers before it.
+ */
+static void add_section(struct fetch *f, const struct checkpoint_part *p, uint64_t from,
+			uint64_t to, uint8_t **end)
+{
+	size_t shown = frag_dtype_size(p->state->shown);
+	uint64_t first = from / shown;
+
+	f->sections[f->nsections++] =
+		(struct fetch_section){ .state = p->state,
+					.of_rank = p->of_rank,
+					.rank = p->rank,
+					.first = first,
+					.count = u64_div_ceil(to, shown) - first,
+					.answer = *end };
+	if (f->nsections == 1)
+		f->skip = from % shown;
+	*end += to - first * shown;
+}
+
+static int take_request(struct fetch *f, struct engine_read *read)
 {
 	const struct checkpoint_file *file = checkpoint_file_of(read->file);
+	uint64_t begin = read->offset, end = begin + read->size;
+	uint32_t i = checkpoint_part_at(file, begin);
+	uint32_t n = checkpoint_part_at(file, end - 1) - i + 1;
+	uint8_t *answer = f->answer;
 
 	f->read = read;
-	f->state = file->state;
-	f->of_rank = file->of_rank;
-	f->rank = file->rank;
-	f->offset = read->offset;
 	f->bytes = read->size;
 	f->nparts = 0;
+	f->nsections = 0;
+	if (n > FEW) {
+		f->sections = calloc(n, sizeof(*f->sections));
+		if (!f->sections) {
+			f->sections = f->few_sections;
+			return -ENOMEM;
+		}
+	}
+	for (; n; n--, i++) {
+		const struct checkpoint_part *p = &file->parts[i];
+
+		if (p->bytes)
+			add_section(f, p, begin > p->at ? begin - p->at : 0,
+				    u64_min(end - p->at, p->bytes), &answer);
+	}
+	return 0;
 }
 
 /* ---- beside edits ---- */
@@ -562,7 +649,7 @@ static void read_state(struct checkpoint *c, struct engine_read *read)
 	int rc = f ? 0 : -ENOMEM;
 
 	if (!rc)
-		take_request(f, read);
+		rc = take_request(f, read);
 	if (!rc && c->editor) {
 		begin(f);
 		f->pass.go = go;
@@ -598,8 +685,8 @@ void fetch_start(struct engine *e, struct engine_read *read)
 		return;
 	}
 	read->size = u64_min(read->size, file->bytes - read->offset);
-	if (file->is_hyper)
-		read->done(read, (const uint8_t *)&file->hyper + read->offset,
+	if (file->parts->is_hyper)
+		read->done(read, (const uint8_t *)&file->parts->hyper + read->offset,
 			   (int64_t)read->size);
 	else
 		read_state(checkpoint_of(e), read);

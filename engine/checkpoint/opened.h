@@ -44,22 +44,35 @@ struct checkpoint {
 	LIST_HEAD(, checkpoint_file) files; /* open ones */
 };
 
-/* An open file: a state, what one rank holds of a state, or a hyper-parameter. */
-struct checkpoint_file {
-	struct engine_member base;
+struct checkpoint_part {                 /* of an open file */
 	const struct table_state *state; /* NULL: a hyper-parameter */
 	double hyper;
 	bool is_hyper;
 	bool of_rank; /* only what `rank` holds */
 	uint32_t rank;
+	uint64_t at, bytes; /* in the file */
+};
+
+/* An open file: one or more states, or what one rank holds of a state, or a hyper-parameter. */
+struct checkpoint_file {
+	struct engine_member base;
 	uint64_t bytes;
 	LIST_ENTRY(checkpoint_file) entry;
-	bool stale; /* an edit changed the state; set while the gate is shut */
+	bool stale; /* an edit changed a state; set while the gate is shut */
+	uint32_t nparts;
+	struct checkpoint_part parts[];
 };
 
 static inline struct checkpoint *checkpoint_of(struct engine *e)
 {
 	return container_of((struct engine_base *)e, struct checkpoint, base);
+}
+
+/* Returns the number of the part that has the byte at offset, which is less than f->bytes. */
+static inline uint32_t checkpoint_part_at(const struct checkpoint_file *f, uint64_t offset)
+{
+	return (uint32_t)LOWER_BOUND(f->nparts, i,
+				     f->parts[i].at + f->parts[i].bytes <= offset);
 }
 
 static inline struct checkpoint_file *checkpoint_file_of(struct engine_file *f)

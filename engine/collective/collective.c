@@ -24,14 +24,14 @@ int collective_check(struct collective_options *o, unsigned rank, unsigned nrank
 
 /* ---- checks ---- */
 
-struct checking {
+struct memory_check {
 	const struct device_ops *ops;
 	struct device *device; /* NULL: memory is not looked at */
 	int number;
 };
 
 /* The device knows of addresses, not of ranges: checks the first byte and the last. */
-static int check_memory(const struct checking *k, const void *memory, uint64_t size)
+static int check_memory(const struct memory_check *k, const void *memory, uint64_t size)
 {
 	const uint8_t *ends[] = { memory, (const uint8_t *)memory + size - 1 };
 
@@ -47,7 +47,7 @@ static int check_memory(const struct checking *k, const void *memory, uint64_t s
 	return 0;
 }
 
-static int check_moves(const struct checking *k, struct collective_io *io, unsigned nranks)
+static int check_moves(const struct memory_check *k, struct collective_io *io, unsigned nranks)
 {
 	int rc = 0;
 
@@ -64,7 +64,7 @@ static int check_moves(const struct checking *k, struct collective_io *io, unsig
 	return rc;
 }
 
-static int check_gather(const struct checking *k, struct collective_io *io, unsigned nranks)
+static int check_gather(const struct memory_check *k, struct collective_io *io, unsigned nranks)
 {
 	int rc;
 
@@ -79,7 +79,7 @@ static int check_gather(const struct checking *k, struct collective_io *io, unsi
 int collective_io_check(const struct device_ops *ops, const struct collective_options *o,
 			unsigned nranks, struct collective_io *io)
 {
-	const struct checking k = { ops, o->device, o->number };
+	const struct memory_check k = { ops, o->device, o->number };
 
 	memset(&io->port, 0, sizeof(io->port));
 	if (io->what == COLLECTIVE_GATHER_ALL)

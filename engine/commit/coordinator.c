@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/catalog/condition.h"
 #include "engine/commit/coordinator.h"
+#include "engine/commit/coordinator-watch.h"
 #include "engine/commit/termination.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { ATTEMPTS_MAX = 16, NAMED_MAX = 2, SLACK_MS = 100, RETELL_MS = 200 };
+enum {
+	ATTEMPTS_MAX = 16,
+	NAMED_MAX = 2,
+	SLACK_MS = 100,
+	RETELL_MS = 200,
+	ASK_MS = 1000, /* ranks that do not come to a boundary of a watch are asked again */
+	WATCH_TIMEOUTS = 6, /* of silence: ranks wait so long for one that does not come */
+};
 
 enum coordinator_phase {
 	COORDINATOR_VOTING,
@@ -31,6 +41,7 @@ struct coordinator_transaction {
 	uint64_t transaction[2];
 	enum coordinator_phase phase;
 	uint64_t window; /* the window of gradients it edits; 0: none */
+	bool or_later;   /* or the next */
 	uint32_t freeze_ms;
 	bool round;
 	bool commit;
@@ -44,7 +55,7 @@ struct coordinator_transaction {
 	uint64_t boundary; /* N */
 	uint64_t order;
 	uint64_t asked_ms, decided_ms;
-	uint64_t passed;     /* the highest boundary that a voter has passed */
+	uint64_t passed;     /* the highest boundary that a voter who was late has passed */
 	uint64_t membership; /* epoch of the table of ranks when they were asked */
 	unsigned attempts;
 	unsigned outstanding;
@@ -52,8 +63,9 @@ struct coordinator_transaction {
 	struct wire_origin origin;
 	int status;    /* why it is aborted; committed: the first error of applying it */
 	uint32_t said; /* the rank that said so */
-	uint8_t *part; /* [world] enum coordinator_part */
-	bool *awaited; /* [world] its vote has not come; in part's memory */
+	struct coordinator_watch *watch; /* of a freeze, if it is a watch; else NULL */
+	uint8_t *part;                   /* [world] enum coordinator_part */
+	bool *awaited;                   /* [world] its vote has not come; in part's memory */
 	char why[192]; /* the status in words; of a freeze: as it was when its time was over */
 };
 
@@ -69,8 +81,10 @@ static struct coordinator_transaction *find(struct engine *e, const uint64_t tra
 
 static void free_transaction(struct coordinator_transaction *a)
 {
-	if (a)
+	if (a) {
+		coordinator_watch_free(a->watch);
 		free(a->part);
+	}
 	free(a);
 }
 
@@ -167,6 +181,13 @@ static void tell(struct engine *e, struct coordinator_transaction *a, uint64_t b
 				      .boundary = boundary,
 				      .status = a->status };
 
+	if (a->watch && !a->commit) {
+		coordinator_watch_tell_over(e, a->watch, a->transaction,
+					    a->why[0]      ? a->why
+					    : a->cancelled ? "the watching mount has ended it"
+							   : strerror(-a->status));
+		return;
+	}
 	if (a->freeze_ms && a->status == -ETIMEDOUT) {
 		if (!a->why[0])
 			name_late(e, a);
@@ -197,7 +218,8 @@ static void decide_at(struct engine *e, struct coordinator_transaction *a, uint3
 /* SLACK_MS: the freeze's client counts the same time, and began a moment earlier. */
 static bool is_late_freeze(const struct coordinator_transaction *a)
 {
-	return a->freeze_ms && monotonic_ms() + SLACK_MS >= a->asked_ms + a->freeze_ms;
+	return a->freeze_ms && !a->watch &&
+	       monotonic_ms() + SLACK_MS >= a->asked_ms + a->freeze_ms;
 }
 
 static void decide(struct engine *e, struct coordinator_transaction *a, bool commit)
@@ -224,6 +246,8 @@ static void decide(struct engine *e, struct coordinator_transaction *a, bool com
 static void decide_here(struct engine *e, struct coordinator_transaction *a)
 {
 	if (a->taken || (!a->outstanding && !a->refused)) {
+		if (a->watch)
+			coordinator_watch_tell(e, a->watch, a->boundary, a->transaction);
 		decide_at(e, a, e->rank);
 	} else if (!a->outstanding) {
 		a->status = -EIO;
@@ -247,11 +271,12 @@ static void finish(struct engine *e, struct coordinator_transaction *a)
 
 static void take_vote(struct coordinator_transaction *a, const struct wire_vote *vote)
 {
-	a->passed = u64_max(a->passed, vote->boundary);
-	if (vote->status == -EAGAIN)
+	if (vote->status == -EAGAIN) { /* else the rank may wait at N, and has not passed it */
+		a->passed = u64_max(a->passed, vote->boundary);
 		a->late = true;
-	else if (vote->status && !a->status)
+	} else if (vote->status && !a->status) {
 		a->status = wire_status(vote->status);
+	}
 }
 
 static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
@@ -285,19 +310,25 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 					.coordinator = e->rank,
 					.freeze_ms = a->freeze_ms,
 					.round = a->round,
+					.or_later = a->or_later,
 					.origin = a->origin };
+	const struct wire_condition *condition = a->watch ? &a->watch->condition : NULL;
 	int rc;
 
+	if (a->watch)
+		a->watch->asked_ms = monotonic_ms();
 	a->late = false;
 	a->membership = e->job.membership;
 	a->order = ++c->order; /* at one boundary all ranks hear of edits in this order */
 	prepare.order = a->order;
-	c->boundary = u64_max(c->boundary, a->boundary);
+	if (!a->watch) /* which changes no state, and so is in no order with edits */
+		c->boundary = u64_max(c->boundary, a->boundary);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
 			continue;
 		prepare.holder = a->part[rank] == PART_HOLDER;
-		rc = peers_call(e, rank, WIRE_PREPARE, &prepare, NULL, 0, on_vote, a, rank);
+		rc = peers_call(e, rank, WIRE_PREPARE, &prepare, condition,
+				condition ? sizeof(*condition) : 0, on_vote, a, rank);
 		a->awaited[rank] = !rc;
 		if (!rc)
 			a->outstanding++;
@@ -310,6 +341,13 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 	}
 }
 
+/* A watch that has not found anything yet freezes nothing. */
+static bool freezes(const struct coordinator_transaction *a)
+{
+	return a->freeze_ms && !a->status && !a->cancelled &&
+	       (!a->watch || a->phase == COORDINATOR_DECIDED);
+}
+
 /* The boundary of a freeze, which this coordinator or an earlier one has agreed on; 0: none. */
 static uint64_t freeze_boundary(struct engine *e)
 {
@@ -317,7 +355,7 @@ static uint64_t freeze_boundary(struct engine *e)
 	const struct coordinator_transaction *a;
 
 	LIST_FOREACH (a, &e->commit.coordinator->transactions, link)
-		if (a->freeze_ms && !a->status && !a->cancelled)
+		if (freezes(a))
 			return a->boundary;
 	return participant_frozen_at(&e->participant, entered) ? entered : 0;
 }
@@ -341,9 +379,13 @@ static void ask_later(struct engine *e, struct coordinator_transaction *a)
 		a->status = a->freeze_ms ? -ESTALE : -EBUSY;
 		return;
 	}
-	a->boundary = next_boundary(e, a,
-				    u64_max(a->passed, a->boundary) +
-					    ((uint64_t)1 << u64_min(a->attempts, 10)));
+	/* ranks that wait for a watch have not passed it: only the message was lost */
+	if (a->watch && a->passed >= a->boundary)
+		coordinator_watch_begin(a->watch, e->world);
+	if (!a->watch || a->passed >= a->boundary)
+		a->boundary = next_boundary(e, a,
+					    u64_max(a->passed, a->boundary) +
+						    ((uint64_t)1 << u64_min(a->attempts, 10)));
 	ask_all(e, a);
 }
 
@@ -365,6 +407,79 @@ static bool is_open(const struct coordinator_transaction *a)
 	return a->phase <= COORDINATOR_ACCEPTED && !a->outstanding && !a->status &&
 	       !a->cancelled;
 }
+
+/* ---- a watch ---- */
+
+/* Returns true if each rank that takes part, and lives, has said what it has found. */
+static bool all_have_checked(struct engine *e, struct coordinator_transaction *a)
+{
+	bool all = true;
+
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		if (!a->part[rank] || a->watch->checked[rank])
+			continue;
+		if (peer_is_live(&e->peers[rank]))
+			all = false;
+		else
+			a->part[rank] = PART_NONE; /* it is asked again when it is back */
+	}
+	return all;
+}
+
+/* Lets all ranks go on to the next boundary. */
+static void watch_on(struct engine *e, struct coordinator_transaction *a)
+{
+	coordinator_watch_begin(a->watch, e->world);
+	a->boundary++;
+	a->attempts = 0;
+	ask_newcomers(e, a);
+}
+
+/* One turn of a watch whose boundary all ranks have promised.  Ranks that are there wait until
+ * the others have come, until one is lost, or until the mount or a rank stays away too long.
+ */
+static void turn_watch(struct engine *e, struct coordinator_transaction *a)
+{
+	struct coordinator_watch *w = a->watch;
+
+	if (!participant_watch_lasts(&e->participant, a->transaction)) {
+		a->status = -ETIMEDOUT;
+		snprintf(a->why, sizeof(a->why), "the watching mount was silent");
+	} else if (all_have_checked(e, a)) {
+		/* what was found counts, though a rank could not look at all its fragments */
+		if (coordinator_watch_holds(w)) {
+			decide(e, a, true);
+		} else if (w->status) {
+			a->status = w->status;
+			snprintf(a->why, sizeof(a->why), "rank %u cannot look at it: %s",
+				 w->said, condition_why_not(w->status));
+		} else {
+			watch_on(e, a);
+		}
+	} else if (monotonic_ms() >= w->asked_ms + ASK_MS) {
+		ask_newcomers(e, a); /* a rank that held this one for lost has given it up */
+	} else if (w->first_ms &&
+		   monotonic_ms() >= w->first_ms + (uint64_t)WATCH_TIMEOUTS * e->timeout_ms) {
+		a->status = -ETIME;
+		name_late(e, a);
+	}
+}
+
+enum wire_outcome coordinator_checked(struct engine *e, uint32_t rank,
+				      const struct wire_checked *checked,
+				      const struct wire_found *found)
+{
+	struct coordinator_transaction *a = find(e, checked->transaction);
+
+	if (a && a->watch && a->phase <= COORDINATOR_ACCEPTED && rank < e->world) {
+		if (checked->boundary == a->boundary)
+			coordinator_watch_add(e, a->watch, rank, checked, found);
+		return WIRE_UNDECIDED;
+	}
+	return coordinator_arrived(e, rank, checked->transaction);
+}
+
+/* ---- of each transaction ---- */
 
 static void say_accepted(struct engine *e, const struct coordinator_transaction *a)
 {
@@ -393,9 +508,14 @@ static void turn_one(struct engine *e, struct coordinator_transaction *a)
 			ask_later(e, a);
 		} else {
 			a->phase = COORDINATOR_ACCEPTED;
-			say_accepted(e, a);
+			if (!a->watch || !a->watch->accepted)
+				say_accepted(e, a);
+			if (a->watch)
+				a->watch->accepted = true;
 		}
 	}
+	if (a->watch && a->phase == COORDINATOR_ACCEPTED && is_open(a))
+		turn_watch(e, a);
 	if (a->phase <= COORDINATOR_ACCEPTED && !a->outstanding && (a->status || a->cancelled))
 		decide(e, a, false);
 	if (a->phase == COORDINATOR_ACCEPTED && a->arrived)
@@ -436,6 +556,35 @@ static bool too_many(const struct engine *e, uint32_t writer)
 		all++;
 	}
 	return all >= PARTICIPANT_EDITS_MAX || own >= PARTICIPANT_EDITS_OF_WRITER_MAX;
+}
+
+static bool is_watched(const struct engine *e)
+{
+	const struct coordinator_transaction *a;
+
+	LIST_FOREACH (a, &e->commit.coordinator->transactions, link)
+		if (a->watch && a->phase <= COORDINATOR_ACCEPTED && !a->cancelled)
+			return true;
+	return false;
+}
+
+/* Adds the condition that follows a COMMIT of a watch. */
+static int add_watch(struct engine *e, struct coordinator_transaction *a,
+		     const struct wire_commit *commit, const void *tail, size_t size)
+{
+	struct wire_condition condition;
+
+	if (!commit->freeze_ms || !size)
+		return 0;
+	if (size != sizeof(condition))
+		return -EINVAL;
+	memcpy(&condition, tail, sizeof(condition));
+	if (!condition_is_valid(&condition))
+		return -EINVAL;
+	if (is_watched(e))
+		return -EBUSY;
+	a->watch = coordinator_watch_new(e, &condition);
+	return a->watch ? 0 : -ENOMEM;
 }
 
 /* The window of an edit of gradients: the writer's, else the open one, or the next. */
@@ -486,23 +635,28 @@ static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 }
 
 void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
-			const struct wire_commit *commit, const void *ranks, size_t size)
+			const struct wire_commit *commit, const void *tail, size_t size)
 {
 	struct coordinator_transaction *a;
+	int rc;
 
 	if (is_repeated(e, peer, request, commit->transaction))
 		return;
 	a = transaction_new(e, peer);
-	if (!a || commit->count > (commit->freeze_ms ? 0 : e->world) ||
-	    size != commit->count * sizeof(uint32_t) ||
-	    !mark_holders(e, a, commit->count, ranks)) {
-		node_ack(e, peer, request, a ? -EINVAL : -ENOSPC);
+	rc = a ? add_watch(e, a, commit, tail, size) : -ENOSPC;
+	if (!rc && (commit->count > (commit->freeze_ms ? 0 : e->world) ||
+		    (!a->watch && size != commit->count * sizeof(uint32_t)) ||
+		    !mark_holders(e, a, commit->count, tail)))
+		rc = -EINVAL;
+	if (rc) {
+		node_ack(e, peer, request, rc);
 		free_transaction(a);
 		return;
 	}
 	memcpy(a->transaction, commit->transaction, sizeof(a->transaction));
 	a->origin = commit->origin;
 	a->window = window_of(e, commit);
+	a->or_later = a->window && !commit->window && !commit->round;
 	a->peer = peer;
 	a->request = request;
 	a->freeze_ms = commit->freeze_ms;
@@ -510,6 +664,11 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 	a->round = commit->round;
 	a->boundary = next_boundary(e, a, atomic_load(&e->registry.control->boundary) + 1);
 	LIST_INSERT_HEAD(&e->commit.coordinator->transactions, a, link);
+	/* The votes would refuse it, too.  But no later edit may name an earlier boundary than
+	 * what was asked for, and so edits would wait for the end of the freeze that lasts.
+	 */
+	if (a->freeze_ms && !a->watch && !a->status && participant_freezes(&e->participant))
+		a->status = -EBUSY;
 	if (!a->status)
 		ask_all(e, a);
 }
@@ -527,7 +686,7 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 		return;
 	a->cancelled = true;
 	/* the decision waits for votes: meanwhile a rank that is late may come, or be lost */
-	if (a->freeze_ms && !a->why[0])
+	if (a->freeze_ms && !a->watch && !a->why[0])
 		name_late(e, a);
 	/* some ranks stand, and finish would wait for one that may never come */
 	if (a->freeze_ms && a->phase == COORDINATOR_DECIDED && !a->status &&
@@ -561,6 +720,7 @@ void coordinator_turn(struct engine *e, uint64_t now)
 {
 	struct coordinator_transaction *a, *next;
 
+	assert(node_is_engine_thread(e));
 	termination_turn_orphans(e, now);
 	LIST_FOREACH_SAFE (a, &e->commit.coordinator->transactions, link, next) {
 		turn_one(e, a);

@@ -8,6 +8,10 @@
  * the writer may cancel.  A freeze is an edit without bytes, at whose N the trainers stand;
  * edits that come meanwhile name the same boundary.
  *
+ * A watch is a freeze with a condition.  It is decided when all ranks wait at N and have said
+ * what they found there: they stand where the condition holds, else are asked for the promise
+ * of N + 1, which lets them go on.  A job has one watch at a time.
+ *
  * A coordinator that is held for dead may live: the other ranks then abort without it
  * (termination.h), and refuse its decision.  So it commits its own part last, when another rank
  * has taken the decision, and aborts when all refuse.
@@ -23,9 +27,9 @@ struct coordinator {
 	uint64_t order;    /* of the last transaction that ranks were asked about */
 };
 
-/* COMMIT, whose tail is the ranks of the holders; answered by ACK, ACCEPTED and APPLIED. */
+/* COMMIT and its tail; answered by ACK, ACCEPTED and APPLIED. */
 void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
-			const struct wire_commit *commit, const void *ranks, size_t size);
+			const struct wire_commit *commit, const void *tail, size_t size);
 /* CANCEL: the transaction is aborted, if it is not decided yet. */
 void coordinator_cancel(struct engine *e, const uint64_t transaction[2]);
 /* Returns true if this rank coordinates the transaction, which is not over on all ranks. */
@@ -35,6 +39,12 @@ bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2]);
  */
 enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 				      const uint64_t transaction[2]);
+/* CHECKED: a rank waits at a boundary of a watch.  Returns the decision as coordinator_arrived
+ * does; UNDECIDED too while the others have not come.
+ */
+enum wire_outcome coordinator_checked(struct engine *e, uint32_t rank,
+				      const struct wire_checked *checked,
+				      const struct wire_found *found);
 void coordinator_turn(struct engine *e, uint64_t now);
 void coordinator_free(struct engine *e);
 

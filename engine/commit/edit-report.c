@@ -8,6 +8,7 @@
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -85,6 +86,7 @@ void edit_report_turn(struct engine *e, uint64_t now)
 	struct participant_stay stay;
 	struct edit *edit;
 
+	assert(node_is_engine_thread(e));
 	if (now > STAGED_SILENT_MS)
 		participant_expire(&e->participant, now - STAGED_SILENT_MS);
 	while ((edit = participant_take_over(&e->participant))) {

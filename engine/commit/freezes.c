@@ -1,23 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
+#include "engine/catalog/condition.h"
 #include "engine/catalog/lease.h"
 #include "engine/commit/freezes.h"
 #include "engine/commit/proposal.h"
+#include "engine/node/event-log.h"
 #include "engine/node/peers.h"
+#include "engine/node/plan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 enum { RENEW_MS = 1000 };
 
-/* A freeze: NEW -> ASKED -> HELD -> OVER.  A thaw: NEW -> THAWING -> OVER. */
+/* A freeze, or a watch, whose result is told while it is ASKED: NEW -> ASKED -> HELD -> OVER.
+ * A thaw: NEW -> THAWING -> OVER.
+ */
 enum freeze_phase { FREEZE_NEW, FREEZE_ASKED, FREEZE_HELD, FREEZE_THAWING, FREEZE_OVER };
 
 struct freeze {
 	LIST_ENTRY(freeze) link;
 	struct engine_freeze *asked; /* NULL: its result has been told */
 	struct proposal proposal;
+	uint64_t number;      /* that the asker knows: of the first proposal's transaction */
 	uint64_t incarnation; /* of the job that is frozen */
 	enum freeze_phase phase;
 	uint32_t ms; /* 0: a thaw */
@@ -27,13 +35,17 @@ struct freeze {
 	unsigned outstanding; /* answers to THAW */
 	bool held, ended;     /* some rank said so to the last RENEW, or to THAW */
 	int result;
+	bool watches; /* `condition` is that of a watch */
+	bool kept;    /* until it is ended by `off`; else as long as it has holders */
+	unsigned holders;
+	struct wire_condition condition;
 };
 
 static void tell(struct freeze *f, int result, struct engine_freeze **finished)
 {
 	if (!f->asked)
 		return;
-	f->asked->id = f->proposal.commit.transaction[1];
+	f->asked->id = f->number;
 	f->asked->result = result;
 	f->asked->next = *finished;
 	*finished = f->asked;
@@ -84,14 +96,100 @@ static bool on_renewed(struct engine *e, void *owner, uint64_t rank,
 
 /* ---- asking ---- */
 
+/* Checks that a watch has something to look at.
+ * -EAGAIN: a table of states is on its way.
+ */
+static int check_condition(struct engine *e, const struct wire_condition *c)
+{
+	struct engine_address address = { .kind = ENGINE_PARAM };
+	struct engine_state state;
+	uint32_t n = 0;
+	int rc = -ENOENT, some;
+
+	memcpy(address.key, c->key, sizeof(address.key));
+	for (uint32_t i = 0; i < e->catalog->nparams; i++) {
+		if (!condition_names(c, catalog_name(e->catalog, i)))
+			continue;
+		n++;
+		address.param = i;
+		some = rc ? plan_describe(e, &address, 0, &state) : 0;
+		rc = some == -ENOENT ? rc : some;
+		if (rc && rc != -ENOENT)
+			return rc;
+	}
+	return !rc && c->quantity == WIRE_NORM && n > WIRE_FOUND_MAX ? -E2BIG : rc;
+}
+
+/* Ends the watches that this one replaces.
+ * -EAGAIN: some are not taken back yet.
+ */
+static int replace(struct freeze *f)
+{
+	int rc = 0;
+
+	/* the list begins with the newest */
+	for (struct freeze *old = LIST_NEXT(f, link); old; old = LIST_NEXT(old, link))
+		if (old->watches && old->phase < FREEZE_HELD) {
+			old->cancelled = true;
+			rc = -EAGAIN;
+		}
+	return rc;
+}
+
+/* The older watch with the same line, which a new one can share; NULL: none. */
+static struct freeze *find_twin(struct freeze *f)
+{
+	struct freeze *old = f;
+
+	while ((old = LIST_NEXT(old, link)))
+		if (old->watches && old->phase < FREEZE_HELD && !old->cancelled &&
+		    !old->result && old->ms == f->ms &&
+		    !memcmp(&old->condition, &f->condition, sizeof(f->condition)))
+			break;
+	return old;
+}
+
+/* Makes f's holders those of the older watch, which all ranks have to watch first.  Until then
+ * it may still be refused, and f would be asked for itself.
+ */
+static void share(struct freeze *f, struct freeze *old)
+{
+	if (old->asked || old->proposal.state != PROPOSAL_ACCEPTED)
+		return;
+	old->holders += f->holders;
+	old->kept |= f->kept;
+	f->number = old->number;
+	f->phase = FREEZE_OVER;
+}
+
+/* Returns true if a watch that is asked anew is asked again when the job lives again. */
+static bool waits_for_job(int rc)
+{
+	return rc == -EIO || rc == -ETIMEDOUT || rc == -ENOMEM;
+}
+
 static void ask(struct engine *e, struct freeze *f)
 {
-	int rc = proposal_ask(e, &f->proposal);
+	struct freeze *twin = f->watches ? find_twin(f) : NULL;
+	bool anew = !f->asked;
+	int rc = 0;
 
+	if (twin) {
+		share(f, twin);
+		return;
+	}
+	if (f->watches)
+		rc = check_condition(e, &f->condition); /* also of a job started again */
+	if (!rc && f->watches)
+		rc = replace(f);
 	if (!rc)
+		rc = proposal_ask(e, &f->proposal);
+	if (!rc) {
 		f->phase = FREEZE_ASKED;
-	else if (rc != -EAGAIN)
+		f->incarnation = e->job.incarnation;
+	} else if (rc != -EAGAIN && !(anew && waits_for_job(rc))) {
 		f->result = rc;
+	}
 }
 
 /* Ends the freeze on every rank, whatever the coordinator decides: a rank that misses THAW ends
@@ -107,6 +205,52 @@ static void give_up(struct engine *e, struct freeze *f)
 	f->phase = FREEZE_OVER;
 }
 
+/* Returns true if the coordinator is lost, and a next one can be asked: of the same job, or,
+ * for a watch that all ranks knew, of one that is started again; or if a rank has given the
+ * watch up, because it held the coordinator for lost.
+ */
+static bool is_lost(const struct engine *e, const struct freeze *f)
+{
+	bool given_up =
+		f->proposal.state == PROPOSAL_SETTLED && f->proposal.status == -ECANCELED;
+
+	return (f->proposal.state == PROPOSAL_LOST || given_up) && !f->cancelled &&
+	       (!f->asked || f->incarnation == e->job.incarnation);
+}
+
+/* Makes the proposal anew, as one of which no rank has heard. */
+static void ask_anew(struct engine *e, struct freeze *f)
+{
+	struct wire_commit commit = f->proposal.commit;
+
+	rpc_forget(e, &f->proposal);
+	commit.transaction[1] = ++e->commit.newest;
+	f->proposal = (struct proposal){ .commit = commit, .condition = &f->condition };
+	f->phase = FREEZE_NEW;
+}
+
+/* Until all ranks watch this is a freeze that waits; then nothing but its end is told. */
+static void turn_watch(struct engine *e, struct freeze *f, struct engine_freeze **finished)
+{
+	char text[CONDITION_TEXT_MAX];
+
+	if (f->phase == FREEZE_ASKED && f->proposal.state == PROPOSAL_ACCEPTED) {
+		f->deadline_ms = UINT64_MAX;
+		tell(f, 0, finished);
+	}
+	if (!f->result || f->asked || f->result == -ECANCELED)
+		return;
+	condition_print(&f->condition, text);
+	log_warn("%s is not watched any more: %s", text, condition_why_not(f->result));
+	if (!f->proposal.agreed) /* no rank has an event, as none has watched */
+		event_log_break(e, &(struct event_break){
+					   .id = { f->proposal.commit.transaction[0],
+						   f->proposal.commit.transaction[1] },
+					   .condition = text,
+					   .why = condition_why_not(f->result),
+				   });
+}
+
 static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
 			struct engine_freeze **finished)
 {
@@ -114,17 +258,21 @@ static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
 		ask(e, f);
 	else if (f->phase == FREEZE_ASKED)
 		proposal_turn(e, &f->proposal, false);
+	if (f->phase == FREEZE_ASKED && f->watches && is_lost(e, f))
+		ask_anew(e, f);
 	if (f->phase == FREEZE_ASKED && proposal_is_over(&f->proposal)) {
 		f->result = f->proposal.status;
 		f->phase = f->result ? FREEZE_ASKED : FREEZE_HELD;
 	}
 	if (f->cancelled && !f->result)
 		f->result = -ECANCELED;
-	if (f->phase < FREEZE_HELD && !f->result && f->asked &&
+	if (f->phase < FREEZE_HELD && !f->result && f->asked && !f->watches &&
 	    peers_find_trainer(e, f->asked->thread) != WIRE_OBSERVER)
 		f->result = -EDEADLK;
 	if (f->phase < FREEZE_HELD && now >= f->deadline_ms && !f->result)
 		f->result = -ETIMEDOUT;
+	if (f->watches)
+		turn_watch(e, f, finished);
 	if (f->result)
 		give_up(e, f);
 	else if (f->phase == FREEZE_HELD)
@@ -200,6 +348,7 @@ void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finishe
 {
 	struct freeze *f, *next;
 
+	assert(node_is_engine_thread(e));
 	LIST_FOREACH_SAFE (f, &e->commit.freezes, link, next) {
 		if (f->ms)
 			turn_freeze(e, f, now, finished);
@@ -236,12 +385,17 @@ void freezes_abandon(struct engine *e)
 
 /* ---- what there is ---- */
 
+static bool watches_on(const struct freeze *f)
+{
+	return f->watches && !f->asked && !f->cancelled && f->phase < FREEZE_HELD;
+}
+
 void freezes_describe(struct engine *e, FILE *out)
 {
 	const struct freeze *f;
 
 	LIST_FOREACH (f, &e->commit.freezes, link)
-		if (f->ms && f->phase < FREEZE_HELD)
+		if (f->ms && !f->watches && f->phase < FREEZE_HELD)
 			fprintf(out, "freeze of %u s: waiting for its boundary\n",
 				f->ms / 1000);
 }
@@ -257,46 +411,105 @@ void freezes_tell(struct engine *e, FILE *out)
 				(unsigned long long)u64_div_ceil(f->deadline_ms - now, 1000));
 }
 
+void freezes_tell_watch(struct engine *e, FILE *out)
+{
+	char text[CONDITION_TEXT_MAX];
+	const struct freeze *f;
+
+	LIST_FOREACH (f, &e->commit.freezes, link)
+		if (watches_on(f)) {
+			condition_print(&f->condition, text);
+			fprintf(out, "break %s for %u\n", text, f->ms / 1000);
+		}
+}
+
 /* ---- the door ---- */
 
-static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked)
+static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked, uint32_t ms)
 {
 	struct freeze *f = calloc(1, sizeof(*f));
 
 	if (!f)
 		return NULL;
 	f->asked = asked;
-	f->ms = asked->ms;
-	f->proposal.commit.freeze_ms = asked->ms;
+	f->ms = ms;
+	f->proposal.commit.freeze_ms = ms;
 	node_origin(e, &f->proposal.commit.origin);
 	f->incarnation = e->job.incarnation;
-	if (asked->ms) {
+	if (ms) {
 		f->proposal.commit.transaction[0] = e->job.engine_id;
 		f->proposal.commit.transaction[1] = ++e->commit.newest;
-		f->deadline_ms = monotonic_ms() + asked->ms;
+		f->deadline_ms = monotonic_ms() + ms;
 	} else if (asked->id) {
 		f->proposal.commit.transaction[0] = e->job.engine_id;
 		f->proposal.commit.transaction[1] = asked->id;
 	}
+	f->number = f->proposal.commit.transaction[1];
 	return f;
+}
+
+static int start_freeze(struct engine *e, struct engine_freeze *asked)
+{
+	struct freeze *f = freeze_new(e, asked, asked->ms);
+
+	if (f)
+		LIST_INSERT_HEAD(&e->commit.freezes, f, link);
+	return f ? 0 : -ENOMEM;
+}
+
+/* number: the watch that one of its holders ends; 0: all watches end. */
+static void end_watches(struct engine *e, uint64_t number)
+{
+	struct freeze *f;
+
+	LIST_FOREACH (f, &e->commit.freezes, link) {
+		if (!f->watches || f->phase >= FREEZE_HELD || (number && f->number != number))
+			continue;
+		f->holders -= number && f->holders;
+		f->cancelled |= !number || (!f->holders && !f->kept);
+	}
+}
+
+/* Starts a watch, which ends an older one, or shares it, unless it is refused. */
+static int start_watch(struct engine *e, struct engine_freeze *asked,
+		       const struct wire_condition *condition, uint32_t ms)
+{
+	struct freeze *f = freeze_new(e, asked, ms);
+
+	if (!f)
+		return -ENOMEM;
+	f->watches = true;
+	f->kept = !asked->held;
+	f->holders = asked->held;
+	f->condition = *condition;
+	f->proposal.condition = &f->condition;
+	f->deadline_ms = monotonic_ms() + 2 * (uint64_t)e->timeout_ms;
+	LIST_INSERT_HEAD(&e->commit.freezes, f, link);
+	return 0;
 }
 
 void freezes_start(struct engine *e, struct engine_freeze *asked)
 {
-	struct freeze *f = NULL;
+	bool watch = asked->watch, ends = watch && !*asked->watch;
+	struct wire_condition condition;
+	uint32_t ms = 0;
+	int rc = 0;
 
+	if (watch && !ends)
+		rc = condition_parse(asked->watch, &condition, &ms);
 	pthread_mutex_lock(&e->lock);
-	if (e->write.allowed && asked->ms <= LEASE_MAX_MS)
-		f = freeze_new(e, asked);
-	if (f)
-		LIST_INSERT_HEAD(&e->commit.freezes, f, link);
+	if (!e->write.allowed)
+		rc = -EROFS;
+	else if (!watch && asked->ms > LEASE_MAX_MS)
+		rc = -EINVAL;
+	else if (!rc && ends)
+		end_watches(e, asked->id);
+	else if (!rc)
+		rc = watch ? start_watch(e, asked, &condition, ms) : start_freeze(e, asked);
 	pthread_mutex_unlock(&e->lock);
-	if (f)
-		node_wake(e);
-	else
-		asked->done(asked, !e->write.allowed          ? -EROFS
-				   : asked->ms > LEASE_MAX_MS ? -EINVAL
-							      : -ENOMEM);
+	node_wake(e);
+	if (rc || ends)
+		asked->done(asked, rc);
 }
 
 void freezes_cancel(struct engine *e, struct engine_freeze *asked)

@@ -2,9 +2,9 @@
 #ifndef ENGINE_COMMIT_FREEZES_H
 #define ENGINE_COMMIT_FREEZES_H
 
-/* Freezes and thaws that this engine, an observer, asks for.  A freeze asks the coordinator for
- * a boundary, as an edit does (proposal.h), and renews its lease (engine/catalog/lease.h) with
- * all ranks every second.
+/* Freezes, watches and thaws that this engine, an observer, asks for.  A freeze asks the
+ * coordinator for a boundary, as an edit does (proposal.h), and renews its lease
+ * (engine/catalog/lease.h) with all ranks every second.
  */
 
 #include "engine/node/node.h"
@@ -26,6 +26,8 @@ void freezes_finish(struct engine_freeze *finished);
  */
 void freezes_describe(struct engine *e, FILE *out);
 void freezes_tell(struct engine *e, FILE *out);
+/* Writes the line of .frag/control that would begin this engine's watch anew, if it watches. */
+void freezes_tell_watch(struct engine *e, FILE *out);
 
 /* Thaws what this engine froze, and ends every wait with -ECANCELED.  The engine thread has
  * ended.

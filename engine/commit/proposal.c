@@ -53,6 +53,9 @@ static int send_commit(struct engine *e, struct proposal *p)
 		if (p->holders[rank])
 			ranks[n++] = rank;
 	p->commit.count = n;
+	if (p->condition)
+		return peers_call(e, p->coordinator, WIRE_COMMIT, &p->commit, p->condition,
+				  sizeof(*p->condition), on_verdict, p, p->coordinator);
 	return peers_call(e, p->coordinator, WIRE_COMMIT, &p->commit, ranks, n * sizeof(*ranks),
 			  on_verdict, p, p->coordinator);
 }

@@ -29,7 +29,8 @@ enum proposal_state {
 
 struct proposal {
 	struct wire_commit
-		commit;    /* its transaction, and what is proposed; count: of holders */
+		commit; /* its transaction, and what is proposed; count: of holders */
+	const struct wire_condition *condition; /* of a watch; NULL: this is none */
 	uint32_t *holders; /* [world] not 0: that rank has a part; NULL: none has */
 	enum proposal_state state;
 	uint32_t coordinator; /* the rank that was asked, from ASKED on */

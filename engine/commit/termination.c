@@ -5,6 +5,7 @@
 #include "engine/commit/termination.h"
 #include "engine/node/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ static void tell(struct engine *e, struct termination *t)
 
 int termination_turn(struct engine *e, struct termination *t, uint64_t now)
 {
+	assert(node_is_engine_thread(e));
 	if (t->outstanding || (t->again && now < t->asked_ms + RETRY_MS))
 		return -EAGAIN;
 	if (t->phase == TERMINATION_TELLING && !t->again)
@@ -149,7 +151,7 @@ static void see_prepared(void *arg, struct edit *edit)
 
 	if (p->state == ENGINE_RANK_LOST || edit->fenced)
 		see_orphan(a->e, edit->transaction);
-	if (edit->arrived && a->now >= edit->told_ms + RETRY_MS &&
+	if (edit->arrived && !edit->watch && a->now >= edit->told_ms + RETRY_MS &&
 	    a->n < ARRAY_SIZE(a->found)) {
 		edit->told_ms = a->now;
 		memcpy(a->found[a->n].transaction, edit->transaction,

@@ -3,6 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/device/device-cuda.h"
+#include "engine/device/device-sums.h"
 
 #include <errno.h>
 #include <string.h>
@@ -94,8 +95,8 @@ static int prepare(struct device *d, struct cuda_device *dev, struct device_io *
 /* Ends a request of size 0 without the device. */
 static void end_empty(struct device_io *io)
 {
-	if (device_io_is_sums(io))
-		memset(io->to, 0, sizeof(struct device_sums));
+	if (device_is_sums(io->what))
+		device_sums_init(io->to);
 	io->done(io, 0);
 }
 
@@ -126,7 +127,7 @@ void device_cuda_begin(struct device *d, struct device_io *io)
 
 static bool needs_staging(const struct device_io *io)
 {
-	return io->port.from_pageable || io->port.to_pageable || device_io_is_sums(io);
+	return io->port.from_pageable || io->port.to_pageable || device_is_sums(io->what);
 }
 
 static int issue_copy(struct device *d, struct cuda_device *dev, struct cuda_chunk *c)
@@ -258,7 +259,7 @@ static void land(struct cuda_device *dev)
 	struct cuda_chunk *c = take_oldest(dev);
 	struct device_io *io = c->io;
 
-	if (device_io_is_sums(io))
+	if (device_is_sums(io->what))
 		device_cuda_kernel_sum(io, c->staging);
 	else if (io->port.to_pageable)
 		memcpy((uint8_t *)io->to + c->offset, c->staging, c->size);

@@ -85,7 +85,7 @@ void device_cuda_kernels_unload(struct device *d)
 
 static unsigned blocks_for(const struct device_io *io)
 {
-	if (device_io_is_sums(io))
+	if (device_is_sums(io->what))
 		return DEVICE_KERNEL_SUMS;
 	return (unsigned)u64_max(1, u64_min(u64_div_ceil(io->size, DEVICE_KERNEL_THREADS),
 					    DEVICE_KERNEL_BLOCKS));
@@ -124,7 +124,7 @@ static int try_all(struct device *d, struct cuda_device *dev)
 		struct device_io io = { .what = DEVICE_F32_TO_BF16 + i };
 
 		rc = device_cuda_kernel_launch(d, dev, &io,
-					       device_io_is_sums(&io) ? partial : NULL);
+					       device_is_sums(io.what) ? partial : NULL);
 	}
 	pinned_put(dev->staging, partial);
 	return rc;
@@ -138,10 +138,11 @@ void device_cuda_kernels_prepare(struct device *d, struct cuda_device *dev)
 void device_cuda_kernel_sum(const struct device_io *io, const void *partial)
 {
 	const struct device_sums *of_block = partial;
-	struct device_sums sums = { 0 };
+	struct device_sums *sums = io->to;
 
-	static_assert(DEVICE_KERNEL_SUMS * sizeof(*of_block) <= 8192, "a staging buffer");
+	static_assert(DEVICE_KERNEL_SUMS * sizeof(*of_block) <= DEVICE_CHUNK_MIN,
+		      "a staging buffer");
+	device_sums_init(sums);
 	for (unsigned i = 0; i < DEVICE_KERNEL_SUMS; i++)
-		device_sums_join(&sums, &of_block[i]);
-	memcpy(io->to, &sums, sizeof(sums));
+		device_sums_join(sums, &of_block[i], 0);
 }

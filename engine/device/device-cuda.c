@@ -85,10 +85,26 @@ static void *slab_of(const struct pinned *staging, uint64_t *size)
 	return slab.iov_base;
 }
 
+/* Returns the NUMA node of the host next to the device; -1: it is not known. */
+static int node_of(const struct cuda *c, const struct cuda_device *dev)
+{
+	int node = -1;
+
+#if CUDART_VERSION >= 12020
+	if (device_cuda_errno(c,
+			      c->DeviceGetAttribute(&node, cudaDevAttrHostNumaId, dev->number)))
+		return -1; /* the runtime is older than the header */
+#endif
+	return node;
+}
+
 static int make_staging(struct device *d, struct cuda_device *dev)
 {
+	int node = node_of(&d->cuda, dev);
 	const struct pinned_options options = { .size = d->options.chunk,
 						.count = d->options.chunks,
+						.on_node = node >= 0,
+						.node = node < 0 ? 0 : (unsigned)node,
 						.locked_by_user = true };
 	struct cuda *c = &d->cuda;
 	uint64_t size;

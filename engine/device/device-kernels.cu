@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Conversions and sums where the memory is.  Elements are those of convert.h and device-sums.h, which
- * also compile for the host.
+/* Conversions and sums where the memory is.  Elements are those of convert.h and device-sums.h,
+ * which also compile for the host.
  */
 
 #include "engine/device/device-kernels.h"
@@ -58,21 +58,25 @@ static __device__ uint32_t f32_to_f32(uint32_t f)
 	return f;
 }
 
-/* Each block of threads writes one partial sum, so that the order of additions is always the same. */
+/* Each block of threads writes one partial sum, so that the order of additions is always the
+ * same.
+ */
 template <typename From, uint32_t (*one)(From)> static __device__ void
 sum(struct device_sums *partial, const From *from, uint64_t count)
 {
 	__shared__ struct device_sums shared[DEVICE_KERNEL_THREADS];
 	uint64_t threads = gridDim.x * (uint64_t)blockDim.x;
-	struct device_sums own = { 0, 0, 0 };
+	struct device_adding own;
 
-	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count; i += threads)
-		device_sums_add(&own, one(from[i]));
-	shared[threadIdx.x] = own;
+	device_sums_begin(&own);
+	for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
+	     i += threads)
+		device_sums_add(&own, one(from[i]), i);
+	device_sums_end(&own, &shared[threadIdx.x]);
 	for (unsigned half = blockDim.x / 2; half; half /= 2) {
 		__syncthreads();
 		if (threadIdx.x < half)
-			device_sums_join(&shared[threadIdx.x], &shared[threadIdx.x + half]);
+			device_sums_join(&shared[threadIdx.x], &shared[threadIdx.x + half], 0);
 	}
 	if (count && !threadIdx.x)
 		partial[blockIdx.x] = shared[0];
@@ -105,7 +109,8 @@ __global__ void frag_sums_f32(struct device_sums *partial, const uint32_t *from,
 	sum<uint32_t, f32_to_f32>(partial, from, count);
 }
 
-__global__ void frag_sums_bf16(struct device_sums *partial, const uint16_t *from, uint64_t count)
+__global__ void frag_sums_bf16(struct device_sums *partial, const uint16_t *from,
+			       uint64_t count)
 {
 	sum<uint16_t, bf16_to_f32>(partial, from, count);
 }

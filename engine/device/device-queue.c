@@ -10,7 +10,7 @@
 enum { PAUSE_MIN_US = 50, PAUSE_MAX_US = 1000 };
 
 enum { DEFAULT_CHUNK = 4 << 20, DEFAULT_CHUNKS = 4, DEFAULT_MS = 10000 };
-enum { PAGE = 4096, CHUNK_MIN = 8 << 10, CHUNKS_MIN = 2, STAGING_MAX = 1 << 30 };
+enum { PAGE = 4096, CHUNKS_MIN = 2, STAGING_MAX = 1 << 30 };
 
 int device_options_check(struct device_options *options)
 {
@@ -20,7 +20,7 @@ int device_options_check(struct device_options *options)
 	o->chunks = o->chunks ? o->chunks : DEFAULT_CHUNKS;
 	o->wait_ms = o->wait_ms ? o->wait_ms : DEFAULT_MS;
 	o->stuck_ms = o->stuck_ms ? o->stuck_ms : DEFAULT_MS;
-	if (o->chunk < CHUNK_MIN || o->chunks < CHUNKS_MIN ||
+	if (o->chunk < DEVICE_CHUNK_MIN || o->chunks < CHUNKS_MIN ||
 	    o->chunk > STAGING_MAX / o->chunks)
 		return -EINVAL;
 	o->chunk = o->chunk / PAGE * PAGE;
@@ -29,13 +29,12 @@ int device_options_check(struct device_options *options)
 
 void device_io_sizes(const struct device_io *io, uint64_t *from, uint64_t *to)
 {
-	bool wide = io->what == DEVICE_F32_TO_BF16 || io->what == DEVICE_F32_TO_F16 ||
-		    io->what == DEVICE_SUMS_F32;
+	uint64_t size = u64_min(io->size, UINT64_MAX / sizeof(uint32_t));
+	size_t element = device_element_size(io->what);
 
-	uint64_t size = u64_min(io->size, UINT64_MAX / 4);
-
-	*from = size * (wide ? 4 : 2);
-	*to = device_io_is_sums(io) ? 0 : size * (wide ? 2 : 4);
+	*from = size * element;
+	*to = device_is_sums(io->what) ? 0
+				       : size * (sizeof(uint32_t) + sizeof(uint16_t) - element);
 }
 
 /* ---- the thread ---- */

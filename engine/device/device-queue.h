@@ -22,11 +22,6 @@ struct device_queue_ops { /* called in the queue's thread */
 /* The bytes of device memory that a request, which is no copy, reads and writes. */
 void device_io_sizes(const struct device_io *io, uint64_t *from, uint64_t *to);
 
-static inline bool device_io_is_sums(const struct device_io *io)
-{
-	return io->what >= DEVICE_SUMS_F32;
-}
-
 STAILQ_HEAD(device_ios, device_io); /* by port.next */
 
 struct device_queue {

@@ -29,10 +29,14 @@ struct device_event;
 
 #define DEVICE_NONE (-1) /* the number of host memory */
 
+enum { DEVICE_CHUNK_MIN = 32 << 10 };
+
 struct device_options { /* 0 of each: the default */
 	/* The file to load in place of the runtime by its usual names. */
 	const char *library;
-	/* Bytes moved at a time, and of a staging buffer: at least 8 KiB; 0: 4 MiB. */
+	/* Bytes moved at a time, and of a staging buffer: at least DEVICE_CHUNK_MIN;
+	 * 0: 4 MiB.
+	 */
 	uint64_t chunk;
 	/* Staging buffers of each device: at least 2, at most 1 GiB in all; 0: 4. */
 	unsigned chunks;
@@ -68,9 +72,32 @@ enum device_what {
 	DEVICE_RELEASE, /* the port's own */
 };
 
+static inline bool device_is_sums(enum device_what what)
+{
+	return what >= DEVICE_SUMS_F32 && what <= DEVICE_SUMS_F16;
+}
+
+/* Bytes of an element that a conversion or sums read. */
+static inline size_t device_element_size(enum device_what what)
+{
+	return what == DEVICE_F32_TO_BF16 || what == DEVICE_F32_TO_F16 ||
+			       what == DEVICE_SUMS_F32
+		       ? sizeof(uint32_t)
+		       : sizeof(uint16_t);
+}
+
+#define DEVICE_SUMS_NONE UINT64_MAX
+
+/* As struct stats; the same elements give the same sums. */
 struct device_sums {
-	double squares; /* of the finite elements; the same elements give the same sum */
-	uint64_t nans, infinities;
+	uint64_t finite, nan, inf, zero;
+	/* Numbers of elements; DEVICE_SUMS_NONE: there is none. */
+	uint64_t first_nan, first_inf;
+	/* Sums over the finite elements: minimum, maximum, mean, sum of squared distances from
+	 * the mean, sum of squares; all 0 if no element is finite.
+	 */
+	float min, max;
+	double mean, deviations, squares;
 };
 
 /* A request.  The caller keeps it, and all that it points to, until done is called.  Requests

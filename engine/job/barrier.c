@@ -7,6 +7,7 @@
 #include "engine/job/join.h"
 #include "engine/node/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +226,7 @@ void barrier_turn(struct engine *e)
 	uint64_t now = monotonic_ms(), until = b->until_ms;
 	int rc;
 
+	assert(node_is_engine_thread(e));
 	if (until)
 		barrier.wait_ms = (uint32_t)(until > now ? until - now : 1);
 	if (b->arrived)

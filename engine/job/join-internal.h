@@ -25,6 +25,7 @@ struct join_seeds {       /* addresses at which the job may be; one is tried at 
 	char list[4096];  /* "tcp://a:1,tcp://b:2"; "": a rank has not found rank 0 */
 	unsigned current; /* index of the address that is tried */
 	unsigned rounds;  /* how often all were tried */
+	bool of_job_file; /* the list is what the job file says */
 	bool linked;      /* the current one has a message peer: */
 	uint32_t link;
 	bool answered;     /* the current one has answered */
@@ -44,6 +45,7 @@ struct join_rank {                   /* a rank's search for rank 0, and what it 
 	uint32_t hellos;        /* answered before the job was complete */
 	uint64_t since_ms;      /* since then it waits for rank 0, or for the others */
 	uint64_t say_ms;        /* it logs that again once it has waited for so long */
+	uint64_t look_ms;       /* when the job file is looked at next */
 };
 
 struct contribution { /* one catalog, which one or several ranks describe */
@@ -117,6 +119,8 @@ void join_look_at_seed(struct engine *e, uint64_t now);
 bool join_find(struct engine *e);
 /* Forgets key and address of rank 0, which are found anew. */
 void join_find_anew(struct engine *e);
+/* Finds rank 0 anew if the job file that named it is another one now, or is gone. */
+void join_look_at_job_file(struct engine *e, uint64_t now);
 void join_turn_enter(struct engine *e);
 void join_turn_upload(struct engine *e);
 int join_take_joined(struct engine *e, const struct answer *answer);

@@ -2,8 +2,10 @@
 #include <config.h>
 
 #include "engine/job/join-internal.h"
+#include "engine/launch/jobfile.h"
 #include "engine/launch/source.h"
 #include "engine/node/peers.h"
+#include "engine/node/writer-memory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@ void join_take_key(struct engine *e, struct source_key *key)
 {
 	e->job.key = *key;
 	explicit_bzero(key, sizeof(*key));
+	writer_memory_init(e);
 }
 
 int join_keep_options(struct engine *e, const struct engine_options *o)
@@ -49,12 +52,15 @@ static int open_anew(struct engine *e)
 /* A job that ended in order has removed its key, and the next one has another. */
 static bool take_new_key(struct engine *e)
 {
-	const struct engine_options *o = &e->job.join->options;
+	struct engine_options o = e->job.join->options;
 	struct source_key key, before = e->job.key;
+	struct jobfile job;
 	char why[256];
 	bool taken = false;
 
-	if (o->source && !source_key(o, &key, why, sizeof(why)) &&
+	if (o.source)
+		o.source = source_address(o.source, &job);
+	if (o.source && !source_key(&o, &key, why, sizeof(why)) &&
 	    (key.is_there != before.is_there ||
 	     memcmp(key.bytes, before.bytes, sizeof(key.bytes)) != 0)) {
 		join_take_key(e, &key);
@@ -77,12 +83,21 @@ void join_try_new_key(struct engine *e)
 void join_look_for_job(struct engine *e, uint64_t now)
 {
 	struct join *j = e->job.join;
+	const char *source = j->options.source;
+	struct jobfile job;
 
 	j->retry_ms = now + LOOK_MS;
 	join_unlink_seed(e);
-	/* the options may name another rank, whose next process can be elsewhere */
-	if (e->peers[0].entry.address[0])
+	if (source && !source_is_address(source)) {
+		/* its next process may have another address, and has left it there */
+		if (jobfile_find(source, &job))
+			return;
+		snprintf(j->seeds.list, sizeof(j->seeds.list), "tcp://%s", job.address);
+		j->seeds.current = 0;
+	} else if (e->peers[0].entry.address[0]) {
+		/* the options may name another rank, whose next process can be elsewhere */
 		join_add_seed(&j->seeds, e->peers[0].entry.address);
+	}
 	j->refresh = false; /* that table was the last job's */
 	j->phase = JOIN_HELLO;
 }

@@ -8,6 +8,7 @@
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,20 +119,39 @@ static bool has_our_world(struct engine *e, const struct jobfile *job)
 	return false;
 }
 
+static bool read_job_file(struct engine *e, struct jobfile *job)
+{
+	int rc = e->launch.rendezvous[0] ? jobfile_read(e->launch.rendezvous, job)
+					 : jobfile_find(e->launch.job, job);
+
+	return !rc && has_our_world(e, job);
+}
+
 static bool found_job_file(struct engine *e)
 {
+	struct join_seeds *seeds = &e->job.join->seeds;
 	struct jobfile job;
-	int rc;
 
-	if (e->launch.rendezvous[0])
-		rc = jobfile_read(e->launch.rendezvous, &job);
-	else
-		rc = jobfile_find(e->launch.job, &job);
-	if (rc || !has_our_world(e, &job) || key_of(e, &job))
+	if (!read_job_file(e, &job) || key_of(e, &job))
 		return false;
-	snprintf(e->job.join->seeds.list, sizeof(e->job.join->seeds.list), "tcp://%s",
-		 job.address);
+	snprintf(seeds->list, sizeof(seeds->list), "tcp://%s", job.address);
+	seeds->of_job_file = true;
 	return true;
+}
+
+/* A rank that starts before rank 0 may have found the file of an earlier job of this name,
+ * whose rank 0 was still there.
+ */
+void join_look_at_job_file(struct engine *e, uint64_t now)
+{
+	struct join *j = e->job.join;
+	struct jobfile job;
+
+	if (!e->is_rank || e->job.ready || !j->seeds.of_job_file || now < j->rank.look_ms)
+		return;
+	j->rank.look_ms = now + LOOK_MS;
+	if (!read_job_file(e, &job) || strcmp(j->seeds.list + strlen("tcp://"), job.address))
+		join_find_anew(e);
 }
 
 static bool found_master(struct engine *e)
@@ -169,6 +189,7 @@ bool join_find(struct engine *e)
 static void forget_place(struct join *j)
 {
 	j->seeds.list[0] = j->rank.master_ip[0] = '\0';
+	j->seeds.of_job_file = false;
 }
 
 void join_find_anew(struct engine *e)
@@ -284,6 +305,7 @@ void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header 
 	struct join_zero *z = &e->job.join->zero;
 	uint32_t missing[JOIN_NAMED];
 
+	assert(node_is_engine_thread(e));
 	if (e->job.failure || z->refusal) {
 		node_refuse(e, peer, header->request, -EINVAL, "%s", e->job.why);
 		if (z->refusal && header->rank < e->world)

@@ -6,6 +6,7 @@
 #include "engine/job/join-internal.h"
 #include "engine/node/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -264,9 +265,11 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	struct join_zero *z = &e->job.join->zero;
 	struct contribution *c;
 
-	if (why) {
-		node_refuse(e, peer, header->request,
-			    header->job == e->job.hash ? -EINVAL : -ENOENT, "%s", why);
+	assert(node_is_engine_thread(e));
+	if (why) { /* -ENOENT: the rank looks for rank 0 at its other seeds */
+		bool is_zero = !e->rank && z->catalog_of && header->job == e->job.hash;
+
+		node_refuse(e, peer, header->request, is_zero ? -EINVAL : -ENOENT, "%s", why);
 		return;
 	}
 	if (is_taken(e, &join->entry)) {
@@ -337,6 +340,7 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 	struct contribution *c = e->rank ? NULL : find(&e->job.join->zero, part->hash);
 	int rc = 0;
 
+	assert(node_is_engine_thread(e));
 	if (!c || part->total != c->total || part->size != size || size > c->total ||
 	    part->offset > c->total - size) {
 		node_ack(e, peer, header->request, -EINVAL);

@@ -6,6 +6,7 @@
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -266,6 +267,14 @@ static const struct {
 	[JOIN_CATALOG] = { WIRE_CATALOG, take_catalog },
 };
 
+static void ask_next_seed(struct engine *e)
+{
+	struct join *j = e->job.join;
+
+	join_next_seed(e);
+	j->phase = j->phase > JOIN_HELLO || !e->is_rank ? JOIN_HELLO : JOIN_ENTER;
+}
+
 static void refused_to_enter(struct engine *e, const struct answer *answer)
 {
 	struct wire_refuse refuse = { .status = answer->status };
@@ -285,8 +294,7 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 	}
 	if (e->job.failure || j->phase == JOIN_DONE)
 		return;
-	join_next_seed(e);
-	j->phase = j->phase > JOIN_HELLO || !e->is_rank ? JOIN_HELLO : JOIN_ENTER;
+	ask_next_seed(e);
 }
 
 /* The job is known, but this seed's answer is of no use: the turn looks again, elsewhere. */
@@ -324,13 +332,17 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	return false;
 }
 
-void join_other_version(struct engine *e, uint32_t peer, unsigned version)
+void join_other_version(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
 	struct join *j = e->job.join;
+	unsigned version = header->version;
 
 	if (e->job.failure || !j->seeds.linked || j->seeds.link != peer)
 		return;
-	if (!e->job.ready) {
+	if (!e->job.ready && e->is_rank && header->job != e->job.hash &&
+	    join_count_seeds(&j->seeds) > 1) {
+		ask_next_seed(e); /* another job's rank 0 has this address */
+	} else if (!e->job.ready) {
 		join_fail(e, -EPROTO, "%s speaks protocol version %u, this process version %d",
 			  e->job.address, version, WIRE_VERSION);
 	} else if (!e->is_rank) {
@@ -429,10 +441,12 @@ void join_turn(struct engine *e, uint64_t now)
 	struct join *j = e->job.join;
 	struct wire_page page = { 0 };
 
+	assert(node_is_engine_thread(e));
 	if (!j || e->job.failure)
 		return;
 	join_fail_when_told(e, now);
 	join_look_at_seed(e, now);
+	join_look_at_job_file(e, now);
 	join_say_when_long(e, now);
 	if (j->waiting || now < j->retry_ms)
 		return;

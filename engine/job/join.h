@@ -57,8 +57,10 @@ void join_catch_up_grads(struct engine *e, uint64_t grads);
  * tried.
  */
 void join_gone(struct engine *e, uint32_t link);
-/* A message of another protocol version came from message peer `peer`. */
-void join_other_version(struct engine *e, uint32_t peer, unsigned version);
+/* A message of another protocol version, with this header, came from message peer `peer`.  A
+ * rank that looks for its rank 0 passes over another job.
+ */
+void join_other_version(struct engine *e, uint32_t peer, const struct wire_header *header);
 /* A message of `peer` named an epoch of the table of ranks: a newer one is fetched. */
 void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership);
 

@@ -5,6 +5,7 @@
 #include "engine/job/leave.h"
 #include "engine/node/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -117,6 +118,7 @@ static void say_to_all(struct engine *e)
 
 void leave_turn(struct engine *e)
 {
+	assert(node_is_engine_thread(e));
 	if (!e->job.is_leaving || e->job.leave->said)
 		return;
 	say_to_all(e);
@@ -191,6 +193,7 @@ void leave_serve_left(struct engine *e, uint32_t peer, const struct wire_header 
 	struct wire_left left;
 	struct peer *p;
 
+	assert(node_is_engine_thread(e));
 	memcpy(&left, body, sizeof(left));
 	if (left.rank >= e->world || !is_rank_at(e, peer, header)) {
 		node_ack(e, peer, header->request, -EACCES);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/job/listen.h"
+#include "engine/node/writer-memory.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -54,6 +55,7 @@ int listen_open(struct engine *e, const char *master_ip, const char *before)
 	char ip[INET_ADDRSTRLEN];
 	int rc;
 
+	writer_memory_init(e);
 	if (e->messages.ops != &transport_zmq)
 		return node_open_messages(e, NULL);
 	rc = local_ip(master_ip, ip, sizeof(ip));

@@ -5,6 +5,7 @@
 #include "engine/job/rendezvous.h"
 #include "engine/node/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,9 +30,9 @@ static struct meeting *find_or_add(struct engine *e, uint32_t group, uint32_t nr
 {
 	struct meeting *m;
 
-	SLIST_FOREACH(m, &e->job.rendezvous->meetings, next)
-	if (m->group == group)
-		return m;
+	SLIST_FOREACH (m, &e->job.rendezvous->meetings, next)
+		if (m->group == group)
+			return m;
 	m = calloc(1, sizeof(*m) + nranks * sizeof(m->arrivals[0]));
 	if (!m)
 		return NULL;
@@ -286,11 +287,12 @@ void rendezvous_turn(struct engine *e, uint64_t now)
 {
 	struct meeting *m;
 
+	assert(node_is_engine_thread(e));
 	if (e->job.rendezvous->leaves)
 		say_left(e);
-	SLIST_FOREACH(m, &e->job.rendezvous->meetings, next)
-	if (m->waiting)
-		turn_meeting(e, m, now);
+	SLIST_FOREACH (m, &e->job.rendezvous->meetings, next)
+		if (m->waiting)
+			turn_meeting(e, m, now);
 	if (e->job.rendezvous->wanted && !e->job.rendezvous->asked &&
 	    !e->job.rendezvous->answered)
 		say(e);
@@ -300,9 +302,9 @@ bool rendezvous_tick(const struct engine *e)
 {
 	const struct meeting *m;
 
-	SLIST_FOREACH(m, &e->job.rendezvous->meetings, next)
-	if (m->waiting)
-		return true;
+	SLIST_FOREACH (m, &e->job.rendezvous->meetings, next)
+		if (m->waiting)
+			return true;
 	return e->job.rendezvous->wanted;
 }
 

@@ -245,7 +245,7 @@ int jobfile_list(void (*see)(void *arg, const struct jobfile *j), void *arg)
 	return n;
 }
 
-struct search {
+struct port_search {
 	uint16_t port;
 	bool found;
 	struct jobfile j;
@@ -254,7 +254,7 @@ struct search {
 static void match_port(void *arg, const struct jobfile *j)
 {
 	const char *colon = strrchr(j->address, ':');
-	struct search *s = arg;
+	struct port_search *s = arg;
 	uint64_t port;
 
 	if (!colon || !take_number(colon + 1, 65535, &port) || port != s->port)
@@ -267,7 +267,7 @@ static void match_port(void *arg, const struct jobfile *j)
 
 int jobfile_find_port(uint16_t port, struct jobfile *out)
 {
-	struct search s = { .port = port };
+	struct port_search s = { .port = port };
 	int rc = jobfile_list(match_port, &s);
 
 	if (rc < 0)

@@ -3,6 +3,7 @@
 
 #include "engine/launch/launch.h"
 
+#include "engine/base/log.h"
 #include "engine/base/machine.h"
 
 #include <ctype.h>
@@ -26,16 +27,16 @@ static const struct launcher {
 	{ "SLURM_PROCID", { "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS" } },
 };
 
-struct reader {
+struct launch_reader {
 	struct launch *l;
 	struct frag_config config;
 	char *why;
 	size_t whysize;
 };
 
-static int bad(struct reader *r, const char *fmt, ...) PRINTF(2, 3);
+static int bad(struct launch_reader *r, const char *fmt, ...) PRINTF(2, 3);
 
-static int bad(struct reader *r, const char *fmt, ...)
+static int bad(struct launch_reader *r, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -45,7 +46,7 @@ static int bad(struct reader *r, const char *fmt, ...)
 	return -EINVAL;
 }
 
-static int number(struct reader *r, const char *name, const char *text, uint64_t max,
+static int number(struct launch_reader *r, const char *name, const char *text, uint64_t max,
 		  uint32_t *out)
 {
 	unsigned long long value;
@@ -60,7 +61,8 @@ static int number(struct reader *r, const char *name, const char *text, uint64_t
 	return 0;
 }
 
-static int copy(struct reader *r, const char *name, const char *text, char *out, size_t size)
+static int copy(struct launch_reader *r, const char *name, const char *text, char *out,
+		size_t size)
 {
 	if (strlen(text) >= size)
 		return bad(r, "%s is longer than %zu bytes", name, size - 1);
@@ -100,7 +102,8 @@ static const char *find_world(const struct launcher *launcher)
 	return name;
 }
 
-static int read_rank(struct reader *r, const struct launcher *launcher, const char **name)
+static int read_rank(struct launch_reader *r, const struct launcher *launcher,
+		     const char **name)
 {
 	*name = r->config.rank ? "rank" : launcher ? launcher->rank : NULL;
 	if (!*name)
@@ -111,7 +114,8 @@ static int read_rank(struct reader *r, const struct launcher *launcher, const ch
 		      FRAG_WORLD_MAX - 1, &r->l->rank);
 }
 
-static int read_world(struct reader *r, const struct launcher *launcher, const char *rank_name)
+static int read_world(struct launch_reader *r, const struct launcher *launcher,
+		      const char *rank_name)
 {
 	const char *name = find_world(r->config.rank ? NULL : launcher);
 	const char *own = r->config.rank || launcher == launchers ? NULL : launcher->world[0];
@@ -134,7 +138,7 @@ static int read_world(struct reader *r, const struct launcher *launcher, const c
 	return 0;
 }
 
-static int read_place(struct reader *r)
+static int read_place(struct launch_reader *r)
 {
 	const struct launcher *launcher = find_launcher();
 	const char *rank_name;
@@ -153,7 +157,7 @@ static bool is_host(const char *text)
 	return true;
 }
 
-static int read_master(struct reader *r)
+static int read_master(struct launch_reader *r)
 {
 	static const char *const names[] = { "FRAG_MASTER_ADDR", "MASTER_ADDR",
 					     "SLURM_LAUNCH_NODE_IPADDR" };
@@ -169,7 +173,7 @@ static int read_master(struct reader *r)
 	return copy(r, name, text, r->l->master_addr, sizeof(r->l->master_addr));
 }
 
-static int read_port(struct reader *r)
+static int read_port(struct launch_reader *r)
 {
 	const char *text = env_text("FRAG_PORT");
 	uint32_t port = r->config.port;
@@ -180,7 +184,7 @@ static int read_port(struct reader *r)
 	return 0;
 }
 
-static int read_rendezvous(struct reader *r)
+static int read_rendezvous(struct launch_reader *r)
 {
 	const char *text = env_text("FRAG_RDZV");
 
@@ -193,7 +197,7 @@ static int read_rendezvous(struct reader *r)
 
 /* ---- the job id, also a file's name ---- */
 
-static int take_job(struct reader *r, const char *name, const char *text)
+static int take_job(struct launch_reader *r, const char *name, const char *text)
 {
 	if (*text == '.')
 		return bad(r, "%s=%.100s begins with a dot", name, text);
@@ -204,7 +208,7 @@ static int take_job(struct reader *r, const char *name, const char *text)
 }
 
 /* Makes a launcher's id a file name: other characters become %XX. */
-static int adapt_job(struct reader *r, const char *name, const char *text)
+static int adapt_job(struct launch_reader *r, const char *name, const char *text)
 {
 	const char *c = text;
 	size_t n = 0;
@@ -218,7 +222,7 @@ static int adapt_job(struct reader *r, const char *name, const char *text)
 	return *c ? bad(r, "%s is too long", name) : 0;
 }
 
-static int job_of_port(struct reader *r)
+static int job_of_port(struct launch_reader *r)
 {
 	const char *host = r->l->master_addr[0] ? r->l->master_addr : "localhost";
 	const char *port = env_text("MASTER_PORT");
@@ -235,7 +239,7 @@ static int job_of_port(struct reader *r)
 	return adapt_job(r, "MASTER_ADDR", text);
 }
 
-static int job_of_slurm(struct reader *r, const char *job)
+static int job_of_slurm(struct launch_reader *r, const char *job)
 {
 	const char *step = env_text("SLURM_STEP_ID");
 	char text[256];
@@ -244,7 +248,7 @@ static int job_of_slurm(struct reader *r, const char *job)
 	return adapt_job(r, "SLURM_JOB_ID", text);
 }
 
-static int read_job(struct reader *r)
+static int read_job(struct launch_reader *r)
 {
 	static const char *const names[] = { "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE",
 					     "OMPI_MCA_ess_base_jobid" };
@@ -264,7 +268,7 @@ static int read_job(struct reader *r)
 
 /* ---- the rest ---- */
 
-static int read_key(struct reader *r)
+static int read_key(struct launch_reader *r)
 {
 	const char *plain = env_text("FRAG_PLAIN"), *text = r->config.key_file;
 
@@ -290,14 +294,14 @@ int launch_host(char host[MACHINE_ID])
 	return 0;
 }
 
-static int read_host(struct reader *r)
+static int read_host(struct launch_reader *r)
 {
 	return launch_host(r->l->host)
 		       ? bad(r, "FRAG_HOST is longer than %d characters", MACHINE_ID - 1)
 		       : 0;
 }
 
-static int read_word(struct reader *r, const char *name, const char *word, bool *is_said)
+static int read_word(struct launch_reader *r, const char *name, const char *word, bool *is_said)
 {
 	const char *text = env_text(name);
 
@@ -305,7 +309,7 @@ static int read_word(struct reader *r, const char *name, const char *word, bool 
 	return !text || *is_said ? 0 : bad(r, "%s=%.40s is not %s", name, text, word);
 }
 
-static int read_ways(struct reader *r)
+static int read_ways(struct launch_reader *r)
 {
 	int rc = read_word(r, "FRAG_TRANSPORT", "zmq", &r->l->no_memory);
 
@@ -314,24 +318,48 @@ static int read_ways(struct reader *r)
 	return rc ? rc : read_word(r, "FRAG_GATHER", "host", &r->l->gather_by_host);
 }
 
-static int read_swap(struct reader *r)
+static int read_swap(struct launch_reader *r)
 {
 	return swap_config_read(&r->l->swap, &r->config, r->why, r->whysize);
 }
 
-static int read_fabric(struct reader *r)
+/* FRAG_BIND=disk where the disk's node is not known binds nothing. */
+static int read_bound(struct launch_reader *r)
+{
+	const char *text = env_text("FRAG_BIND"), *dir = r->l->swap.dir;
+	char why[128];
+	int node;
+
+	if (!text)
+		return 0;
+	r->l->is_bound = true;
+	if (strcmp(text, "disk") != 0) {
+		if (!cpus_parse(&r->l->bound, text, why, sizeof(why)))
+			return 0;
+		return bad(r, "FRAG_BIND=%s", why);
+	}
+	node = *dir ? machine_disk_node("/sys", dir) : -ENOENT;
+	if (node >= 0 && !machine_node_cpus("/sys", (unsigned)node, &r->l->bound))
+		return 0;
+	r->l->is_bound = false;
+	log_warn("FRAG_BIND=disk: %s: threads are not bound",
+		 *dir ? "the disk's NUMA node is not known" : "no states are on NVMe");
+	return 0;
+}
+
+static int read_fabric(struct launch_reader *r)
 {
 	return fabric_config_read(&r->l->fabric, r->why, r->whysize);
 }
 
 int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize)
 {
-	static int (*const steps[])(struct reader *) = {
-		read_place, read_master, read_port, read_rendezvous, read_job,
-		read_key,   read_host,   read_ways, read_swap,       read_fabric
+	static int (*const steps[])(struct launch_reader *) = {
+		read_place, read_master, read_port, read_rendezvous, read_job,   read_key,
+		read_host,  read_ways,   read_swap, read_bound,      read_fabric
 	};
 	struct launch launch = { .rank = 0 };
-	struct reader r = { .l = &launch, .why = why, .whysize = whysize };
+	struct launch_reader r = { .l = &launch, .why = why, .whysize = whysize };
 	int rc = 0;
 
 	if (config)

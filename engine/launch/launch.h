@@ -5,6 +5,7 @@
 /* This process's place in its job, as frag_config and the launcher's environment say. */
 
 #include "engine/base/base.h"
+#include "engine/base/cpus.h"
 #include "engine/base/machine.h"
 #include "engine/frag.h"
 #include "engine/launch/fabric-config.h"
@@ -23,6 +24,8 @@ struct launch {
 	bool no_memory;        /* FRAG_TRANSPORT=zmq */
 	bool any_reads;        /* FRAG_PTRACER=any */
 	bool gather_by_host;   /* FRAG_GATHER=host */
+	bool is_bound;         /* FRAG_BIND */
+	struct cpus bound;     /* the processors for the library's threads */
 	struct swap_config swap;
 	struct fabric_config fabric;
 };

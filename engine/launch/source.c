@@ -16,13 +16,13 @@
 
 enum { PROBE_MS = 3000 };
 
-struct place {
+struct host_port {
 	char host[256];
 	char port[8];
 };
 
 /* Takes the next HOST:PORT from *at.  Returns 1, 0: none is left, -EINVAL. */
-static int next_place(const char **at, struct place *place, const char *source, char *why,
+static int next_place(const char **at, struct host_port *place, const char *source, char *why,
 		      size_t size)
 {
 	size_t length = strcspn(*at, ","), host;
@@ -38,8 +38,8 @@ static int next_place(const char **at, struct place *place, const char *source, 
 	if (!host || host >= sizeof(place->host) || port < 1 || port > 65535 ||
 	    end != *at + length) {
 		snprintf(why, size,
-			 "%s is neither a file or folder that is here, nor "
-			 "HOST:PORT[,HOST:PORT]",
+			 "%s is neither a file or folder that is here, nor a job of this "
+			 "host, nor HOST:PORT[,HOST:PORT]",
 			 source);
 		return -EINVAL;
 	}
@@ -52,7 +52,7 @@ static int next_place(const char **at, struct place *place, const char *source, 
 bool source_is_address(const char *source)
 {
 	const char *at = source;
-	struct place place;
+	struct host_port place;
 	char why[1];
 
 	return !strchr(source, '/') && next_place(&at, &place, source, why, sizeof(why)) > 0;
@@ -63,7 +63,12 @@ bool source_is_path(const char *source)
 	return strchr(source, '/') || (!source_is_address(source) && !access(source, F_OK));
 }
 
-static int resolve(const struct place *place, struct sockaddr_in *address, char *why,
+const char *source_address(const char *source, struct jobfile *job)
+{
+	return !source_is_address(source) && !jobfile_find(source, job) ? job->address : source;
+}
+
+static int resolve(const struct host_port *place, struct sockaddr_in *address, char *why,
 		   size_t size)
 {
 	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
@@ -81,7 +86,7 @@ static int resolve(const struct place *place, struct sockaddr_in *address, char 
 int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize)
 {
 	const char *at = source;
-	struct place place;
+	struct host_port place;
 	size_t used = 0;
 	int rc;
 
@@ -129,7 +134,7 @@ int source_key(const struct engine_options *o, struct source_key *key, char *why
 {
 	const char *environment = getenv("FRAG_KEY_FILE"), *at = o->source;
 	struct jobfile job;
-	struct place place;
+	struct host_port place;
 
 	*key = (struct source_key){ .is_there = false };
 	if (o->plain)
@@ -173,7 +178,7 @@ static int try_connect(const struct sockaddr_in *address)
 int source_probe(const char *source, char *why, size_t whysize)
 {
 	const char *at = source;
-	struct place place;
+	struct host_port place;
 	struct sockaddr_in address;
 	int rc, result = -EINVAL;
 

@@ -20,6 +20,12 @@ bool source_is_address(const char *source);
 /* Returns true if source names a checkpoint: has a slash, or is no HOST:PORT and exists. */
 bool source_is_path(const char *source);
 
+/* Returns the address of a job that source names: source, or, where that is the name of a live
+ * job of this host, what its job file says, which is read into *job.
+ */
+struct jobfile;
+const char *source_address(const char *source, struct jobfile *job);
+
 struct source_key {
 	uint8_t bytes[KEY_BYTES];
 	bool is_there;   /* false: the options or the job file say plain */

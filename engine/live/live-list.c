@@ -34,7 +34,7 @@ static bool is_lost(int rc)
 	return rc == -EIO || rc == -ETIMEDOUT;
 }
 
-/* The same, for names: of a rank that is lost, those that it had. */
+/* Waits for the names of a rank's states as wait_states does; a lost rank's last ones do. */
 static int wait_names(struct engine *e, uint32_t rank)
 {
 	int rc = wait_states(e, rank);
@@ -75,7 +75,7 @@ static unsigned writable(const struct engine *e, enum engine_address_kind kind)
 		       : 0;
 }
 
-struct listing {
+struct states_listing {
 	struct engine *e;
 	struct engine_state *out;
 	int n, max;
@@ -84,8 +84,8 @@ struct listing {
 };
 
 /* dtype: where nobody is left to ask. */
-static void list_key(struct listing *l, const struct engine_address *a, enum frag_dtype dtype,
-		     unsigned flags)
+static void list_key(struct states_listing *l, const struct engine_address *a,
+		     enum frag_dtype dtype, unsigned flags)
 {
 	const struct catalog_param *p = &l->e->catalog->params[a->param];
 	struct engine_state state = { .dtype = dtype,
@@ -118,8 +118,8 @@ static bool has_master(const struct engine *e, const struct catalog_param *p,
 	       states_find(states, STATE_WHOLE, p->group, 0, "fp32") >= 0;
 }
 
-static void list_lp(struct listing *l, struct engine_address a, const struct catalog_param *p,
-		    const struct states *states)
+static void list_lp(struct states_listing *l, struct engine_address a,
+		    const struct catalog_param *p, const struct states *states)
 {
 	unsigned flags = ENGINE_STATE_LP;
 
@@ -134,7 +134,8 @@ static void list_lp(struct listing *l, struct engine_address a, const struct cat
 }
 
 /* Keys of the parameter's states, as one rank's table has them. */
-static void list_param(struct listing *l, struct engine_address a, const struct states *states)
+static void list_param(struct states_listing *l, struct engine_address a,
+		       const struct states *states)
 {
 	const struct catalog_param *p = &l->e->catalog->params[a.param];
 	unsigned flags = writable(l->e, a.kind);
@@ -151,7 +152,7 @@ static void list_param(struct listing *l, struct engine_address a, const struct 
 	}
 }
 
-static int finish_listing(struct listing *l)
+static int finish_listing(struct states_listing *l)
 {
 	qsort(l->out, (size_t)(l->n < l->max ? l->n : l->max), sizeof(*l->out), compare_states);
 	return l->n;
@@ -160,7 +161,7 @@ static int finish_listing(struct listing *l)
 static int list_states(struct engine *e, struct engine_address a, uint32_t rank,
 		       struct engine_state *out, int max)
 {
-	struct listing l = { .e = e, .out = out, .max = max, .again = true };
+	struct states_listing l = { .e = e, .out = out, .max = max, .again = true };
 	uint64_t deadline = monotonic_ms() + e->timeout_ms;
 	int rc = 0;
 
@@ -203,7 +204,7 @@ static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint
 {
 	unsigned flags =
 		writable(e, kind == STATE_HYPER ? ENGINE_HYPER : ENGINE_RANK_PARTITION);
-	struct listing l = { .e = e, .out = out, .max = max };
+	struct states_listing l = { .e = e, .out = out, .max = max };
 	int rc;
 
 	pthread_mutex_lock(&e->lock);

@@ -3,8 +3,11 @@
 
 #include "engine/base/log.h"
 #include "engine/base/metrics.h"
+#include "engine/base/phase.h"
+#include "engine/base/thread.h"
 #include "engine/catalog/health.h"
 #include "engine/commit/freezes.h"
+#include "engine/node/comms.h"
 #include "engine/node/event-log.h"
 #include "engine/write/transaction.h"
 #include "engine/live/live.h"
@@ -13,6 +16,7 @@
 #include "engine/read/remote-read.h"
 #include "engine/rounds/fallback.h"
 #include "engine/watch/edit-history.h"
+#include "engine/watch/place-order.h"
 #include "engine/watch/rank-query.h"
 #include "engine/watch/watch.h"
 
@@ -127,22 +131,18 @@ uint64_t live_changed_ns(struct engine *e, const struct engine_address *a)
 	return ns;
 }
 
-static char *config_text(struct engine *e)
+static int put_config(struct engine *e, FILE *out)
 {
-	char *text;
 	struct engine_job job;
 
 	live_job(e, &job);
-	if (asprintf(&text,
-		     "job %s\naddress %s\nworld %u\ntimeout_ms %u\nwritable %s\nauthenticated "
-		     "%s\n"
-		     "readahead %s\nmemory %s\n",
-		     job.id, job.address, e->world, e->timeout_ms,
-		     e->write.allowed ? "yes" : "no", e->job.key.is_there ? "yes" : "no",
-		     e->read.ahead ? "yes" : "no",
-		     e->memory.ops ? e->memory.ops->name : "never") < 0)
-		return NULL;
-	return text;
+	fprintf(out,
+		"job %s\naddress %s\nworld %u\ntimeout_ms %u\nwritable %s\n"
+		"authenticated %s\nreadahead %s\nmemory %s\n",
+		job.id, job.address, e->world, e->timeout_ms, e->write.allowed ? "yes" : "no",
+		e->job.key.is_there ? "yes" : "no", e->read.ahead ? "yes" : "no",
+		e->memory.ops ? e->memory.ops->name : "never");
+	return 0;
 }
 
 /* Asks ranks that were not asked for anything yet; the next report has their answers. */
@@ -155,16 +155,18 @@ static void ask_all(struct engine *e)
 	node_wake(e);
 }
 
-static char *health(struct engine *e)
+static int put_health(struct engine *e, FILE *out)
 {
 	CLEANUP(free) struct engine_rank *ranks = calloc(e->world, sizeof(*ranks));
+	CLEANUP(free) char *text = NULL;
 
 	if (!ranks)
-		return NULL;
+		return -ENOMEM;
 	ask_all(e);
 	for (uint32_t i = 0; i < e->world; i++)
 		live_rank(e, i, &ranks[i]);
-	return health_text(ranks, e->world);
+	text = health_text(ranks, e->world);
+	return text && fputs(text, out) >= 0 ? 0 : -ENOMEM;
 }
 
 /* By which way bytes have come, and why not by rounds. */
@@ -181,10 +183,10 @@ static void put_ways(FILE *out, struct engine_counters *c)
 	fputs("# HELP fragfs_round_unfit_total why bytes did not come by a round\n"
 	      "# TYPE fragfs_round_unfit_total counter\n",
 	      out);
-	for (unsigned i = WIRE_FIT + 1; i < WIRE_FALLBACKS; i++)
+	for (unsigned i = WIRE_FALLBACK_NONE + 1; i < WIRE_FALLBACKS; i++)
 		fprintf(out, "fragfs_round_unfit_total{reason=\"%s\"} %llu\n",
 			fallback_name((enum wire_fallback)i),
-			(unsigned long long)atomic_load_explicit(&c->rounds_unfit[i],
+			(unsigned long long)atomic_load_explicit(&c->rounds_fallback[i],
 								 memory_order_relaxed));
 }
 
@@ -203,7 +205,12 @@ static void put_counters(FILE *out, struct engine_counters *c)
 	metrics_counter(out, "readahead_misses_total", "large reads not found copied ahead",
 			&c->readahead_misses);
 	metrics_counter(out, "commits_total", "edits that every holder took", &c->writes);
-	metrics_counter(out, "commit_bytes_total", "bytes of them", &c->write_bytes);
+	metrics_counter(out, "commit_bytes_total", "bytes written by them", &c->write_bytes);
+	metrics_counter(out, "commit_memory_bytes_total",
+			"bytes of edits that holders copied out of this mount's memory",
+			&c->staged_memory);
+	metrics_counter(out, "commit_message_bytes_total",
+			"bytes of edits that were sent to holders", &c->staged_messages);
 	metrics_counter(out, "commit_errors_total", "edits that failed", &c->write_errors);
 	metrics_counter(out, "messages_in_total", "messages received", &c->messages_in);
 	metrics_counter(out, "messages_out_total", "messages sent", &c->messages_out);
@@ -223,7 +230,7 @@ static const struct rank_number {
 		name, type, help, label, FIELD(field), unit, needs                             \
 	}
 	NUMBER("step", "gauge", "steps a rank has ended", "", step, 1, 0),
-	NUMBER("state_bytes", "gauge", "registered bytes by tier", ",tier=\"host\"", bytes_host,
+	NUMBER("state_bytes", "gauge", "bytes of states by tier", ",tier=\"host\"", bytes_host,
 	       1, 0),
 	NUMBER("state_bytes", NULL, NULL, ",tier=\"swap\"", bytes_swap, 1, FIELD(pinned_bytes)),
 	NUMBER("state_bytes", NULL, NULL, ",tier=\"device\"", bytes_device, 1,
@@ -317,125 +324,184 @@ static void put_ranks(FILE *out, struct engine *e)
 		put_rank_number(out, e, &rank_numbers[n]);
 }
 
-static char *metrics(struct engine *e)
+/* Copies the lines of that metric which are of the rank: the mount answers for its page, and
+ * not for what a rank sends.
+ */
+static void copy_lines(FILE *out, const char *text, const char *metric, uint32_t rank)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
+	char label[32];
 
-	if (!out)
-		return NULL;
-	put_counters(out, &e->counters);
-	put_ranks(out, e);
-	fclose(out);
-	return text;
+	snprintf(label, sizeof(label), "{rank=\"%u\",", rank);
+	for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+		const char *name_end = text + strcspn(text, "{\n");
+
+		if (!strncmp(text, metric, strlen(metric)) &&
+		    !strncmp(name_end, label, strlen(label)))
+			fwrite(text, 1, (size_t)(end + 1 - text), out);
+	}
 }
 
-static char *inflight(struct engine *e)
+/* Adds the rank's lines to the two texts.
+ * -EAGAIN: the calling thread may not wait for the rank (engine_hurry).
+ */
+static int add_rank_phases(struct engine *e, uint32_t rank, uint64_t since, FILE *histograms,
+			   FILE *last_step)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
+	CLEANUP(free) char *text = rank_query_text_since(e, rank, "phases", since);
 
-	if (!out)
-		return NULL;
-	pthread_mutex_lock(&e->lock);
+	if (!text)
+		return errno == EAGAIN ? -EAGAIN : 0;
+	copy_lines(histograms, text, "fragfs_rank_phase_seconds", rank);
+	copy_lines(last_step, text, "fragfs_rank_phase_last_step_seconds", rank);
+	return 0;
+}
+
+static int put_phases(FILE *out, struct engine *e)
+{
+	CLEANUP(free) char *last = NULL;
+	size_t size;
+	FILE *last_step = open_memstream(&last, &size);
+	uint64_t since;
+	int rc = 0;
+
+	if (!last_step)
+		return -ENOMEM;
+	fputs("# HELP fragfs_phase_seconds times of this mount\n"
+	      "# TYPE fragfs_phase_seconds histogram\n",
+	      out);
+	phase_put_histograms(out, "fragfs_phase", "");
+	fputs("# HELP fragfs_rank_phase_seconds times of ranks\n"
+	      "# TYPE fragfs_rank_phase_seconds histogram\n",
+	      out);
+	since = rank_query_ask_all(e, "phases");
+	for (uint32_t rank = 0; rank < e->world && !rc; rank++)
+		rc = add_rank_phases(e, rank, since, out, last_step);
+	fclose(last_step);
+	fprintf(out,
+		"# HELP fragfs_rank_phase_last_step_seconds quantiles of a rank's last step\n"
+		"# TYPE fragfs_rank_phase_last_step_seconds gauge\n%s",
+		last);
+	return rc;
+}
+
+static int put_metrics(struct engine *e, FILE *out)
+{
+	put_counters(out, &e->counters);
+	put_ranks(out, e);
+	return put_phases(out, e);
+}
+
+static int put_inflight(struct engine *e, FILE *out)
+{
+	LOCKED(&e->lock);
 	remote_read_describe(e, out);
 	transaction_describe(e, out);
 	freezes_describe(e, out);
-	pthread_mutex_unlock(&e->lock);
-	fclose(out);
-	return text;
+	return 0;
 }
 
 /* Another mount's freeze is seen by the job's phase alone. */
-static char *freeze_text(struct engine *e)
+static int put_freeze(struct engine *e, FILE *out)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
 	struct engine_job job;
 
-	if (!out)
-		return NULL;
 	live_job(e, &job);
 	pthread_mutex_lock(&e->lock);
 	freezes_tell(e, out);
 	pthread_mutex_unlock(&e->lock);
 	if (!ftell(out))
-		fprintf(out, "%s\n", strcmp(job.phase, "frozen") ? "thawed" : "frozen");
-	fclose(out);
-	return text;
+		fputs(strcmp(job.phase, "frozen") ? "thawed\n" : "frozen\n", out);
+	return 0;
 }
 
-static void put_log(FILE *out)
+static int put_control(struct engine *e, FILE *out)
 {
-	enum { ROOM = 384 << 10 };
-	CLEANUP(free) char *text = malloc(ROOM);
-
-	if (text && log_tail(text, ROOM))
-		fputs(text, out);
+	LOCKED(&e->lock);
+	freezes_tell_watch(e, out);
+	if (!ftell(out))
+		fputs("break off\n", out);
+	return 0;
 }
 
-static char *log_text(struct engine *e)
+static int put_log(struct engine *e, FILE *out)
+{
+	CLEANUP(free) char *text = log_text();
+
+	if (text)
+		fputs(text, out);
+	return edit_history_tell(e, out);
+}
+
+/* Puts a text of the lowest live rank.  -EIO: no rank lives; as rank_query_text. */
+static int put_of_first(struct engine *e, const char *what, FILE *out)
+{
+	CLEANUP(free) char *text = NULL;
+	uint32_t first;
+
+	pthread_mutex_lock(&e->lock);
+	first = peers_first_live(e);
+	pthread_mutex_unlock(&e->lock);
+	if (first == WIRE_OBSERVER)
+		return -EIO;
+	text = rank_query_text(e, first, what);
+	if (!text)
+		return -errno;
+	fputs(text, out);
+	return 0;
+}
+
+/* The lowest live rank makes communicators. */
+static int put_nccl(struct engine *e, FILE *out)
+{
+	int rc = put_of_first(e, "nccl", out);
+
+	if (!rc)
+		prefetch_describe(e, out);
+	return rc;
+}
+
+/* The lowest live rank speaks for all: the marks are in the script that every rank runs. */
+static int put_leaves(struct engine *e, FILE *out)
+{
+	fputs("leaf\tparameters\n", out);
+	return put_of_first(e, "leaves", out);
+}
+
+static int put_comms(struct engine *e, FILE *out)
+{
+	CLEANUP(free) char *text = comms_text(e->comms);
+
+	return text && fputs(text, out) >= 0 ? 0 : -ENOMEM;
+}
+
+static const struct {
+	const char *what;
+	int (*put)(struct engine *e, FILE *out);
+} texts[] = {
+	{ "config", put_config },     { "health", put_health }, { "metrics", put_metrics },
+	{ "inflight", put_inflight }, { "freeze", put_freeze }, { "control", put_control },
+	{ "nccl", put_nccl },         { "comms", put_comms },   { "log", put_log },
+	{ "place", place_order_put }, { "leaves", put_leaves },
+};
+
+char *live_text(struct engine *e, const char *what)
 {
 	char *text = NULL;
+	unsigned i = 0;
 	size_t size;
-	FILE *out = open_memstream(&text, &size);
+	FILE *out;
 	int rc;
 
+	while (i < ARRAY_SIZE(texts) && strcmp(what, texts[i].what) != 0)
+		i++;
+	out = i < ARRAY_SIZE(texts) ? open_memstream(&text, &size) : NULL;
 	if (!out)
 		return NULL;
-	put_log(out);
-	rc = edit_history_tell(e, out);
+	rc = texts[i].put(e, out);
 	fclose(out);
 	if (!rc)
 		return text;
 	free(text);
 	errno = -rc;
 	return NULL;
-}
-
-/* Makes the text of the communicator of the lowest live rank, which makes communicators. */
-static char *connected_text(struct engine *e)
-{
-	uint32_t first;
-
-	pthread_mutex_lock(&e->lock);
-	first = peers_first_live(e);
-	pthread_mutex_unlock(&e->lock);
-	return first == WIRE_OBSERVER ? strdup("no rank is alive\n")
-				      : rank_query_text(e, first, "nccl");
-}
-
-static char *nccl_text(struct engine *e)
-{
-	CLEANUP(free) char *connected = connected_text(e);
-	char *text = NULL;
-	size_t size;
-	FILE *out = connected ? open_memstream(&text, &size) : NULL;
-
-	if (!out)
-		return NULL;
-	fputs(connected, out);
-	prefetch_describe(e, out);
-	fclose(out);
-	return text;
-}
-
-char *live_text(struct engine *e, const char *what)
-{
-	if (!strcmp(what, "config"))
-		return config_text(e);
-	if (!strcmp(what, "health"))
-		return health(e);
-	if (!strcmp(what, "metrics"))
-		return metrics(e);
-	if (!strcmp(what, "inflight"))
-		return inflight(e);
-	if (!strcmp(what, "freeze"))
-		return freeze_text(e);
-	if (!strcmp(what, "nccl"))
-		return nccl_text(e);
-	return strcmp(what, "log") ? NULL : log_text(e);
 }

@@ -5,16 +5,19 @@
 #include "engine/node/event-log.h"
 #include "engine/write/transaction.h"
 #include "engine/job/join.h"
+#include "engine/launch/jobfile.h"
 #include "engine/launch/source.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
 #include "engine/read/cut-reads.h"
+#include "engine/read/owner-stats.h"
 #include "engine/read/prefetch.h"
 #include "engine/read/readahead.h"
 #include "engine/read/view-reader.h"
 #include "engine/watch/event-stream.h"
+#include "engine/watch/place-order.h"
 #include "engine/watch/rank-query.h"
 #include "engine/watch/watch.h"
 
@@ -84,13 +87,17 @@ static int take_key(struct engine *e, const struct engine_options *o, char *why,
 
 static int open_source(struct engine *e, const struct engine_options *o, char *why, size_t size)
 {
+	struct engine_options at = *o; /* the address, where o has the name of a job */
 	char seeds[1024];
-	int rc = source_parse(o->source, seeds, sizeof(seeds), why, size);
+	struct jobfile job;
+	int rc;
 
+	at.source = source_address(o->source, &job);
+	rc = source_parse(at.source, seeds, sizeof(seeds), why, size);
 	if (!rc)
-		rc = take_key(e, o, why, size);
+		rc = take_key(e, &at, why, size);
 	if (!rc)
-		rc = source_probe(o->source, why, size);
+		rc = source_probe(at.source, why, size);
 	if (!rc)
 		rc = launch_host(e->launch.host);
 	if (!rc && (rc = node_open_messages(e, NULL)))
@@ -292,29 +299,56 @@ static int describe(struct engine *e, const struct engine_address *a,
 	return rc == -EAGAIN ? waited : rc;
 }
 
-int live_file_open(struct engine *e, const struct engine_address *address,
-		   struct engine_file **file, uint64_t *bytes)
+static bool is_grad(const struct engine_address *a)
+{
+	return !strcmp(a->key, "grad") && !a->now;
+}
+
+static int add_part(struct engine_file *f, const struct engine_address *a)
 {
 	struct engine_state state;
-	struct engine_file *f;
-	int rc = describe(e, address, &state);
+	int rc = describe(f->engine, a, &state);
 
 	if (rc)
 		return rc;
-	f = calloc(1, sizeof(*f));
+	f->parts[f->nparts++] = (struct file_part){
+		.address = *a,
+		.dtype = state.dtype,
+		.at = f->bytes,
+		.bytes = state.bytes,
+		.cuts = a->kind == ENGINE_PARAM
+				? catalog_file_cuts(f->engine->catalog, a->param)
+				: NULL,
+	};
+	return u64_add(f->bytes, state.bytes, &f->bytes) ? 0 : -EOVERFLOW;
+}
+
+int live_file_open(struct engine *e, const struct engine_address *addresses, uint32_t n,
+		   struct engine_file **file, uint64_t *bytes)
+{
+	struct engine_file *f;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n && n > 1; i++)
+		if (addresses[i].kind != ENGINE_PARAM || addresses[i].now ||
+		    is_grad(&addresses[i]) != is_grad(addresses))
+			return -EINVAL;
+	f = calloc(1, sizeof(*f) + n * sizeof(*f->parts));
 	if (!f)
 		return -ENOMEM;
 	f->engine = e;
-	f->address = *address;
-	f->bytes = state.bytes;
+	f->parts = (struct file_part *)(f + 1);
 	f->opened_ns = monotonic_ns();
 	f->incarnation = e->job.incarnation;
-	f->dtype = state.dtype;
-	f->cuts = address->kind == ENGINE_PARAM ? catalog_file_cuts(e->catalog, address->param)
-						: NULL;
-	f->is_grad = !strcmp(address->key, "grad") && !address->now;
+	f->is_grad = is_grad(addresses);
+	for (uint32_t i = 0; i < n && !rc; i++)
+		rc = add_part(f, &addresses[i]);
+	if (rc) {
+		free(f);
+		return rc;
+	}
 	*file = f;
-	*bytes = state.bytes;
+	*bytes = f->bytes;
 	return 0;
 }
 
@@ -327,7 +361,12 @@ void live_file_close(struct engine_file *f)
 	prefetch_close(f->engine, f);
 	view_reader_close(f->engine, f);
 	pthread_mutex_unlock(&f->engine->lock);
-	free(f->whole);
+	if (f->bytes > ENGINE_READ_MAX && f->whole) {
+		readahead_give(f->engine, f->whole);
+		atomic_fetch_sub(&f->engine->read.nwhole, 1);
+	} else {
+		free(f->whole);
+	}
 	free(f);
 }
 
@@ -358,6 +397,7 @@ const struct engine_ops live_ops = {
 	.text = live_text,
 	.rank_text = rank_query_text,
 	.rank_arena = live_rank_arena,
+	.place = place_order_give,
 	.changed_ns = live_changed_ns,
 	.fragments = fragments,
 	.events_open = event_stream_open,
@@ -368,6 +408,8 @@ const struct engine_ops live_ops = {
 	.file_close = live_file_close,
 	.read = cut_reads_start,
 	.read_cancel = cut_reads_cancel,
+	.sums = owner_stats_start,
+	.sums_cancel = owner_stats_cancel,
 	.write = transaction_ask,
 	.write_cancel = transaction_cancel,
 	.freeze = freezes_start,

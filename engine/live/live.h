@@ -14,7 +14,7 @@ extern const struct engine_ops live_ops;
 int live_open(struct engine **e, const struct engine_options *options, char *why,
 	      size_t whysize);
 
-int live_file_open(struct engine *e, const struct engine_address *address,
+int live_file_open(struct engine *e, const struct engine_address *addresses, uint32_t n,
 		   struct engine_file **file, uint64_t *bytes);
 void live_file_close(struct engine_file *file);
 

@@ -12,11 +12,14 @@
 #include "engine/job/leave.h"
 #include "engine/job/rendezvous.h"
 #include "engine/live/loop.h"
+#include "engine/catalog/leaves.h"
+#include "engine/node/comms.h"
 #include "engine/node/event-log.h"
 #include "engine/node/fabric.h"
 #include "engine/node/peers.h"
 #include "engine/node/permissions.h"
 #include "engine/rank/arena-memory.h"
+#include "engine/read/owner-stats.h"
 #include "engine/read/prefetch.h"
 #include "engine/read/readahead.h"
 #include "engine/read/remote-read.h"
@@ -24,10 +27,13 @@
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
+#include "engine/serve/checks.h"
 #include "engine/serve/serve-pending.h"
+#include "engine/serve/serve-stats.h"
 #include "engine/serve/serve.h"
 #include "engine/serve/watch-server.h"
 #include "engine/watch/edit-history.h"
+#include "engine/watch/place-order.h"
 #include "engine/watch/rank-query.h"
 #include "engine/watch/watch.h"
 
@@ -83,6 +89,7 @@ int loop_new(struct engine **out, const struct engine_ops *ops,
 	STAILQ_INIT(&e->thread.to_self);
 	e->rank = WIRE_OBSERVER;
 	e->timeout_ms = 10000;
+	e->comms = comms_new();
 	e->messages.ops = messages;
 	e->memory.ops = memory;
 	e->thread.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -159,6 +166,7 @@ static void lose_gone(struct engine *e)
 			edit_report_gone(e, peer);
 		leave_gone(e, peer);
 		pending_reads_gone(e, peer);
+		serve_stats_gone(e, peer);
 		fabric_peer_gone(e, peer);
 	}
 }
@@ -189,11 +197,14 @@ static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 	if (!body) {
 		atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
 		if (status == -EPROTO && permissions_is_answer(header.type))
-			join_other_version(e, peer, header.version);
+			join_other_version(e, peer, &header);
 		else if (status == -EPROTO)
 			refuse_version(e, peer, &header);
 		return;
 	}
+	log_trace("message from peer %u, rank %d: %s %llu, %zu bytes", peer, (int)header.rank,
+		  wire_type_name(header.type), (unsigned long long)header.request,
+		  size - sizeof(header));
 	if (permissions_check(e, peer, &header)) {
 		refuse_right(e, peer, &header);
 		return;
@@ -226,11 +237,12 @@ static int wait_time(struct engine *e, int wait_ms)
 		return 0;
 	if (!LIST_EMPTY(&e->read.remote))
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));
-	if (!LIST_EMPTY(&e->write.transactions) ||
+	if (!LIST_EMPTY(&e->read.stats) || !LIST_EMPTY(&e->write.transactions) ||
 	    !LIST_EMPTY(&e->commit.coordinator->transactions) ||
 	    !LIST_EMPTY(&e->commit.orphans) || !e->job.ready || !LIST_EMPTY(&e->serve.waits) ||
 	    edit_history_ticks(e) || watch_ticks(e) || communicator_ticks(e) ||
 	    barrier_tick(e) || rendezvous_tick(e) || rounds_tick(e) ||
+	    !LIST_EMPTY(&e->watch->place_orders) ||
 	    (e->is_rank && view_owner_any(&e->view_owner)))
 		return wait_ms < NODE_TICK_MS ? wait_ms : NODE_TICK_MS;
 	return wait_ms;
@@ -255,6 +267,7 @@ static void wait_for_work(struct engine *e, int wait_ms)
 void loop_turn(struct engine *e, int wait_ms)
 {
 	struct remote_read_list reads = LIST_HEAD_INITIALIZER(reads);
+	struct owner_stats_list sums = LIST_HEAD_INITIALIZER(sums);
 	struct transaction_list transactions = LIST_HEAD_INITIALIZER(transactions);
 	struct engine_wait *waits = NULL;
 	struct engine_freeze *freezes = NULL;
@@ -287,10 +300,12 @@ void loop_turn(struct engine *e, int wait_ms)
 	prefetch_go_on(e, now);
 	view_reader_tell_closed(e);
 	remote_read_turn(e, now, &reads);
+	owner_stats_turn(e, now, &sums);
 	transaction_turn(e, now, &transactions);
 	watch_turn(e, now, &waits);
 	edit_history_turn(e, now);
 	rank_query_turn(e, now);
+	place_order_turn(e, now);
 	freezes_turn(e, now, &freezes);
 	communicator_turn(e, now);
 	rendezvous_turn(e, now);
@@ -299,6 +314,7 @@ void loop_turn(struct engine *e, int wait_ms)
 	landing_turn(e, now);
 	pthread_mutex_unlock(&e->lock);
 	remote_read_finish(e, &reads);
+	owner_stats_finish(&sums);
 	transaction_finish(&transactions);
 	watch_finish(waits);
 	freezes_finish(freezes);
@@ -320,6 +336,7 @@ void loop_free(struct engine *e)
 	}
 	readahead_free(e);
 	remote_read_abandon(e);
+	owner_stats_abandon(e);
 	transaction_abandon(e);
 	freezes_abandon(e);
 	communicator_free(e);
@@ -330,6 +347,10 @@ void loop_free(struct engine *e)
 	event_ring_fini(&e->event_log->own);
 	edit_history_free(e);
 	rank_query_free(e);
+	place_order_free(e);
+	if (e->leaves)
+		leaves_fini(e->leaves);
+	free(e->leaves);
 	rpc_free(e);
 	coordinator_free(e);
 	view_reader_free(e);
@@ -346,6 +367,8 @@ void loop_free(struct engine *e)
 		e->memory.ops->close(e->memory.transport);
 	if (e->is_rank) {
 		pending_reads_free(e);
+		serve_stats_free(e);
+		checks_free(e);
 		participant_fini(&e->participant);
 		view_owner_fini(&e->view_owner);
 		arena_memory_close(e->arena);
@@ -359,6 +382,7 @@ void loop_free(struct engine *e)
 	free(e->job.catalog_bytes.data);
 	free(e->serve.state->chunk);
 	free_modules(e);
+	comms_free(e->comms);
 	if (e->thread.wake_fd >= 0)
 		close(e->thread.wake_fd);
 	pthread_cond_destroy(&e->changed);

@@ -6,41 +6,42 @@
 #include <errno.h>
 
 /* A part of the range, block or hole, with what is in the parts before it. */
-struct item {
+struct plan_item {
 	uint32_t block;
 	uint32_t pinned_before;
 	uint64_t used_before, free_before;
 };
 
-struct items {
-	struct item *items; /* n, and one behind the last */
+struct plan_items {
+	struct plan_item *items; /* n, and one behind the last */
 	uint32_t n;
 };
 
 /* [start, start + want) and the items it touches. */
-struct window {
+struct plan_window {
 	uint64_t start, cost;
 	uint32_t first, last;
 };
 
-struct windows {
-	struct window cheapest[ARENA_WINDOWS];
+struct plan_windows {
+	struct plan_window cheapest[ARENA_WINDOWS];
 	unsigned n;
 };
 
-static const struct arena_block *part(const struct arena *a, const struct items *s, uint32_t i)
+static const struct arena_block *part(const struct arena *a, const struct plan_items *s,
+				      uint32_t i)
 {
 	return &a->blocks[s->items[i].block];
 }
 
-static bool is_hole(const struct arena *a, const struct items *s, uint32_t i)
+static bool is_hole(const struct arena *a, const struct plan_items *s, uint32_t i)
 {
 	return part(a, s, i)->kind == ARENA_HOLE;
 }
 
-static int list_items(const struct arena *a, struct items *s)
+static int list_items(const struct arena *a, struct plan_items *s)
 {
-	struct item sum = { 0 };
+	struct plan_item sum = { 0 };
 
 	s->items = malloc((a->nblocks + a->nholes + 1) * sizeof(*s->items));
 	if (!s->items)
@@ -88,7 +89,7 @@ static void forget_all(struct arena *a)
 	a->plan.units = 0;
 }
 
-static int begin(struct arena *a, struct items *s)
+static int begin(struct arena *a, struct plan_items *s)
 {
 	struct arena_plan *p = &a->plan;
 
@@ -99,7 +100,7 @@ static int begin(struct arena *a, struct items *s)
 	return list_items(a, s);
 }
 
-static int end(struct arena *a, struct items *s, int rc)
+static int end(struct arena *a, struct plan_items *s, int rc)
 {
 	if (rc || !a->plan.nmoves)
 		forget_all(a);
@@ -110,7 +111,7 @@ static int end(struct arena *a, struct items *s, int rc)
 /* Slides the blocks among items [first, last] down into the holes there, none past a pinned
  * one.
  */
-static int slide(struct arena *a, const struct items *s, uint32_t first, uint32_t last)
+static int slide(struct arena *a, const struct plan_items *s, uint32_t first, uint32_t last)
 {
 	uint64_t room = 0;
 	int rc = 0;
@@ -133,7 +134,7 @@ static int slide(struct arena *a, const struct items *s, uint32_t first, uint32_
 
 int arena_plan_pack(struct arena *a)
 {
-	struct items s;
+	struct plan_items s;
 	int rc = begin(a, &s);
 
 	if (rc)
@@ -145,19 +146,20 @@ int arena_plan_pack(struct arena *a)
 
 /* ---- a run of neighbours ---- */
 
-struct run {
+struct hole_run {
 	uint32_t first, last; /* holes */
 	uint64_t cost;        /* UINT64_MAX: there is none */
 };
 
 /* The holes of a run are enough, and no pinned block is in it. */
-static struct run cheapest_run(const struct arena *a, const struct items *s, uint64_t want)
+static struct hole_run cheapest_run(const struct arena *a, const struct plan_items *s,
+				    uint64_t want)
 {
-	struct run best = { .cost = UINT64_MAX };
+	struct hole_run best = { .cost = UINT64_MAX };
 	uint32_t first = 0;
 
 	for (uint32_t last = 0; last < s->n; last++) {
-		const struct item *end = &s->items[last + 1];
+		const struct plan_item *end = &s->items[last + 1];
 
 		if (part(a, s, last)->pins)
 			first = last + 1;
@@ -179,7 +181,7 @@ static struct run cheapest_run(const struct arena *a, const struct items *s, uin
 
 /* ---- windows ---- */
 
-static void keep_if_cheap(struct windows *w, const struct window *window)
+static void keep_if_cheap(struct plan_windows *w, const struct plan_window *window)
 {
 	unsigned at = w->n;
 
@@ -194,11 +196,11 @@ static void keep_if_cheap(struct windows *w, const struct window *window)
 	w->cheapest[at] = *window;
 }
 
-static void weigh(const struct items *s, struct windows *w, uint64_t start, uint32_t first,
-		  uint32_t last)
+static void weigh(const struct plan_items *s, struct plan_windows *w, uint64_t start,
+		  uint32_t first, uint32_t last)
 {
-	const struct item *from = &s->items[first], *to = &s->items[last + 1];
-	struct window window = { start, to->used_before - from->used_before, first, last };
+	const struct plan_item *from = &s->items[first], *to = &s->items[last + 1];
+	struct plan_window window = { start, to->used_before - from->used_before, first, last };
 
 	if (to->pinned_before == from->pinned_before)
 		keep_if_cheap(w, &window);
@@ -208,8 +210,8 @@ static void weigh(const struct items *s, struct windows *w, uint64_t start, uint
  * part before, further up it touches more above.  Windows that end where a part does leave
  * other places to move to.
  */
-static void list_windows(const struct arena *a, const struct items *s, uint64_t want,
-			 struct windows *w)
+static void list_windows(const struct arena *a, const struct plan_items *s, uint64_t want,
+			 struct plan_windows *w)
 {
 	uint32_t first = 0, last = 0;
 
@@ -311,8 +313,8 @@ static int move_all_out(struct arena *a, struct sized *blocks, uint32_t n)
 }
 
 /* -EAGAIN: a block finds no place elsewhere. */
-static int clear_window(struct arena *a, const struct items *s, const struct window *w,
-			uint64_t want)
+static int clear_window(struct arena *a, const struct plan_items *s,
+			const struct plan_window *w, uint64_t want)
 {
 	CLEANUP(free) struct sized *blocks = malloc((w->last - w->first + 1) * sizeof(*blocks));
 	uint32_t n = 0;
@@ -339,7 +341,7 @@ static int clear_window(struct arena *a, const struct items *s, const struct win
 /* ---- the cheaper of both ---- */
 
 /* Holes that were cut and made whole again may be other records. */
-static void look_again(const struct arena *a, struct items *s)
+static void look_again(const struct arena *a, struct plan_items *s)
 {
 	uint32_t at = a->first;
 
@@ -348,8 +350,8 @@ static void look_again(const struct arena *a, struct items *s)
 }
 
 /* -EAGAIN: none that costs less than limit. */
-static int try_windows(struct arena *a, struct items *s, const struct windows *w, uint64_t want,
-		       uint64_t limit)
+static int try_windows(struct arena *a, struct plan_items *s, const struct plan_windows *w,
+		       uint64_t want, uint64_t limit)
 {
 	for (unsigned i = 0; i < w->n && w->cheapest[i].cost < limit; i++) {
 		int rc = clear_window(a, s, &w->cheapest[i], want);
@@ -362,10 +364,10 @@ static int try_windows(struct arena *a, struct items *s, const struct windows *w
 	return -EAGAIN;
 }
 
-static int choose(struct arena *a, struct items *s, uint64_t want)
+static int choose(struct arena *a, struct plan_items *s, uint64_t want)
 {
-	struct run run = cheapest_run(a, s, want);
-	struct windows windows;
+	struct hole_run run = cheapest_run(a, s, want);
+	struct plan_windows windows;
 	int rc;
 
 	list_windows(a, s, want, &windows);
@@ -378,7 +380,7 @@ static int choose(struct arena *a, struct items *s, uint64_t want)
 
 int arena_plan(struct arena *a, uint64_t want)
 {
-	struct items s;
+	struct plan_items s;
 	int rc;
 
 	if (!want)

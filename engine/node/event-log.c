@@ -3,6 +3,8 @@
 
 #include "engine/node/event-log.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -113,6 +115,8 @@ static void put_origin(const struct engine *e, json_t *event, const struct wire_
 		put_number(event, "local_to_rank", o->rank);
 	if (o->files > 1)
 		put_number(event, "files", o->files);
+	if (*o->operation && wire_text_ok(o->operation, sizeof(o->operation)))
+		put_text(event, "operation", o->operation);
 	put_number(event, "bytes", o->bytes);
 }
 
@@ -142,6 +146,7 @@ static void put_id(json_t *event, const uint64_t id[2])
 	put_text(event, "id", text);
 }
 
+/* A watch and the freeze that it becomes are one transaction, of two events. */
 static void take_id(json_t *event, uint64_t id[2])
 {
 	const char *text = json_string_value(json_object_get(event, "id")), *what;
@@ -152,7 +157,7 @@ static void take_id(json_t *event, uint64_t id[2])
 		return;
 	what = json_string_value(json_object_get(event, "event"));
 	id[0] = what && !strcmp(what, "thaw") ? ~first : first;
-	id[1] = second;
+	id[1] = what && !strncmp(what, "break", 5) ? ~second : second;
 }
 
 /* One that was decided on, and that a rank could not apply, may be there in part. */
@@ -223,12 +228,68 @@ void event_log_thaw(struct engine *e, const struct event_settled *told)
 	add(e, event);
 }
 
+/* ---- watches ---- */
+
+/* Puts the indices of an element of a parameter, which is counted in stored order. */
+static void put_index(const struct engine *e, json_t *event, uint32_t param, uint64_t at)
+{
+	const struct catalog_param *p = &e->catalog->params[param];
+	const uint64_t *size = catalog_shape(e->catalog, param), *from = NULL;
+	json_t *index = json_array();
+	struct cuts_box box;
+
+	if (p->cuts) {
+		cuts_find(p->cuts, at, &box);
+		at -= box.start;
+		size = box.size;
+		from = box.from;
+	}
+	for (uint32_t i = p->ndim; i-- > 0; at /= size[i])
+		json_array_insert_new(
+			index, 0,
+			json_integer((json_int_t)(at % size[i] + (from ? from[i] : 0))));
+	json_object_set_new(event, "index", index);
+}
+
+static void put_found(const struct engine *e, json_t *event, const struct event_break *told)
+{
+	put_param(e, event, told->param);
+	put_text(event, "state", told->key);
+	/* JSON has no infinity */
+	json_object_set_new(event, "value", json_real(fmin(told->value, DBL_MAX)));
+	if (told->has_element) {
+		put_index(e, event, told->param, told->element);
+		put_number(event, "rank", told->rank);
+	}
+	if (told->nparams > 1)
+		put_number(event, "params", told->nparams);
+	put_number(event, "step", told->step);
+	put_number(event, "boundary", told->boundary);
+}
+
+void event_log_break(struct engine *e, const struct event_break *told)
+{
+	const uint64_t id[2] = { told->id[0], ~told->id[1] };
+	json_t *event;
+
+	if (!is_new(e, id))
+		return;
+	event = event_new(told->nparams ? "break" : "break-over");
+	put_text(event, "condition", told->condition);
+	if (told->nparams)
+		put_found(e, event, told);
+	else
+		put_text(event, "why", told->why);
+	put_id(event, told->id);
+	add(e, event);
+}
+
 void event_log_evicted(struct engine *e, const struct engine_file *f)
 {
 	json_t *event = event_new("view-evicted");
 
-	put_param(e, event, f->address.param);
-	put_text(event, "state", f->address.key);
+	put_param(e, event, f->parts->address.param);
+	put_text(event, "state", f->parts->address.key);
 	if (!f->is_grad) /* theirs is their window's: control_content */
 		put_number(event, "generation", f->view.generation - 1);
 	add(e, event);

@@ -43,6 +43,21 @@ void event_log_keep(struct engine *e, const struct event_settled *told);
 void event_log_freeze(struct engine *e, const struct event_settled *told);
 /* Adds the end of a freeze; told->why NULL: the origin's process has asked for it. */
 void event_log_thaw(struct engine *e, const struct event_settled *told);
+struct event_break {    /* a watch that holds, or is over */
+	uint64_t id[2]; /* its transaction */
+	const char *condition;
+	uint32_t param;   /* the first for which it holds, of nparams; of the catalog */
+	uint32_t nparams; /* 0: the watch is over, for which `why` is the reason */
+	const char *key;
+	double value;
+	bool has_element; /* element, in stored order, and rank are known */
+	uint64_t element;
+	uint32_t rank;
+	uint64_t step, boundary;
+	const char *why;
+};
+
+void event_log_break(struct engine *e, const struct event_break *told);
 /* Adds to an observer's log that an owner has dropped the view of an open file. */
 void event_log_evicted(struct engine *e, const struct engine_file *f);
 /* Adds a rank's lines, except those that are no JSON or are in the log. */

@@ -138,6 +138,9 @@ static int send_by(struct engine *e, struct reach *r, enum wire_type type, uint6
 	};
 	int rc;
 
+	log_trace("message by the fabric to peer %u: %s %llu, %zu bytes", r->to,
+		  wire_type_name(type), (unsigned long long)request,
+		  wire_body_size(type) + size);
 	node_header(e, &header, type, request);
 	rc = e->fabric->ops->send(e->fabric->t, r->to, parts, 4);
 	e->fabric->sent += !rc && type != WIRE_PONG;

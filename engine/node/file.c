@@ -17,3 +17,11 @@ void file_put_folder(const struct engine *e, const struct engine_address *a, FIL
 	if (a->kind == ENGINE_PARAM || a->kind == ENGINE_RANK_PARAM)
 		one_line_put(out, catalog_name(e->catalog, a->param));
 }
+
+void file_put_states(const struct engine_file *f, char between, FILE *out)
+{
+	file_put_folder(f->engine, &f->parts->address, out);
+	fprintf(out, "%c%s", between, f->parts->address.key);
+	if (f->nparts > 1)
+		fprintf(out, " and %u more state%s", f->nparts - 1, f->nparts == 2 ? "" : "s");
+}

@@ -6,6 +6,8 @@
  * ahead for it.  engine/live opens and closes files; engine/read reads them.
  */
 
+#include "engine/base/phase.h"
+#include "engine/base/vec.h"
 #include "engine/node/node.h"
 
 #include <stdio.h>
@@ -51,13 +53,14 @@ enum view_reader_state {
 	VIEW_READER_FAILED
 };
 
-struct view_reader_piece { /* of a view, on one rank */
-	uint32_t rank, row;
+/* What one rank has of a view in rows of one tier: a view to that rank (view-owner.h). */
+struct view_reader_piece {
+	uint32_t rank;
+	uint32_t number; /* its id there is the view's, and this more */
 	uint64_t epoch;
 	uint64_t cookie; /* of the rank's process: another one knows nothing of this view */
-	uint64_t offset; /* in the row */
-	uint64_t at;     /* in the file */
 	uint64_t size;
+	struct vec runs; /* of struct wire_view_run */
 	uint64_t generation;
 	uint64_t buffer; /* address in the rank of the bytes once they are kept */
 	bool kept;       /* they are: seen there */
@@ -71,6 +74,15 @@ struct view_reader_piece { /* of a view, on one rank */
 	int lost; /* its rank is, and why: as piece.lost */
 };
 
+/* Bytes of the file that are neighbours in a row too. */
+struct view_reader_run {
+	uint64_t at; /* in the file */
+	uint64_t size;
+	uint32_t piece, row;
+	uint64_t offset; /* in the row */
+	uint64_t inside; /* in the piece */
+};
+
 struct closed_view;
 
 struct view_reader { /* what generation an open file shows; under the engine's lock */
@@ -78,6 +90,7 @@ struct view_reader { /* what generation an open file shows; under the engine's l
 	uint64_t id[2];
 	uint64_t generation;
 	uint64_t retry_ms;
+	struct phase_span span; /* OPENING */
 	unsigned outstanding;
 	unsigned restarts;
 	struct waiting waiting; /* OPENING: for those that are changing what it needs */
@@ -85,6 +98,8 @@ struct view_reader { /* what generation an open file shows; under the engine's l
 	const struct peer *table_of; /* NONE: the rank whose table of states it lacks; NULL */
 	struct view_reader_piece *pieces;
 	uint32_t n;
+	struct vec runs;            /* of struct view_reader_run, as the file has them */
+	bool told_room;             /* the log has said that a rank has no room for it */
 	struct closed_view *closed; /* made when it opens, so that its end can always be told */
 };
 
@@ -107,28 +122,34 @@ struct file_prefetch { /* under the engine's lock */
 	struct window windows[WINDOWS];
 	_Atomic bool any; /* not all are NONE */
 	enum wire_fallback
-		unfit;       /* why none is asked for of unfit_view any more; 0: they are */
-	uint64_t unfit_view; /* its number */
-	uint64_t next;       /* where its reader goes on */
-	bool wanting;        /* in the list prefetch.wanting of the engine */
+		fallback; /* why none is asked for of fallback_view any more; 0: they are */
+	uint64_t fallback_view; /* its number */
+	uint64_t next;          /* where its reader goes on */
+	bool wanting;           /* in the list prefetch.wanting of the engine */
 	struct engine_file *next_wanting;
+};
+
+struct file_part { /* one state of an open file */
+	struct engine_address address;
+	enum frag_dtype dtype;
+	uint64_t at, bytes; /* in the file */
+	/* The cuts of a parameter whose stored order is not file order; else NULL.  Users'
+	 * requests are in file order.  The view, and what cut-reads.c and stored-write.c call,
+	 * have stored order.
+	 */
+	const struct cuts *cuts;
 };
 
 struct engine_file {
 	struct engine *engine; /* first, as engine-ops.h wants it */
-	struct engine_address address;
+	struct file_part *parts;
+	uint32_t nparts; /* at least one */
 	uint64_t bytes;
 	uint64_t opened_ns;
 	uint64_t incarnation; /* of the job that it was opened of */
-	enum frag_dtype dtype;
-	/* Of a parameter whose stored order is not file order; else NULL.  Users' requests are
-	 * in file order.  The view, and what cut-reads.c and stored-write.c call, have stored
-	 * order.
-	 */
-	const struct cuts *cuts;
-	bool is_grad;      /* gradients, for which reads wait; false if address.now is set */
-	bool live;         /* no view: what there is when it is read */
-	_Atomic bool fast; /* the last read was served at once */
+	bool is_grad;         /* gradients, for which reads wait; false if address.now is set */
+	bool live;            /* no view: what there is when it is read */
+	_Atomic bool fast;    /* the last read was served at once */
 	_Atomic bool view_is_ready;
 	struct view_reader view;
 	struct file_prefetch prefetch;
@@ -138,6 +159,13 @@ struct engine_file {
 	int streak; /* requests in sequence; below 0: of one too slow to read ahead for */
 	struct ahead ahead[AHEAD_MAX];
 };
+
+/* Returns the number of the part that has the byte at offset, which is less than f->bytes. */
+static inline uint32_t file_part_at(const struct engine_file *f, uint64_t offset)
+{
+	return (uint32_t)LOWER_BOUND(f->nparts, i,
+				     f->parts[i].at + f->parts[i].bytes <= offset);
+}
 
 /* The job has ended meanwhile, and is another one. */
 static inline bool file_is_stale(const struct engine_file *f)
@@ -149,5 +177,10 @@ static inline bool file_is_stale(const struct engine_file *f)
  * hyper-parameter, "ranks/1/params/w", "ranks/1/partitions/0.0".
  */
 void file_put_folder(const struct engine *e, const struct engine_address *a, FILE *out);
+
+/* Writes the states of an open file, with `between` before the key: "w/fp32", or "w/fp32 and 7
+ * more states".
+ */
+void file_put_states(const struct engine_file *f, char between, FILE *out);
 
 #endif

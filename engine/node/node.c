@@ -94,8 +94,10 @@ uint64_t engine_asked_since(void)
 	return hurried->since_ns;
 }
 
-void node_count_read(struct engine *e, int64_t result)
+void node_count_read(struct engine *e, const struct engine_read *read, int64_t result)
 {
+	if (read->is_part)
+		return;
 	atomic_fetch_add_explicit(&e->counters.reads, 1, memory_order_relaxed);
 	if (result < 0)
 		atomic_fetch_add_explicit(&e->counters.read_errors, 1, memory_order_relaxed);
@@ -150,6 +152,8 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 	};
 
 	assert(node_is_engine_thread(e));
+	log_trace("message to peer %u: %s %llu, %zu bytes", peer, wire_type_name(type),
+		  (unsigned long long)request, body_size + tail_size);
 	node_header(e, &header, type, request);
 	if (peer == NODE_LOCAL)
 		return append_local(e, &header, body, body_size, tail, tail_size);

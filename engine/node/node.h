@@ -14,6 +14,8 @@
 /* The locks of engine/, in the order in which they are taken: a thread that holds one takes
  * only those of later rows.  Two locks of one row are held together only where an arrow stands.
  *
+ *   0  cut_read.lock                   read: one user's read, while its parts are cancelled
+ *      stats_run.lock                  stats-pass.c: one pass, while the owners' is cancelled
  *   1  engine.lock                     struct engine: peers, requests, all that waits
  *   2  rounds.lock                     rounds: this rank's list and what it has launched
  *   3  communicator.lock               rounds: the communicator in use
@@ -24,6 +26,8 @@
  *   5  devices.lock                    rank: copies under way from and to devices, marks
  *      swapper.lock                    swap: blocks and versions of one state on NVMe
  *      pending_reads.lock              serve: which reads' sources have come
+ *      stats_server.lock               serve: statistics that were asked for
+ *      tier_fetch.lock                 serve: one fetch of bytes that statistics are made of
  *   6  swap_file.lock -> io's lock     swap: room in a file; the parts of one request
  *      pinned.lock                     memory: free buffers
  *   7  disk's lock (uring, threads)    swap: the queue of requests
@@ -32,7 +36,10 @@
  *   9  a device's lock (host, cuda)    device: ranges, events, blocks of its pool
  *      streams' lock (host)            device: streams of the host's device
  *      device_queue.lock               device: finished copies and the end of its thread
- *  10  the journal of the log          base: lines that were said last; any thread, any time
+ *  10  the journal of the log          base: lines that were said last; any thread, any time;
+ *                                      held in syslog(3), which may wait
+ *      the times of phases             base: histograms; any thread, any time
+ *      comms.lock                      node: counts of operations on ranks; any thread
  *
  * A thread that takes one of these holds no other lock, or engine.lock alone, and takes none
  * inside:
@@ -41,6 +48,7 @@
  *   transport-loop's lock              tests' transport: all its ends
  *   readahead_pool.lock                read: streams of readers; let go while bytes are copied
  *   the waits of reads.c, devices.c and the swapper: one call's result, on its stack
+ *   gather_run.lock                    gather.c: one request; let go in calls of the engine
  *
  * An open checkpoint has no struct engine; its locks are checkpoint.lock -> fetch.lock, and,
  * each held alone, those of editor and rwgate.
@@ -78,6 +86,7 @@ enum {
 
 LIST_HEAD(transaction_list, transaction);
 LIST_HEAD(remote_read_list, remote_read);
+LIST_HEAD(owner_stats_list, owner_stats);
 LIST_HEAD(round_list, round);
 
 struct message { /* from an engine to itself */
@@ -95,8 +104,9 @@ struct engine_counters { /* any thread; memory order relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages, owner_bytes_rounds;
 	_Atomic uint64_t owner_reads_memory, owner_reads_messages, owner_reads_rounds;
-	_Atomic uint64_t rounds_unfit[WIRE_FALLBACKS]; /* no round brought the bytes, why */
+	_Atomic uint64_t rounds_fallback[WIRE_FALLBACKS]; /* no round brought the bytes, why */
 	_Atomic uint64_t writes, write_bytes, write_errors;
+	_Atomic uint64_t staged_memory, staged_messages; /* bytes that holders have got */
 	_Atomic uint64_t messages_in, messages_out, messages_bad;
 	_Atomic uint64_t readahead_hits, readahead_misses;
 };
@@ -133,8 +143,7 @@ struct engine {
 		uint64_t membership;          /* epoch of the table of ranks */
 		char address[160]; /* "HOST:PORT" of rank 0, or of an observer's seed */
 		struct source_key key;
-		bool warned_of_rights; /* a request without the right was logged */
-		uint64_t engine_id;    /* random; begins the ids that this engine makes */
+		uint64_t engine_id; /* random; begins the ids that this engine makes */
 
 		bool ready;    /* the catalog and the table of ranks are there */
 		int failure;   /* -errno: why they never will be */
@@ -159,6 +168,7 @@ struct engine {
 	struct view_owner view_owner;
 	struct arena_memory *arena;    /* NULL: none.  The trainer's thread sets it */
 	struct trainer_state *trainer; /* engine/api/ */
+	struct leaves *leaves; /* of own; under lock, and the trainer's thread's; NULL: none */
 
 	struct catalog *own;     /* what this rank described; frozen by frag_ready */
 	struct catalog *catalog; /* the job's; once set it stays */
@@ -182,14 +192,19 @@ struct engine {
 	} rounds;
 	struct {
 		struct remote_read_list remote;
+		struct owner_stats_list stats;
+		uint64_t stats_number;        /* the id of the newest STATS */
 		struct readahead_pool *ahead; /* NULL: no read-ahead */
 		struct prefetch *prefetch;
 		SLIST_HEAD(, closed_view) closed; /* which owners do not know yet */
 		uint64_t view_number;             /* second half of the newest view's id */
+		_Atomic unsigned nwhole; /* files of more than ENGINE_READ_MAX with all bytes */
 	} read;
 	struct {
-		bool allowed;           /* a rank, or an observer that may write */
-		bool local_allowed;     /* also what one rank holds, there alone */
+		bool allowed;       /* a rank, or an observer that may write */
+		bool local_allowed; /* also what one rank holds, there alone */
+		bool by_memory; /* within this host; engine/node/writer-memory.h has the word */
+		uint64_t word[2];
 		_Atomic uint64_t edits; /* made here: what was read ahead before one is old */
 		struct transaction_list transactions;
 	} write;
@@ -198,8 +213,16 @@ struct engine {
 		struct serve *state;
 		LIST_HEAD(, pending_wait) waits;     /* of observers, to be answered */
 		struct pending_reads *pending_reads; /* NULL: all states are in memory */
+		struct stats_server *stats;          /* NULL: nobody has asked yet */
+		struct checks *checks; /* the trainer's thread's; NULL: no watch yet */
+		/* for this rank's states, an edit or a freeze: by a rank, or by an observer
+		 * that has been heard since; any thread, atomic */
+		_Atomic bool asked;
+		uint64_t asked_until_ms; /* when the observers are silent; UINT64_MAX: a rank */
+		int asked_fd;            /* to be told of the first; 0: nobody is */
 	} serve;
 	struct engine_counters counters;
+	struct comms *comms; /* NULL: nothing is counted */
 };
 
 /* Returns the life of a rank's process, a number in its messages; its next process has another.
@@ -240,7 +263,7 @@ bool node_ask_again(struct engine *e, int rc, uint64_t deadline_ms);
 int node_wait_answer(struct engine *e, uint64_t deadline_ms);
 
 /* Counts a read whose result is a number of bytes, or -errno.  Any thread, without the lock. */
-void node_count_read(struct engine *e, int64_t result);
+void node_count_read(struct engine *e, const struct engine_read *read, int64_t result);
 
 void node_header(const struct engine *e, struct wire_header *header, enum wire_type type,
 		 uint64_t request);

@@ -24,6 +24,7 @@ struct peer {
 	uint32_t link; /* its message peer, if linked */
 	enum peer_way way;
 	uint32_t attached; /* its memory peer, if way is MEMORY */
+	bool wants_staged; /* it cannot copy out of this mount's memory: writer-memory.h */
 	bool fabric;       /* its answers may come by the fabric */
 	bool wants_bulk;   /* this engine has asked it for bytes */
 

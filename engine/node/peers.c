@@ -27,6 +27,7 @@ static void detach(struct engine *e, struct peer *p)
 	if (p->way == PEER_WAY_MEMORY)
 		e->memory.ops->detach(e->memory.transport, p->attached);
 	p->way = PEER_WAY_UNKNOWN;
+	p->wants_staged = false;
 }
 
 static void note_move(struct peer *p)
@@ -252,8 +253,9 @@ int peers_reach(struct engine *e, uint32_t rank)
 	return rc ? -EIO : 0;
 }
 
-int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void *body,
-	       const void *tail, size_t tail_size, rpc_done done, void *owner, uint64_t tag)
+int peers_call_from(const char *place, struct engine *e, uint32_t rank, enum wire_type type,
+		    const void *body, const void *tail, size_t tail_size, rpc_done done,
+		    void *owner, uint64_t tag)
 {
 	uint32_t link = NODE_LOCAL;
 	int rc = 0;
@@ -265,7 +267,8 @@ int peers_call(struct engine *e, uint32_t rank, enum wire_type type, const void 
 			e->peers[rank].wants_bulk = true;
 	}
 	if (!rc)
-		rc = rpc_call(e, rank, link, type, body, tail, tail_size, done, owner, tag);
+		rc = rpc_call_from(place, e, rank, link, type, body, tail, tail_size, done,
+				   owner, tag);
 	if (rc == -ENOTCONN) { /* it refused us once: that link will never do */
 		e->peers[rank].linked = false;
 		rc = -EAGAIN;
@@ -567,7 +570,7 @@ uint32_t peers_first_live(const struct engine *e)
 	return WIRE_OBSERVER;
 }
 
-/* Who comes back is told of by any live rank's answer. */
+/* Links to a live rank, whose answers tell of a rank that comes back. */
 static void keep_in_touch(struct engine *e)
 {
 	uint32_t rank = peers_first_live(e);

@@ -32,6 +32,8 @@ static const uint8_t needs[WIRE_TYPES] = {
 	[WIRE_RENDEZVOUS] = IS_RANK,  [WIRE_RENDEZVOUS_OVER] = ANSWERS,
 	[WIRE_FABRIC] = IS_RANK,      [WIRE_PREFETCH] = LOOKS,
 	[WIRE_LANDED] = ANSWERS,      [WIRE_LEFT] = IS_RANK,
+	[WIRE_STATS] = LOOKS,         [WIRE_SUMS] = ANSWERS,
+	[WIRE_CHECKED] = IS_RANK,
 };
 
 bool permissions_is_answer(enum wire_type type)
@@ -45,14 +47,6 @@ static bool reads_only(const struct engine *e, uint32_t peer)
 	       e->messages.ops->reads_only(e->messages.transport, peer);
 }
 
-static void log_once(struct engine *e, const struct wire_header *header)
-{
-	if (!e->job.warned_of_rights)
-		log_warn("refused a message of kind %u from one who may only read",
-			 header->type);
-	e->job.warned_of_rights = true;
-}
-
 int permissions_check(struct engine *e, uint32_t peer, struct wire_header *header)
 {
 	enum right need = needs[header->type];
@@ -62,7 +56,9 @@ int permissions_check(struct engine *e, uint32_t peer, struct wire_header *heade
 		header->rank = WIRE_OBSERVER;
 		header->membership = 0; /* it is not asked for the table of ranks */
 		if (need != LOOKS && header->type != WIRE_ACK) { /* LEFT is acknowledged */
-			log_once(e, header);
+			log_once(LOG_WARN,
+				 "refused a message of kind %u from one who may only read",
+				 header->type);
 			return -EACCES;
 		}
 	}

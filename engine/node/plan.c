@@ -13,7 +13,7 @@
  */
 
 /* Where the bytes of one address can be: found once, then walked. */
-struct place {
+struct location {
 	enum { IN_PARTITIONS, IN_WHOLE, IN_LP_SHARDS, IN_LP, IN_ROW } kind;
 	const struct catalog_param *param;
 	const struct catalog_group *group; /* NULL: the parameter is in none */
@@ -35,8 +35,8 @@ static bool is_lost(int status)
 }
 
 /* The row on that rank; -EAGAIN: its table is not here yet, or too old to deny; is_lost. */
-static int row_on(struct engine *e, const struct place *p, uint32_t rank, enum state_kind kind,
-		  uint32_t index, uint32_t sub, const char *key)
+static int row_on(struct engine *e, const struct location *p, uint32_t rank,
+		  enum state_kind kind, uint32_t index, uint32_t sub, const char *key)
 {
 	bool last_table = p->as_it_stands && rank < e->world && peers_is_readable(e, rank);
 	int rc = -EIO;
@@ -61,12 +61,12 @@ static const struct state_row *row_of(const struct engine *e, uint32_t rank, uin
 	return &e->peers[rank].states->rows[row];
 }
 
-static uint32_t members(const struct place *p)
+static uint32_t members(const struct location *p)
 {
 	return p->group ? p->group->nranks : 1;
 }
 
-static uint32_t member(const struct place *p, uint32_t i)
+static uint32_t member(const struct location *p, uint32_t i)
 {
 	return p->group ? p->group->ranks[i] : p->param->owner;
 }
@@ -90,7 +90,7 @@ static bool passes_over(const struct engine *e, uint32_t rank, int rc, int *all)
  * -EAGAIN: a table is on its way.
  * is_lost: no member lives.
  */
-static int some_member_has(struct engine *e, struct place *p, enum state_kind kind,
+static int some_member_has(struct engine *e, struct location *p, enum state_kind kind,
 			   uint32_t index, uint32_t sub)
 {
 	int rc = -EIO;
@@ -108,12 +108,7 @@ static int some_member_has(struct engine *e, struct place *p, enum state_kind ki
 	return rc;
 }
 
-static bool is_lp_key(const struct catalog_param *param, const char *key)
-{
-	return !strcmp(key, "lp") || !strcmp(key, dtype_lp_key(param->dtype));
-}
-
-static int locate_lp(struct engine *e, struct place *p)
+static int locate_lp(struct engine *e, struct location *p)
 {
 	int rc = -ENOENT;
 
@@ -130,7 +125,7 @@ static int locate_lp(struct engine *e, struct place *p)
 	return rc;
 }
 
-static int locate_state(struct engine *e, struct place *p)
+static int locate_state(struct engine *e, struct location *p)
 {
 	uint32_t sub;
 	int rc;
@@ -146,7 +141,7 @@ static int locate_state(struct engine *e, struct place *p)
 	return some_member_has(e, p, STATE_WHOLE, p->group_number, 0);
 }
 
-static int locate_param(struct engine *e, const struct engine_address *a, struct place *p)
+static int locate_param(struct engine *e, const struct engine_address *a, struct location *p)
 {
 	int rc;
 
@@ -159,13 +154,13 @@ static int locate_param(struct engine *e, const struct engine_address *a, struct
 		p->group_number = p->param->group;
 		p->group = &e->catalog->groups[p->group_number];
 	}
-	rc = is_lp_key(p->param, a->key) ? locate_lp(e, p) : locate_state(e, p);
+	rc = dtype_is_lp_key(p->param->dtype, a->key) ? locate_lp(e, p) : locate_state(e, p);
 	if (!rc)
 		p->bytes = p->param->numel * frag_dtype_size(p->dtype);
 	return rc;
 }
 
-static int locate_row(struct engine *e, struct place *p, uint32_t rank, enum state_kind kind,
+static int locate_row(struct engine *e, struct location *p, uint32_t rank, enum state_kind kind,
 		      uint32_t index, uint32_t sub, const char *key)
 {
 	int row = row_on(e, p, rank, kind, index, sub, key);
@@ -181,7 +176,7 @@ static int locate_row(struct engine *e, struct place *p, uint32_t rank, enum sta
 	return 0;
 }
 
-static int locate_hyper(struct engine *e, const struct engine_address *a, struct place *p)
+static int locate_hyper(struct engine *e, const struct engine_address *a, struct location *p)
 {
 	const struct catalog_group *g;
 	int rc = -EIO;
@@ -200,7 +195,7 @@ static int locate_hyper(struct engine *e, const struct engine_address *a, struct
 	return rc;
 }
 
-static int locate_any(struct engine *e, const struct engine_address *a, struct place *p)
+static int locate_any(struct engine *e, const struct engine_address *a, struct location *p)
 {
 	switch (a->kind) {
 	case ENGINE_PARAM:
@@ -212,17 +207,19 @@ static int locate_any(struct engine *e, const struct engine_address *a, struct p
 		return locate_row(e, p, a->rank, STATE_PUBLISHED, 0, 0, a->key);
 	case ENGINE_HYPER:
 		return locate_hyper(e, a, p);
+	case ENGINE_MODEL_STATES:
+		break;
 	}
 	return -ENOENT;
 }
 
 static int locate(struct engine *e, const struct engine_address *a, uint64_t since_ns,
-		  const struct peer **table_of, struct place *p)
+		  const struct peer **table_of, struct location *p)
 {
 	int rc;
 
-	*p = (struct place){ .as_it_stands = a->now || a->kind != ENGINE_PARAM,
-			     .table_of = table_of };
+	*p = (struct location){ .as_it_stands = a->now || a->kind != ENGINE_PARAM,
+				.table_of = table_of };
 	rc = locate_any(e, a, p);
 	p->since_ns = since_ns;
 	/* A state is looked for in several ways.  Tables of any age may say in which it is
@@ -233,7 +230,7 @@ static int locate(struct engine *e, const struct engine_address *a, uint64_t sin
 
 /* ---- one run of elements, on every replica that has it ---- */
 
-struct run {
+struct replicas_run {
 	enum state_kind kind;
 	uint32_t index, sub;
 	const char *key;
@@ -242,14 +239,14 @@ struct run {
 	uint32_t first, stride, count; /* which members hold it: first, first + stride ... */
 };
 
-static bool partition_run(const struct place *p, uint64_t at, struct run *run)
+static bool partition_run(const struct location *p, uint64_t at, struct replicas_run *run)
 {
 	const struct layout *layout = &p->group->layout;
 	struct layout_fragment f;
 
 	if (!layout_find(layout, p->param->position, at, &f))
 		return false;
-	*run = (struct run){
+	*run = (struct replicas_run){
 		STATE_PARTITION, p->group_number,    f.sub,
 		p->key,          f.partition_offset, f.numel,
 		f.shard,         layout->shards,     p->group->nranks / layout->shards
@@ -257,24 +254,24 @@ static bool partition_run(const struct place *p, uint64_t at, struct run *run)
 	return true;
 }
 
-static bool whole_run(const struct place *p, uint64_t at, struct run *run)
+static bool whole_run(const struct location *p, uint64_t at, struct replicas_run *run)
 {
 	const struct layout *layout = &p->group->layout;
 
-	*run = (struct run){ STATE_WHOLE,
-			     p->group_number,
-			     0,
-			     p->key,
-			     layout->offset[p->param->position] + at,
-			     p->param->numel - at,
-			     0,
-			     1,
-			     p->group->nranks };
+	*run = (struct replicas_run){ STATE_WHOLE,
+				      p->group_number,
+				      0,
+				      p->key,
+				      layout->offset[p->param->position] + at,
+				      p->param->numel - at,
+				      0,
+				      1,
+				      p->group->nranks };
 	return true;
 }
 
-static bool lp_shard_run(const struct engine *e, const struct place *p, uint64_t at,
-			 struct run *run)
+static bool lp_shard_run(const struct engine *e, const struct location *p, uint64_t at,
+			 struct replicas_run *run)
 {
 	uint64_t piece = catalog_lp_piece(e->catalog, p->param_number), shard;
 	uint32_t shards = catalog_shards(p->group);
@@ -284,39 +281,41 @@ static bool lp_shard_run(const struct engine *e, const struct place *p, uint64_t
 		if (at >= p->param->numel)
 			return false;
 		cuts_find(p->param->cuts, at, &box);
-		*run = (struct run){ STATE_LP_SHARD,
-				     p->param_number,
-				     0,
-				     "",
-				     at - box.start,
-				     box.start + box.numel - at,
-				     box.shard,
-				     shards,
-				     p->group->nranks / shards };
+		*run = (struct replicas_run){ STATE_LP_SHARD,
+					      p->param_number,
+					      0,
+					      "",
+					      at - box.start,
+					      box.start + box.numel - at,
+					      box.shard,
+					      shards,
+					      p->group->nranks / shards };
 		return true;
 	}
 	if (!piece || (shard = at / piece) >= shards)
 		return false;
-	*run = (struct run){ STATE_LP_SHARD,
-			     p->param_number,
-			     0,
-			     "",
-			     at - shard * piece,
-			     u64_min(piece * (shard + 1), p->param->numel) - at,
-			     (uint32_t)shard,
-			     shards,
-			     p->group->nranks / shards };
+	*run = (struct replicas_run){ STATE_LP_SHARD,
+				      p->param_number,
+				      0,
+				      "",
+				      at - shard * piece,
+				      u64_min(piece * (shard + 1), p->param->numel) - at,
+				      (uint32_t)shard,
+				      shards,
+				      p->group->nranks / shards };
 	return true;
 }
 
-static bool lp_run(const struct place *p, uint64_t at, struct run *run)
+static bool lp_run(const struct location *p, uint64_t at, struct replicas_run *run)
 {
-	*run = (struct run){ STATE_LP, p->param_number, 0, "", at, p->param->numel - at, 0,
-			     1,        members(p) };
+	*run = (struct replicas_run){ STATE_LP,  p->param_number,      0, "",
+				      at,        p->param->numel - at, 0, 1,
+				      members(p) };
 	return true;
 }
 
-static bool run_at(const struct engine *e, const struct place *p, uint64_t at, struct run *run)
+static bool run_at(const struct engine *e, const struct location *p, uint64_t at,
+		   struct replicas_run *run)
 {
 	switch (p->kind) {
 	case IN_PARTITIONS:
@@ -336,8 +335,8 @@ static bool run_at(const struct engine *e, const struct place *p, uint64_t at, s
 /* The holder to read a run from: a live one of this host, a live one, or a silent one whose
  * memory can be read.  Returns its row, and sets *rank.
  */
-static int choose_holder(struct engine *e, const struct place *p, const struct run *run,
-			 uint32_t *rank)
+static int choose_holder(struct engine *e, const struct location *p,
+			 const struct replicas_run *run, uint32_t *rank)
 {
 	bool best_lives = false;
 	int best = -EIO;
@@ -372,23 +371,24 @@ static int add_piece(struct plan *plan, uint32_t rank, uint32_t row, uint64_t of
 	return 0;
 }
 
-static int plan_param(struct engine *e, const struct place *p, uint64_t offset, uint64_t size,
-		      struct plan *plan)
+static int plan_param(struct engine *e, const struct location *p, uint64_t offset,
+		      uint64_t size, struct plan *plan)
 {
-	uint64_t element = frag_dtype_size(p->dtype);
-	struct run run;
+	uint64_t element = frag_dtype_size(p->dtype), begin = plan->covered;
+	uint64_t end = begin + size;
+	struct replicas_run run;
 	uint32_t rank = 0;
 	int row;
 
-	while (plan->covered < size && plan->n < NODE_PIECES_MAX) {
-		uint64_t at = offset + plan->covered, inside = at % element, bytes;
+	while (plan->covered < end && plan->n < NODE_PIECES_MAX) {
+		uint64_t at = offset + plan->covered - begin, inside = at % element, bytes;
 
 		if (!run_at(e, p, at / element, &run))
 			return -EINVAL;
 		row = choose_holder(e, p, &run, &rank);
 		if (row < 0 && !(is_lost(row) && plan->keep_lost))
 			return row;
-		bytes = u64_min(run.numel * element - inside, size - plan->covered);
+		bytes = u64_min(run.numel * element - inside, end - plan->covered);
 		add_piece(plan, rank, (uint32_t)row, run.row_offset * element + inside, bytes);
 		plan->pieces[plan->n - 1].lost = row < 0 ? row : 0;
 	}
@@ -396,7 +396,8 @@ static int plan_param(struct engine *e, const struct place *p, uint64_t offset, 
 }
 
 /* The run of the parameter that lies on one rank: in elements of the parameter. */
-static int run_on_rank(struct engine *e, const struct place *p, uint32_t rank, struct run *run)
+static int run_on_rank(struct engine *e, const struct location *p, uint32_t rank,
+		       struct replicas_run *run)
 {
 	uint32_t place;
 	struct layout_fragment f;
@@ -422,38 +423,36 @@ static int run_on_rank(struct engine *e, const struct place *p, uint32_t rank, s
 	if (!layout_on_shard(&p->group->layout, p->param->position,
 			     p->group->layout.shards == 1 ? 0 : place, &f))
 		return -ENOENT;
-	*run = (struct run){ STATE_PARTITION,
-			     p->group_number,
-			     f.sub,
-			     p->key,
-			     f.partition_offset,
-			     f.numel,
-			     0,
-			     0,
-			     0 };
+	*run = (struct replicas_run){ STATE_PARTITION,
+				      p->group_number,
+				      f.sub,
+				      p->key,
+				      f.partition_offset,
+				      f.numel,
+				      0,
+				      0,
+				      0 };
 	return 0;
 }
 
 /* What one rank holds of a parameter: *run and its row there. */
-static int held_by(struct engine *e, const struct place *p, uint32_t rank, struct run *run)
+static int held_by(struct engine *e, const struct location *p, uint32_t rank,
+		   struct replicas_run *run)
 {
 	int rc = run_on_rank(e, p, rank, run);
 
 	return rc ? rc : row_on(e, p, rank, run->kind, run->index, run->sub, run->key);
 }
 
-int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_ns,
-	      uint64_t offset, uint64_t size, struct plan *plan)
+/* Adds the pieces of a range to those that the plan has. */
+static int add_read(struct engine *e, const struct engine_address *a, uint64_t since_ns,
+		    uint64_t offset, uint64_t size, struct plan *plan)
 {
-	struct place p;
-	struct run run;
+	struct location p;
+	struct replicas_run run;
 	uint64_t element;
-	int rc;
+	int rc = locate(e, a, since_ns, &plan->table_of, &p);
 
-	plan->n = 0;
-	plan->covered = 0;
-	plan->table_of = NULL;
-	rc = locate(e, a, since_ns, &plan->table_of, &p);
 	if (rc)
 		return rc;
 	element = frag_dtype_size(p.dtype);
@@ -473,10 +472,41 @@ int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_n
 	return plan_param(e, &p, offset, size, plan);
 }
 
+static void begin_plan(struct plan *plan)
+{
+	plan->n = 0;
+	plan->covered = 0;
+	plan->table_of = NULL;
+}
+
+int plan_read(struct engine *e, const struct engine_address *a, uint64_t since_ns,
+	      uint64_t offset, uint64_t size, struct plan *plan)
+{
+	begin_plan(plan);
+	return add_read(e, a, since_ns, offset, size, plan);
+}
+
+int plan_file(struct engine *e, const struct engine_file *f, uint64_t since_ns, uint64_t offset,
+	      uint64_t size, struct plan *plan)
+{
+	int rc = 0;
+
+	begin_plan(plan);
+	for (uint32_t i = file_part_at(f, offset);
+	     i < f->nparts && plan->covered < size && plan->n < NODE_PIECES_MAX && !rc; i++) {
+		const struct file_part *p = &f->parts[i];
+		uint64_t inside = offset + plan->covered - p->at;
+
+		rc = add_read(e, &p->address, since_ns, inside,
+			      u64_min(p->bytes - inside, size - plan->covered), plan);
+	}
+	return rc;
+}
+
 /* Returns true if the last table of a lost or silent rank says that it has no copy of the
  * parameter.
  */
-static bool had_no_lp(const struct engine *e, const struct place *p, uint32_t rank)
+static bool had_no_lp(const struct engine *e, const struct location *p, uint32_t rank)
 {
 	const struct states *states = e->peers[rank].states;
 
@@ -486,7 +516,7 @@ static bool had_no_lp(const struct engine *e, const struct place *p, uint32_t ra
 /* Every rank's copy of a parameter that is in no group: the catalog does not say which ranks
  * have registered it, but their tables of states say which have a copy.
  */
-static int see_ungrouped(struct engine *e, const struct place *p, uint64_t offset,
+static int see_ungrouped(struct engine *e, const struct location *p, uint64_t offset,
 			 uint64_t size, plan_see see, void *arg)
 {
 	int rc = 0;
@@ -505,8 +535,9 @@ static int see_ungrouped(struct engine *e, const struct place *p, uint64_t offse
 	return rc;
 }
 
-static int see_holders(struct engine *e, const struct place *p, const struct run *run,
-		       uint64_t inside, uint64_t at, uint64_t bytes, plan_see see, void *arg)
+static int see_holders(struct engine *e, const struct location *p,
+		       const struct replicas_run *run, uint64_t inside, uint64_t at,
+		       uint64_t bytes, plan_see see, void *arg)
 {
 	uint64_t element = frag_dtype_size(p->dtype);
 	int rc = 0;
@@ -528,7 +559,7 @@ static int see_holders(struct engine *e, const struct place *p, const struct run
 }
 
 /* Every rank of a group has its own copy of a hyper-parameter. */
-static int see_hyper(struct engine *e, const struct place *p, uint64_t offset, uint64_t size,
+static int see_hyper(struct engine *e, const struct location *p, uint64_t offset, uint64_t size,
 		     plan_see see, void *arg)
 {
 	int rc = 0;
@@ -545,11 +576,11 @@ static int see_hyper(struct engine *e, const struct place *p, uint64_t offset, u
 	return rc;
 }
 
-static int see_param(struct engine *e, const struct place *p, uint64_t offset, uint64_t size,
+static int see_param(struct engine *e, const struct location *p, uint64_t offset, uint64_t size,
 		     plan_see see, void *arg)
 {
 	uint64_t element = frag_dtype_size(p->dtype), at = 0;
-	struct run run;
+	struct replicas_run run;
 	int rc = 0;
 
 	while (at < size && !rc) {
@@ -567,7 +598,7 @@ static int see_param(struct engine *e, const struct place *p, uint64_t offset, u
 int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_ns,
 	       uint64_t offset, uint64_t size, plan_see see, void *arg)
 {
-	struct place p;
+	struct location p;
 	struct plan plan;
 	int rc;
 
@@ -596,8 +627,8 @@ int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_
 int plan_describe(struct engine *e, const struct engine_address *a, uint64_t since_ns,
 		  struct engine_state *out)
 {
-	struct place p;
-	struct run run;
+	struct location p;
+	struct replicas_run run;
 	int rc = locate(e, a, since_ns, NULL, &p);
 
 	if (rc)

@@ -6,7 +6,7 @@
  * Any thread, with the lock.
  */
 
-#include "engine/node/node.h"
+#include "engine/node/file.h"
 
 /* One run of bytes on one rank. */
 struct piece {
@@ -46,6 +46,9 @@ struct plan {
  */
 int plan_read(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 	      uint64_t offset, uint64_t size, struct plan *plan);
+/* Does the same for a range of an open file's states. */
+int plan_file(struct engine *e, const struct engine_file *f, uint64_t since_ns, uint64_t offset,
+	      uint64_t size, struct plan *plan);
 /* Calls see for each piece on every holder, replicas too.  Errors of plan_read and of see. */
 typedef int (*plan_see)(void *arg, const struct piece *piece);
 int plan_write(struct engine *e, const struct engine_address *address, uint64_t since_ns,

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/node/comms.h"
 #include "engine/node/event-log.h"
 #include "engine/node/rpc.h"
 
@@ -19,11 +20,30 @@ struct rpc {
 	rpc_done done;
 	void *owner;
 	uint64_t tag;
+	/* for comms */
+	enum comms_op op;
+	uint64_t began_ns; /* 0: not counted */
+	uint64_t first_ns; /* of another rank's answer to the same question; 0: none yet */
+	uint64_t bytes;
+	const char *place;
 };
 
-int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type,
-	     const void *body, const void *tail, size_t tail_size, rpc_done done, void *owner,
-	     uint64_t tag)
+static const enum comms_op ops[WIRE_TYPES] = {
+	[WIRE_READ] = COMMS_READ,     [WIRE_VIEW_OPEN] = COMMS_VIEW,
+	[WIRE_STATS] = COMMS_STATS,   [WIRE_STAGE] = COMMS_STAGE,
+	[WIRE_COMMIT] = COMMS_COMMIT, [WIRE_PREPARE] = COMMS_PREPARE,
+	[WIRE_DECIDE] = COMMS_APPLY,
+};
+
+/* Bytes that the rank copies itself count as if the STAGE had them. */
+static uint64_t bytes_of(enum wire_type type, const void *body, size_t tail_size)
+{
+	return type == WIRE_STAGE ? ((const struct wire_stage *)body)->size : tail_size;
+}
+
+int rpc_call_from(const char *place, struct engine *e, uint32_t rank, uint32_t peer,
+		  enum wire_type type, const void *body, const void *tail, size_t tail_size,
+		  rpc_done done, void *owner, uint64_t tag)
 {
 	struct rpc *rpc = malloc(sizeof(*rpc));
 	int rc;
@@ -38,7 +58,11 @@ int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type
 			     .sent_ms = monotonic_ms(),
 			     .done = done,
 			     .owner = owner,
-			     .tag = tag };
+			     .tag = tag,
+			     .op = ops[type],
+			     .began_ns = ops[type] ? comms_begin(e->comms) : 0,
+			     .bytes = bytes_of(type, body, tail_size),
+			     .place = place };
 	rc = node_send(e, peer, type, rpc->number, body, tail, tail_size);
 	if (rc) {
 		free(rpc);
@@ -62,10 +86,41 @@ static void sweep(struct engine *e)
 	}
 }
 
+/* Returns true if each rank gets one such message for a question, as large as the others'.  Of
+ * bytes a rank gets as many as it has, in messages of which a few are under way at a time.
+ */
+static bool is_asked_alike(enum comms_op op)
+{
+	return op == COMMS_VIEW || op == COMMS_PREPARE || op == COMMS_APPLY;
+}
+
+/* Counts an answer.  The first rank to answer a question of several is whom the others are
+ * behind.
+ */
+static void count(struct engine *e, struct rpc *rpc, const struct answer *answer)
+{
+	uint64_t ns = monotonic_ns() - rpc->began_ns;
+	bool first = !rpc->first_ns && is_asked_alike(rpc->op);
+
+	comms_count(e->comms, rpc->op, 0, rpc->bytes + answer->tail_size, ns, rpc->place);
+	for (struct rpc *other = e->rpc->list; other && first; other = other->next) {
+		if (other == rpc || other->ended || other->owner != rpc->owner ||
+		    other->op != rpc->op || other->rank == rpc->rank || other->first_ns)
+			continue;
+		other->first_ns = ns;
+		rpc->first_ns = ns;
+	}
+	if (rpc->first_ns && rpc->rank < e->world)
+		comms_behind(e->comms, rpc->rank, ns - u64_min(rpc->first_ns, ns));
+}
+
 static void end(struct engine *e, struct rpc *rpc, const struct answer *answer)
 {
 	if (rpc->ended)
 		return;
+	if (rpc->began_ns && !answer->status)
+		count(e, rpc, answer);
+	rpc->began_ns = 0;
 	rpc->ended = true; /* before done, which may start and forget others */
 	if (rpc->done && rpc->done(e, rpc->owner, rpc->tag, answer) && answer->status >= 0)
 		rpc->ended = false;

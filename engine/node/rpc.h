@@ -9,6 +9,7 @@
  * with the lock.
  */
 
+#include "engine/base/log.h"
 #include "engine/node/node.h"
 
 struct rpc_table {
@@ -36,9 +37,10 @@ typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag,
  * exactly once (or until it returns false), never from inside; NULL: nobody cares for the
  * answer.  On error (-EAGAIN: queue full) it is not called.
  */
-int rpc_call(struct engine *e, uint32_t rank, uint32_t peer, enum wire_type type,
-	     const void *body, const void *tail, size_t tail_size, rpc_done done, void *owner,
-	     uint64_t tag);
+#define rpc_call(...) rpc_call_from(LOG_PLACE, __VA_ARGS__)
+int rpc_call_from(const char *place, struct engine *e, uint32_t rank, uint32_t peer,
+		  enum wire_type type, const void *body, const void *tail, size_t tail_size,
+		  rpc_done done, void *owner, uint64_t tag);
 /* Ends the request that is answered.  False: the peer was not asked. */
 bool rpc_answer(struct engine *e, const struct wire_header *header,
 		const struct answer *answer);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/rank/arena-memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
-
-enum { CHUNK = 1 << 20 }; /* bytes moved while readers of the registry wait */
 
 struct arena_memory {
 	pthread_mutex_t lock; /* of what follows; the trainer's thread reads without it */
@@ -16,6 +15,7 @@ struct arena_memory {
 	uint64_t moved;
 	struct registry *registry;
 	uint8_t *base;
+	void *bounce; /* REGISTRY_ARENA_CHUNK bytes; NULL: the arena is in the host's memory */
 	arena_moved told;
 	void *arg;
 };
@@ -45,19 +45,42 @@ static void show(const struct arena_memory *m)
 	control_put(&c->arena_bytes, a->size);
 }
 
-int arena_memory_open(struct arena_memory **out, struct registry *r, uint64_t bytes,
+/* Adds the row of the arena. */
+static int add_row(struct arena_memory *m, struct registry *r, uint64_t size, void **base)
+{
+	int row, rc;
+	enum frag_dtype dtype;
+
+	if (!*base)
+		return registry_alloc(r, STATE_ARENA, 0, 0, "", FRAG_U8, size, base);
+	rc = registry_keep(r, STATE_ARENA, 0, 0, "", FRAG_U8, size, *base);
+	if (rc)
+		return rc;
+	row = registry_find(r, STATE_ARENA, 0, 0, "", &dtype);
+	if (registry_tier(r, (uint32_t)row) != STATE_DEVICE)
+		return 0;
+	m->bounce = malloc(REGISTRY_ARENA_CHUNK);
+	if (m->bounce)
+		return 0;
+	registry_drop(r, STATE_ARENA, 0, 0, "");
+	return -ENOMEM;
+}
+
+int arena_memory_open(struct arena_memory **out, struct registry *r, uint64_t bytes, void *base,
 		      arena_moved told, void *arg)
 {
 	uint64_t size = u64_div_ceil(bytes, ARENA_MEMORY_ALIGN) * ARENA_MEMORY_ALIGN;
 	struct arena_memory *m = calloc(1, sizeof(*m));
-	void *base;
 	int rc = m ? 0 : -ENOMEM;
+
+	if (!rc && base && (size != bytes || (uintptr_t)base % ARENA_MEMORY_ALIGN))
+		rc = -EINVAL;
 
 	if (!rc)
 		rc = arena_init(&m->arena, &(struct arena_options){
 						   .size = size, .align = ARENA_MEMORY_ALIGN });
 	if (!rc)
-		rc = registry_alloc(r, STATE_ARENA, 0, 0, "", FRAG_U8, size, &base);
+		rc = add_row(m, r, size, &base);
 	if (rc) {
 		if (m)
 			arena_fini(&m->arena);
@@ -82,6 +105,7 @@ void arena_memory_close(struct arena_memory *m)
 	registry_drop(m->registry, STATE_ARENA, 0, 0, "");
 	arena_fini(&m->arena);
 	pthread_mutex_destroy(&m->lock);
+	free(m->bounce);
 	free(m);
 }
 
@@ -278,7 +302,43 @@ static void tell_moved(struct arena_memory *m, uint64_t block)
 	}
 }
 
-/* Makes the next copy of the plan.  Results of arena_next_copy. */
+/* Unassigns the parameters of a block whose content is lost. */
+static void lose(struct arena_memory *m, uint64_t block)
+{
+	struct arena_lp lp;
+	uint32_t n = 0;
+
+	for (uint32_t first = 0; arena_memory_next(m, block, &first, &lp); first = 0) {
+		arena_memory_unassign(m, lp);
+		n++;
+	}
+	log_error("arena: the device failed while it moved a block; parameters that have lost "
+		  "their values on this rank: %" PRIu32,
+		  n);
+}
+
+/* Copies without the lock, as the device may take long: this thread alone changes the arena.  A
+ * copy that failed is the next one again.  Readers wait until lost parameters are unassigned.
+ */
+static int move_on_device(struct arena_memory *m, const struct arena_copy *c)
+{
+	int rc;
+
+	pthread_mutex_unlock(&m->lock);
+	rc = registry_move_begin(m->registry);
+	if (!rc)
+		rc = registry_move_copy(m->registry, m->base + c->to, m->base + c->from,
+					c->size, m->bounce);
+	if (rc == -ENODATA)
+		lose(m, moving_block(&m->arena));
+	pthread_mutex_lock(&m->lock);
+	registry_move_end(m->registry, rc ? NULL : repoint, m);
+	return rc;
+}
+
+/* Makes the next copy of the plan.  Results of arena_next_copy, and errors of
+ * registry_move_begin and registry_move_copy.
+ */
 static int move_some(struct arena_memory *m, uint64_t most)
 {
 	struct arena_copy *c = &m->copy;
@@ -290,9 +350,13 @@ static int move_some(struct arena_memory *m, uint64_t most)
 	rc = arena_next_copy(&m->arena, most, c);
 	if (rc == 1) {
 		block = moving_block(&m->arena);
-		registry_move(m->registry, m->base + c->to, m->base + c->from, c->size, repoint,
-			      m);
-		m->moved += c->size;
+		if (m->bounce)
+			rc = move_on_device(m, c);
+		else
+			registry_move(m->registry, m->base + c->to, m->base + c->from, c->size,
+				      repoint, m);
+		rc = rc < 0 ? rc : 1;
+		m->moved += rc < 0 ? 0 : c->size;
 	}
 	show(m);
 	whole = !m->arena.plan.moving;
@@ -320,8 +384,10 @@ static int64_t carry_out(struct arena_memory *m, uint64_t most)
 	uint64_t all = left;
 	int rc = 1;
 
-	while (left && (rc = move_some(m, u64_min(left, CHUNK))) == 1)
+	while (left && (rc = move_some(m, u64_min(left, REGISTRY_ARENA_CHUNK))) == 1)
 		left -= m->copy.size;
+	if (rc == -ENODATA) /* the caller hears of it, whatever was moved before */
+		return -EIO;
 	return rc < 0 && left == all ? rc : (int64_t)(all - left);
 }
 
@@ -375,7 +441,7 @@ void arena_memory_figures(struct arena_memory *m, struct arena_figures *out)
 	*out = figures(m);
 }
 
-struct telling {
+struct params_namer {
 	void (*name)(void *arg, FILE *out, uint32_t param);
 	void *arg;
 	FILE *out;
@@ -400,7 +466,7 @@ static const char *word_for(const struct arena_memory *m, const struct arena_par
 }
 
 static void tell_block(struct arena_memory *m, const struct arena_part *part,
-		       const struct telling *t)
+		       const struct params_namer *t)
 {
 	struct arena_lp lp;
 	uint32_t cursor = 0;
@@ -419,7 +485,7 @@ static void tell_block(struct arena_memory *m, const struct arena_part *part,
 void arena_memory_tell(struct arena_memory *m,
 		       void (*name)(void *arg, FILE *out, uint32_t param), void *arg, FILE *out)
 {
-	struct telling t = { name, arg, out };
+	struct params_namer t = { name, arg, out };
 	struct arena_figures f;
 	struct arena_part part;
 	uint32_t cursor = 0;

@@ -31,11 +31,14 @@ static inline enum state_kind arena_memory_kind(struct arena_lp lp)
 /* Called without a lock, for each parameter in a block that has moved. */
 typedef void (*arena_moved)(void *arg, struct arena_lp lp, void *memory);
 
-/* bytes is rounded up.
+/* Makes an arena of memory that is the caller's, of the host or a device, and stays there until
+ * arena_memory_close; NULL: of new, zeroed memory, whose bytes are rounded up.
  * -EEXIST: the registry has an arena.
+ * -EINVAL: the memory or its size is no multiple of ARENA_MEMORY_ALIGN, or is on a device that
+ * is not in use.
  * -ENOMEM.
  */
-int arena_memory_open(struct arena_memory **m, struct registry *r, uint64_t bytes,
+int arena_memory_open(struct arena_memory **m, struct registry *r, uint64_t bytes, void *memory,
 		      arena_moved moved, void *arg);
 /* No parameter is assigned any more.  NULL is allowed. */
 void arena_memory_close(struct arena_memory *m);
@@ -80,7 +83,10 @@ bool arena_memory_any(const struct arena_memory *m, uint32_t *cursor, struct are
 
 /* Continues the present plan, or makes one, for a hole of want bytes, or, if want is 0, for a
  * single hole.  Copies at most `most` bytes (at least ARENA_MEMORY_ALIGN) and returns how many;
- * 0: nothing is to do.  Errors of arena_plan.
+ * 0: nothing is to do.  Errors of arena_plan, and of registry_move_begin where the arena is on
+ * a device.
+ * -EIO: also where the device failed while it moved bytes over each other.  Then the content of
+ * the block is undefined, and its parameters are unassigned; a line of the log says so.
  */
 int64_t arena_memory_compact(struct arena_memory *m, uint64_t want, uint64_t most);
 

@@ -13,7 +13,6 @@ struct devices_kept {
 	struct devices *devices;
 	int number;
 	bool on_host;
-	_Atomic unsigned users;
 	struct device_io passed; /* ends when the stream has written: host memory is free */
 	unsigned n;
 	struct device_kept *pieces[]; /* in order, all of one stream */
@@ -111,16 +110,9 @@ static void leave_host(struct devices_kept *k)
 	d->ops->submit(d->device, &k->passed);
 }
 
-struct devices_kept *devices_kept_get(struct devices_kept *k)
-{
-	if (k)
-		atomic_fetch_add_explicit(&k->users, 1, memory_order_relaxed);
-	return k;
-}
-
 void devices_kept_put(struct devices_kept *k)
 {
-	if (!k || atomic_fetch_sub_explicit(&k->users, 1, memory_order_acq_rel) > 1)
+	if (!k)
 		return;
 	if (k->on_host && k->n)
 		leave_host(k);
@@ -145,9 +137,9 @@ static struct devices_kept *new_kept(struct devices *d, int number, uint64_t pie
 	struct devices_kept *k = malloc(sizeof(*k) + pieces * sizeof(k->pieces[0]));
 
 	if (k)
-		*k = (struct devices_kept){
-			.devices = d, .number = number, .on_host = on_host, .users = 1
-		};
+		*k = (struct devices_kept){ .devices = d,
+					    .number = number,
+					    .on_host = on_host };
 	return k;
 }
 

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
+#include "engine/device/device-sums.h"
 #include "engine/rank/devices-internal.h"
 
 #include <errno.h>
@@ -181,6 +182,7 @@ struct devices_part {
 	struct devices_copy *copy;
 	struct iovec pinned; /* copied by on_part, when the event has passed */
 	void *host;
+	struct device_sums sums;
 };
 
 static void count(_Atomic uint64_t *word, uint64_t n)
@@ -228,10 +230,22 @@ void devices_drain(struct devices *d)
 		pthread_cond_wait(&d->ended, &d->lock);
 }
 
+static void join_sums(struct devices_copy *c)
+{
+	struct device_sums *sums = c->host;
+	uint64_t first = 0;
+
+	device_sums_init(sums);
+	for (unsigned i = 0; i < c->n; first += c->ours[i++].io.size)
+		device_sums_join(sums, &c->ours[i].sums, first);
+}
+
 static void end(struct devices_copy *c)
 {
 	int result = atomic_load(&c->result);
 
+	if (!result && device_is_sums(c->what))
+		join_sums(c);
 	pthread_mutex_lock(&c->devices->lock);
 	LIST_REMOVE(c, link);
 	pthread_cond_broadcast(&c->devices->ended);
@@ -251,7 +265,7 @@ static void on_part(struct device_io *io, int rc)
 		memcpy(p->host, p->pinned.iov_base, p->pinned.iov_len);
 	if (rc)
 		atomic_store(&c->result, rc);
-	else if (!c->from)
+	else if (!c->from && c->what == DEVICE_COPY)
 		count(c->to_device ? &c->devices->to_bytes : &c->devices->from_bytes, io->size);
 	if (atomic_fetch_sub(&c->left, 1) == 1)
 		end(c);
@@ -287,6 +301,29 @@ static void fill_on_device(struct devices_copy *c)
 						    .copy = c };
 }
 
+static bool can_sum(const struct devices_copy *c)
+{
+	for (unsigned i = 0; i < c->n; i++)
+		if (c->parts[i].iov_len % device_element_size(c->what))
+			return false;
+	return !c->pinned;
+}
+
+static void fill_sums(struct devices_copy *c)
+{
+	for (unsigned i = 0; i < c->n; i++)
+		c->ours[i] = (struct devices_part){
+			.io = { .what = c->what,
+				.number = c->number,
+				.size = c->parts[i].iov_len / device_element_size(c->what),
+				.to = &c->ours[i].sums,
+				.from = c->parts[i].iov_base,
+				.after = c->after,
+				.done = on_part },
+			.copy = c,
+		};
+}
+
 static void fill(struct devices_copy *c)
 {
 	uint8_t *host = c->host;
@@ -300,8 +337,11 @@ static void fill(struct devices_copy *c)
 int devices_copy_begin(struct devices *d, struct devices_copy *c)
 {
 	unsigned n = c->n;
-	struct devices_part *parts = calloc(n ? n : 1, sizeof(*parts));
+	struct devices_part *parts;
 
+	if (device_is_sums(c->what) && !can_sum(c))
+		return -EOPNOTSUPP;
+	parts = calloc(n ? n : 1, sizeof(*parts));
 	if (!parts)
 		return -ENOMEM;
 	c->ours = parts;
@@ -310,6 +350,8 @@ int devices_copy_begin(struct devices *d, struct devices_copy *c)
 	atomic_store(&c->left, n + 1);
 	if (c->from)
 		fill_on_device(c);
+	else if (device_is_sums(c->what))
+		fill_sums(c);
 	else
 		fill(c);
 	enlist(d, c);
@@ -320,7 +362,7 @@ int devices_copy_begin(struct devices *d, struct devices_copy *c)
 	return 0;
 }
 
-struct waited {
+struct copy_wait {
 	pthread_mutex_t lock;
 	pthread_cond_t came;
 	bool over;
@@ -329,7 +371,7 @@ struct waited {
 
 static void on_waited(struct devices_copy *c, int result)
 {
-	struct waited *w = c->owner;
+	struct copy_wait *w = c->owner;
 
 	LOCKED(&w->lock); /* w is gone as soon as this is let go */
 	w->over = true;
@@ -339,8 +381,8 @@ static void on_waited(struct devices_copy *c, int result)
 
 static int begin_and_wait(struct devices *d, struct devices_copy *c)
 {
-	struct waited w = { .lock = PTHREAD_MUTEX_INITIALIZER,
-			    .came = PTHREAD_COND_INITIALIZER };
+	struct copy_wait w = { .lock = PTHREAD_MUTEX_INITIALIZER,
+			       .came = PTHREAD_COND_INITIALIZER };
 	int rc;
 
 	c->done = on_waited;

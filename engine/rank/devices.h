@@ -70,16 +70,17 @@ void devices_figures(struct devices *d, struct devices_figures *f);
 
 struct devices_copy {
 	int number;
-	/* DEVICE_COPY with `from` NULL: between the parts and host.  Else on the device: to
-	 * parts[i], of any length, from from[i], whose length is the port's size.
+	/* DEVICE_COPY with `from` NULL: between the parts and host.  Sums, `from` NULL: of the
+	 * elements of all parts, one after the other.  Else on the device: to parts[i], of any
+	 * length, from from[i], whose length is the port's size.
 	 */
 	enum device_what what;
 	const struct iovec *from;
 	bool to_device;
 	bool pinned; /* parts are pinned host memory, written before `after` */
 	unsigned n;
-	const struct iovec *parts;  /* not used any more when the copy has begun */
-	void *host;                 /* as many bytes as all parts together */
+	const struct iovec *parts; /* not used any more when the copy has begun */
+	void *host; /* as many bytes as all parts together; or a struct device_sums */
 	struct device_event *after; /* NULL: at once; the caller's until done */
 	/* result: 0, or an error of the port.  Called by the port's thread, or, where there is
 	 * nothing to copy, by the caller's.  From here on the struct is the caller's again.
@@ -95,7 +96,10 @@ struct devices_copy {
 	_Atomic int result;
 };
 
-/* -ENOMEM: done is not called. */
+/* Does not call done on error.
+ * -EOPNOTSUPP: sums of pinned parts, or of a part that has not whole elements.
+ * -ENOMEM.
+ */
 int devices_copy_begin(struct devices *d, struct devices_copy *c);
 /* Copies after everything that the stream has been given by now, and waits for the end.
  * Trainer's thread.  Errors of the port.
@@ -127,7 +131,6 @@ int devices_keep(struct devices *d, int number, const struct iovec *parts, unsig
  */
 void *devices_kept_memory(const struct devices_kept *k, struct device_event **written);
 /* Any thread. */
-struct devices_kept *devices_kept_get(struct devices_kept *k);
 void devices_kept_put(struct devices_kept *k);
 /* Copies bytes [offset, offset + size) of k to c->host; then c->done.  -ENOMEM. */
 int devices_kept_begin(struct devices_kept *k, uint64_t offset, uint64_t size,

@@ -11,25 +11,62 @@
 #include <string.h>
 #include <time.h>
 
+static int write_piece(const struct edit_piece *p, struct registry *r, uint8_t *buffer)
+{
+	return p->compute ? compute_apply(p->compute, r, buffer)
+			  : registry_write(r, p->epoch, p->row, p->offset, p->data, p->size);
+}
+
+static bool follows(const struct edit_piece *p)
+{
+	return p->compute && p->compute->follows;
+}
+
 static int write_pieces(const struct edit *e, struct registry *r)
 {
 	const struct edit_piece *p;
 	int rc = 0, status;
 
-	STAILQ_FOREACH (p, &e->pieces, link) {
-		status = registry_write(r, p->epoch, p->row, p->offset, p->data, p->size);
-		if (status)
-			rc = status;
+	/* Low-precision copies are made of masters that are as the edit leaves them. */
+	for (int late = 0; late < 2; late++) {
+		STAILQ_FOREACH (p, &e->pieces, link) {
+			status = follows(p) == late ? write_piece(p, r, e->buffer) : 0;
+			if (status)
+				rc = status;
+		}
 	}
 	return rc;
 }
 
+/* Windows after which an edit of gradients of any window gives up: a trainer that passes no
+ * boundary in any would let its writer wait for ever.  1000 take minutes, and no trainer that
+ * passes boundaries in some windows leaves out so many.
+ */
+enum { WINDOWS_MAX = 1000 };
+
+/* Returns true if the edit is one of gradients whose window is yet to come; then all ranks put
+ * it off alike.
+ */
+static bool is_early(const struct edit *e, uint64_t grads)
+{
+	/* grads counts the beginning and the end of each window */
+	if (!e->window || !e->or_later || grads > e->window + 2 * WINDOWS_MAX)
+		return e->window && grads < e->window;
+	return grads < e->window || !(grads & 1);
+}
+
+/* Returns true if the edit's window of gradients has passed; the edit is not early. */
+static bool is_too_late(const struct edit *e, uint64_t grads)
+{
+	return e->window && (e->or_later ? !(grads & 1) : grads != e->window);
+}
+
 static void apply(struct edit *e, struct registry *r, uint64_t grads)
 {
-	e->status = e->window && grads != e->window ? -ENODATA : participant_check_pieces(e, r);
+	e->status = is_too_late(e, grads) ? -ENODATA : participant_check_pieces(e, r);
 	if (!e->status)
 		e->status = write_pieces(e, r);
-	if (e->status)
+	if (e->status && e->bytes) /* a rank that holds none of the bytes loses none */
 		log_warn("an edit of %llu bytes was not applied, or not all of it: %s",
 			 (unsigned long long)e->bytes, strerror(-e->status));
 }
@@ -57,6 +94,7 @@ static struct edit *next_decided(struct participant *s, uint64_t b)
 	return next;
 }
 
+/* Returns true if an edit or a freeze, other than a watch, is undecided. */
 static bool arrive(struct participant *s, uint64_t b)
 {
 	struct edit *e;
@@ -66,7 +104,7 @@ static bool arrive(struct participant *s, uint64_t b)
 		if (e->state != EDIT_PREPARED || e->boundary > b)
 			continue;
 		e->arrived = true;
-		any = true;
+		any |= !e->watch;
 	}
 	return any;
 }
@@ -95,7 +133,9 @@ static void stand(struct participant *s, uint64_t b, bool whole)
 				.until_ms = s->lease.until_ms,
 			};
 		} else {
-			e->status = -ETIMEDOUT; /* over before the trainer came here */
+			/* over before the trainer came here; or a watch has taken its place */
+			e->status =
+				lease_lasts(&s->lease, monotonic_ms()) ? -EBUSY : -ETIMEDOUT;
 		}
 	}
 	participant_set_lowest(s);
@@ -111,11 +151,26 @@ static bool stands(struct participant *s)
 	return false;
 }
 
+/* Under the lock.  Finds a watch at whose boundary the trainer waits, and which it has, or has
+ * not, checked there.
+ */
+static struct edit *find_watch(struct participant *s, bool checked)
+{
+	struct edit *e;
+
+	TAILQ_FOREACH (e, &s->list, link)
+		if (e->watch && e->state == EDIT_PREPARED && e->arrived &&
+		    e->watch->checked == checked)
+			break;
+	return e;
+}
+
 enum participant_next participant_look(struct participant *s, uint64_t b, bool whole)
 {
 	struct edit *next;
 
 	LOCKED(&s->lock);
+	s->looked_at = s->changes;
 	if (arrive(s, b))
 		return PARTICIPANT_UNDECIDED;
 	while ((next = next_decided(s, b)) && next->is_round && !whole)
@@ -123,7 +178,88 @@ enum participant_next participant_look(struct participant *s, uint64_t b, bool w
 	if (next)
 		return next->is_round ? PARTICIPANT_ROUND : PARTICIPANT_DECIDED;
 	stand(s, b, whole);
-	return stands(s) ? PARTICIPANT_FROZEN : PARTICIPANT_GO;
+	if (stands(s))
+		return PARTICIPANT_FROZEN;
+	/* Edits may name b until its freeze has ended; from here on none can be promised for b.
+	 * So the trainer checks a watch last, and never waits for it with an edit to apply.
+	 */
+	if (find_watch(s, false))
+		return PARTICIPANT_CHECK;
+	return find_watch(s, true) ? PARTICIPANT_UNDECIDED : PARTICIPANT_GO;
+}
+
+/* Under the lock. */
+static void give_check(const struct edit *e, struct participant_check *out)
+{
+	*out = (struct participant_check){ .transaction = { e->transaction[0],
+							    e->transaction[1] },
+					   .boundary = e->boundary,
+					   .coordinator = e->coordinator,
+					   .watch = *e->watch };
+}
+
+bool participant_to_check(struct participant *s, struct participant_check *out)
+{
+	struct edit *e;
+
+	LOCKED(&s->lock);
+	e = find_watch(s, false);
+	if (e)
+		give_check(e, out);
+	return e;
+}
+
+void participant_checked(struct participant *s, struct participant_check *check)
+{
+	struct edit *e;
+
+	LOCKED(&s->lock);
+	e = participant_find(s, check->transaction);
+	if (!e || !e->watch || e->state != EDIT_PREPARED || !e->arrived ||
+	    e->boundary != check->boundary) {
+		free(check->watch.found); /* it was decided meanwhile, or goes on */
+		return;
+	}
+	e->watch->checked = true;
+	e->watch->step = check->watch.step;
+	e->watch->status = check->watch.status;
+	e->watch->count = check->watch.count;
+	e->watch->found = check->watch.found;
+	e->told_ms = 0;
+}
+
+bool participant_take_check(struct participant *s, uint64_t before, uint64_t now,
+			    struct participant_check *out)
+{
+	struct edit *e;
+	size_t size;
+
+	LOCKED(&s->lock);
+	TAILQ_FOREACH (e, &s->list, link)
+		if (e->watch && e->state == EDIT_PREPARED && e->watch->checked && !e->fenced &&
+		    (!e->told_ms || e->told_ms < before))
+			break;
+	if (!e)
+		return false;
+	give_check(e, out);
+	size = e->watch->count * sizeof(*e->watch->found);
+	out->watch.found = malloc(size + 1);
+	if (!out->watch.found)
+		return false; /* asked for again at the next turn */
+	if (size)
+		memcpy(out->watch.found, e->watch->found, size);
+	e->told_ms = now;
+	return true;
+}
+
+bool participant_watch_lasts(struct participant *s, const uint64_t transaction[2])
+{
+	const struct edit *e;
+
+	LOCKED(&s->lock);
+	e = participant_find(s, transaction);
+	return e && e->watch && e->state == EDIT_PREPARED &&
+	       monotonic_ms() < e->watch->heard_ms + LEASE_SILENT_MS;
 }
 
 bool participant_frozen_at(struct participant *s, uint64_t b)
@@ -143,7 +279,14 @@ static bool lasts(const struct participant *s, const uint64_t transaction[2])
 
 int participant_renew(struct participant *s, const uint64_t transaction[2])
 {
+	struct edit *e;
+
 	LOCKED(&s->lock);
+	e = participant_find(s, transaction);
+	if (e && e->watch && e->state == EDIT_PREPARED) {
+		e->watch->heard_ms = monotonic_ms();
+		return 0;
+	}
 	if (!lasts(s, transaction))
 		return -ENOENT;
 	s->lease.heard_ms = monotonic_ms();
@@ -159,7 +302,7 @@ int participant_thaw(struct participant *s, const uint64_t transaction[2],
 	s->stay.thawed = lease_is_held(&s->lease, s->stay.transaction);
 	s->stay.by = *by;
 	lease_end(&s->lease);
-	pthread_cond_broadcast(&s->changed);
+	participant_signal(s);
 	return 0;
 }
 
@@ -183,7 +326,7 @@ static struct edit *begin_next(struct participant *s, uint64_t b, uint64_t grads
 
 	LOCKED(&s->lock);
 	e = next_decided(s, b);
-	if (!e || !e->window || grads >= e->window)
+	if (!e || !is_early(e, grads))
 		return e;
 	e->boundary = b + 1; /* on every rank alike */
 	participant_set_lowest(s);
@@ -205,6 +348,7 @@ bool participant_apply(struct participant *s, struct registry *r, uint64_t b, ui
 		return false;
 	apply(e, r, grads); /* without the lock: it may wait for a disk */
 	end_one(s, e);
+	s->applied++;
 	return true;
 }
 
@@ -224,5 +368,6 @@ void participant_wait(struct participant *s, unsigned ms)
 	struct timespec t = thread_in_ms(ms);
 
 	LOCKED(&s->lock);
-	pthread_cond_timedwait(&s->changed, &s->lock, &t);
+	if (s->changes == s->looked_at)
+		pthread_cond_timedwait(&s->changed, &s->lock, &t);
 }

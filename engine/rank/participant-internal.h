@@ -13,6 +13,8 @@ struct edit *participant_find_or_add(struct participant *s, const uint64_t trans
 enum wire_outcome participant_known(struct participant *s, const uint64_t transaction[2]);
 /* After any change of a state or a boundary. */
 void participant_set_lowest(struct participant *s);
+/* Wakes the trainer, which looks again. */
+void participant_signal(struct participant *s);
 /* registry_check of all pieces. */
 int participant_check_pieces(const struct edit *e, struct registry *r);
 /* Returns true if the trainer stands, or will stand, at boundary b for a freeze. */

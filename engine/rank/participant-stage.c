@@ -54,31 +54,90 @@ static int charge(struct participant *s, const uint64_t transaction[2], uint32_t
 	return 0;
 }
 
-int participant_stage(struct participant *s, const uint64_t transaction[2], uint32_t writer,
-		      uint64_t now, uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset,
-		      const void *data, uint32_t size)
+struct edit_piece *participant_piece(uint64_t epoch, uint32_t row, uint64_t offset,
+				     uint32_t size)
 {
 	struct edit_piece *piece = malloc(sizeof(*piece) + size);
+
+	if (piece)
+		*piece = (struct edit_piece){
+			.epoch = epoch, .row = row, .offset = offset, .size = size
+		};
+	return piece;
+}
+
+int participant_stage(struct participant *s, const uint64_t transaction[2], uint32_t writer,
+		      uint64_t now, bool is_grad, struct edit_piece *piece)
+{
 	struct edit *e;
 	int rc;
 
-	if (!piece)
-		return -ENOMEM;
-	*piece = (struct edit_piece){
-		.epoch = epoch, .row = row, .is_grad = is_grad, .offset = offset, .size = size
-	};
-	memcpy(piece->data, data, size);
 	LOCKED(&s->lock);
 	/* the header counts too, or very many tiny pieces would be without a bound */
-	rc = charge(s, transaction, writer, now, sizeof(*piece) + size, false, &e);
+	rc = charge(s, transaction, writer, now, sizeof(*piece) + piece->size, false, &e);
 	if (rc) {
 		free(piece);
 		return rc;
 	}
 	STAILQ_INSERT_TAIL(&e->pieces, piece, link);
 	e->has_grad |= is_grad;
-	e->bytes += size;
+	e->bytes += piece->size;
 	return 0;
+}
+
+int participant_stage_compute(struct participant *s, const uint64_t transaction[2],
+			      uint32_t writer, uint64_t now, bool is_grad,
+			      struct compute *compute)
+{
+	struct edit_piece *piece = calloc(1, sizeof(*piece));
+	/* Allocated before the vote: a rank that finds no memory behind the decision would
+	 * leave its part of the edit out.
+	 */
+	uint8_t *buffer = malloc(COMPUTE_BUFFER);
+	struct edit *e;
+	int rc = piece && buffer ? 0 : -ENOMEM;
+
+	LOCKED(&s->lock);
+	if (!rc)
+		rc = charge(s, transaction, writer, now, sizeof(*piece) + sizeof(*compute),
+			    false, &e);
+	if (rc) {
+		free(compute);
+		free(buffer);
+		free(piece);
+		return rc;
+	}
+	piece->compute = compute;
+	if (e->buffer)
+		free(buffer);
+	else
+		e->buffer = buffer;
+	STAILQ_INSERT_TAIL(&e->pieces, piece, link);
+	e->has_grad |= is_grad;
+	e->bytes += compute_bytes(compute);
+	return 0;
+}
+
+static bool computes(const struct edit *e, uint32_t row)
+{
+	const struct edit_piece *p;
+
+	STAILQ_FOREACH (p, &e->pieces, link)
+		if (p->compute && (p->compute->row == row ||
+				   (p->compute->follows && p->compute->master == row)))
+			return true;
+	return false;
+}
+
+bool participant_computes(struct participant *s, uint32_t row)
+{
+	const struct edit *e;
+
+	LOCKED(&s->lock);
+	TAILQ_FOREACH (e, &s->list, link)
+		if (e->state <= EDIT_DECIDED && computes(e, row))
+			return true;
+	return false;
 }
 
 int participant_stage_round(struct participant *s, const uint64_t transaction[2],

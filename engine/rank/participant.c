@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/rank/participant-internal.h"
 
@@ -27,8 +26,11 @@ static void free_pieces(struct edit *e)
 
 	while ((piece = STAILQ_FIRST(&e->pieces))) {
 		STAILQ_REMOVE_HEAD(&e->pieces, link);
+		free(piece->compute);
 		free(piece);
 	}
+	free(e->buffer);
+	e->buffer = NULL;
 }
 
 void participant_free_edit(struct edit *e)
@@ -37,6 +39,9 @@ void participant_free_edit(struct edit *e)
 		return;
 	free_pieces(e);
 	free(e->round);
+	if (e->watch)
+		free(e->watch->found);
+	free(e->watch);
 	free(e);
 }
 
@@ -100,6 +105,12 @@ enum wire_outcome participant_known(struct participant *s, const uint64_t transa
 	return outcome_log_find(&s->forbidden, transaction) ? WIRE_ABORTED : WIRE_UNDECIDED;
 }
 
+void participant_signal(struct participant *s)
+{
+	s->changes++;
+	pthread_cond_broadcast(&s->changed);
+}
+
 static bool is_bound(const struct edit *e)
 {
 	return e->state == EDIT_PREPARED || e->state == EDIT_DECIDED;
@@ -123,7 +134,8 @@ int participant_check_pieces(const struct edit *e, struct registry *r)
 	int rc;
 
 	STAILQ_FOREACH (p, &e->pieces, link)
-		if ((rc = registry_check(r, p->epoch, p->row, p->offset, p->size)))
+		if ((rc = p->compute ? compute_check(p->compute, r)
+				     : registry_check(r, p->epoch, p->row, p->offset, p->size)))
 			return rc;
 	return 0;
 }
@@ -139,6 +151,16 @@ bool participant_stand_at(struct participant *s, uint64_t b)
 	       (s->lease.standing || (freeze && is_bound(freeze) && freeze->boundary <= b));
 }
 
+/* A promise of the next boundary lets the trainer go on, which has been checked at this one. */
+static void end_check(struct participant *s, struct edit *e)
+{
+	free(e->watch->found);
+	e->watch->found = NULL;
+	e->watch->checked = false;
+	e->arrived = false;
+	participant_signal(s);
+}
+
 /* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look
  * at the boundary: one of the two sees the other.
  */
@@ -147,10 +169,17 @@ static int promise_boundary(struct participant *s, struct registry *r, struct ed
 {
 	uint64_t entered;
 
+	e->told_ms = 0; /* the coordinator asks anew */
+	if (e->state == EDIT_PREPARED && e->boundary == boundary)
+		return 0; /* the trainer may be there, and not have looked yet */
 	e->state = EDIT_PREPARED;
 	e->boundary = boundary;
 	participant_set_lowest(s);
 	entered = atomic_load_explicit(&r->control->boundary, memory_order_seq_cst);
+	if (e->watch && e->arrived && entered < boundary) {
+		end_check(s, e);
+		return 0;
+	}
 	if (e->arrived || entered < boundary ||
 	    (entered == boundary && !e->freeze_ms && participant_stand_at(s, boundary)))
 		return 0;
@@ -175,11 +204,13 @@ void participant_note(struct participant *s, const uint64_t transaction[2], int 
 }
 
 /* Checks that a boundary to come can be in that window of gradients. */
-static int check_window(const struct edit *e, struct registry *r, uint64_t window)
+static int check_window(const struct edit *e, struct registry *r, const struct wire_prepare *p)
 {
-	if (e->has_grad ? !(window & 1) : window && !(window & 1))
+	if (e->has_grad ? !(p->window & 1) : p->window && !(p->window & 1))
 		return -EINVAL;
-	return window && atomic_load(&r->control->grads) > window ? -ENODATA : 0;
+	return p->window && !p->or_later && atomic_load(&r->control->grads) > p->window
+		       ? -ENODATA
+		       : 0;
 }
 
 static bool freezes_twice(const struct participant *s, const struct wire_prepare *p,
@@ -189,8 +220,26 @@ static bool freezes_twice(const struct participant *s, const struct wire_prepare
 	       !lease_is_held(&s->lease, p->transaction);
 }
 
+bool participant_freezes(struct participant *s)
+{
+	LOCKED(&s->lock);
+	return lease_lasts(&s->lease, monotonic_ms());
+}
+
+static int add_watch(struct edit *e, const struct wire_condition *condition, uint64_t now)
+{
+	if (!condition || e->watch)
+		return 0;
+	e->watch = calloc(1, sizeof(*e->watch));
+	if (!e->watch)
+		return -ENOMEM;
+	e->watch->condition = *condition;
+	e->watch->heard_ms = now;
+	return 0;
+}
+
 int participant_prepare(struct participant *s, struct registry *r, const struct wire_prepare *p,
-			uint64_t now)
+			const struct wire_condition *watch, uint64_t now)
 {
 	enum wire_outcome known;
 	struct edit *e;
@@ -201,7 +250,7 @@ int participant_prepare(struct participant *s, struct registry *r, const struct 
 	known = participant_known(s, p->transaction);
 	if (known != WIRE_UNDECIDED || (e && e->fenced))
 		return known == WIRE_COMMITTED ? -EBUSY : -ECANCELED;
-	if (freezes_twice(s, p, now))
+	if (!watch && freezes_twice(s, p, now))
 		return -EBUSY;
 	if (p->holder && !e)
 		return -ENOENT;
@@ -221,19 +270,22 @@ int participant_prepare(struct participant *s, struct registry *r, const struct 
 		return -EINVAL;
 	rc = participant_check_pieces(e, r);
 	if (!rc)
-		rc = check_window(e, r, p->window);
+		rc = check_window(e, r, p);
+	if (!rc)
+		rc = add_watch(e, watch, now);
 	if (rc)
 		return rc;
 	e->freeze_ms = p->freeze_ms;
 	e->is_round = p->round;
 	e->holder = p->holder;
 	e->window = p->window;
+	e->or_later = p->or_later;
 	e->coordinator = p->coordinator;
 	e->order = p->order;
 	e->touched_ms = now;
 	rc = promise_boundary(s, r, e, p->boundary);
 	/* a coordinator that hears of no promise may never be heard of again */
-	if (p->freeze_ms)
+	if (p->freeze_ms && !watch)
 		lease_promise(&s->lease, p->transaction,
 			      rc ? now - LEASE_SILENT_MS + LATE_MS : now);
 	if (!rc)
@@ -241,8 +293,13 @@ int participant_prepare(struct participant *s, struct registry *r, const struct 
 	return rc;
 }
 
+/* A watch that holds takes the lease on all ranks, even from another freeze.  An undecided
+ * freeze then ends with -EBUSY.
+ */
 static void settle_lease(struct participant *s, const struct edit *e, bool commit)
 {
+	if (e->watch && commit)
+		lease_promise(&s->lease, e->transaction, monotonic_ms());
 	if (!e->freeze_ms || !lease_is_held(&s->lease, e->transaction))
 		return;
 	if (commit)
@@ -267,7 +324,7 @@ static void settle(struct participant *s, struct edit *e, bool commit, int why)
 		abort_edit(s, e, why, e->why);
 	}
 	participant_set_lowest(s);
-	pthread_cond_broadcast(&s->changed);
+	participant_signal(s);
 }
 
 int participant_decide(struct participant *s, const uint64_t transaction[2], bool commit,

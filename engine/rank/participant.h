@@ -3,9 +3,10 @@
 #define ENGINE_RANK_PARTICIPANT_H
 
 /* The participant of the two-phase commit: the edits of the job's state as this rank sees them.
- * A rank keeps staged bytes aside, promises the coordinator not to pass boundary N undecided,
- * hears the decision, and its trainer's thread applies the edit at N.  Ranks without bytes of
- * an edit promise too, so that every rank counts the same generations.
+ * A rank keeps staged bytes aside, or an operation that makes them, promises the coordinator
+ * not to pass boundary N undecided, hears the decision, and its trainer's thread applies the
+ * edit at N.  Ranks without bytes of an edit promise too, so that every rank counts the same
+ * generations.
  *
  *   STAGED --prepare--> PREPARED --decide--> DECIDED --boundary N--> APPLIED --> taken
  *      |  \                \------ abort, coordinator died -------> ABORTED ----'
@@ -13,9 +14,12 @@
  *      \--- its writer takes it back: dropped
  *
  * A freeze is an edit without bytes: applied, it holds the trainer's thread at N, and edits
- * that come meanwhile may name N too.  A round (engine/rounds/rounds.h) is an edit whose staged
- * part is the list of what the rank is to send: applying it launches it, and makes no
- * generation.
+ * that come meanwhile may name N too.  A watch is a freeze with a condition.  It stays PREPARED
+ * for one boundary after the other: at each the trainer applies the edits and stands for the
+ * freezes of the boundary, then looks at this rank's fragments, and waits until a promise of a
+ * later boundary, or the decision, lets it go on.  A round (engine/rounds/rounds.h) is an edit
+ * whose staged part is the list of what the rank is to send: applying it launches it, and makes
+ * no generation.
  *
  * Any thread, unless said.  One lock, never held while bytes are written to the state.
  */
@@ -23,6 +27,7 @@
 #include "engine/base/queue.h"
 #include "engine/catalog/lease.h"
 #include "engine/catalog/outcome-log.h"
+#include "engine/rank/compute.h"
 #include "engine/rank/registry.h"
 
 #define EDIT_PEER_NONE (UINT32_MAX - 1) /* decided without its coordinator */
@@ -36,12 +41,12 @@ enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED, EDIT_A
 
 struct edit_piece {
 	STAILQ_ENTRY(edit_piece) link;
+	struct compute *compute; /* makes the bytes at the boundary; NULL: they are data */
 	uint64_t epoch;
 	uint32_t row;
-	bool is_grad;
 	uint64_t offset;
 	uint32_t size;
-	uint8_t data[];
+	_Alignas(8) uint8_t data[]; /* of elements of any dtype */
 };
 
 /* The pieces that this rank sends to the round's reader, in this order. */
@@ -54,6 +59,16 @@ struct edit_round {
 	struct wire_piece pieces[];
 };
 
+struct edit_watch {
+	struct wire_condition condition;
+	uint64_t heard_ms; /* when the mount that watches was heard last */
+	bool checked;      /* the trainer has looked at boundary N; what it found: */
+	uint64_t step;     /* wire_checked's, as are status and count */
+	int32_t status;
+	uint32_t count;
+	struct wire_found *found; /* [count] */
+};
+
 struct edit {
 	TAILQ_ENTRY(edit) link;
 	uint64_t transaction[2];
@@ -63,7 +78,9 @@ struct edit {
 	uint32_t coordinator; /* the rank that will decide */
 	bool holder;          /* bytes were staged here */
 	bool has_grad;
+	uint8_t *buffer;    /* for compute_apply; NULL: no piece is an operation */
 	uint64_t window;    /* the window of gradients it edits: odd; 0: no gradients */
+	bool or_later;      /* or the first one after it that has a boundary */
 	uint32_t freeze_ms; /* a freeze, for so long at most; 0: an edit */
 	bool is_round;
 	bool arrived;     /* the trainer waits at N */
@@ -80,6 +97,7 @@ struct edit {
 	struct wire_origin origin; /* as the writer or the coordinator says */
 	STAILQ_HEAD(, edit_piece) pieces;
 	struct edit_round *round; /* NULL: no round, or this rank has no part in it */
+	struct edit_watch *watch; /* of a freeze, if it is a watch; else NULL */
 };
 
 TAILQ_HEAD(edit_list, edit);
@@ -100,7 +118,9 @@ struct participant {
 	unsigned count;            /* of list */
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
-	struct lease lease;        /* the freeze */
+	uint64_t changes, looked_at; /* signals of changed: all, and when the trainer looked */
+	uint64_t applied;            /* edits, no rounds; the trainer's thread's, no lock */
+	struct lease lease;          /* the freeze */
 	struct participant_stay stay;
 	struct outcome_log decided;
 	struct outcome_log forbidden; /* transactions that are never promised here */
@@ -109,15 +129,31 @@ struct participant {
 void participant_init(struct participant *s, uint64_t bytes_max);
 void participant_fini(struct participant *s);
 
-/* Keeps a copy of data aside for the transaction.  writer: the peer that stages.
+/* Returns a piece for `size` bytes of the row, from malloc, whose data the caller fills; NULL:
+ * no memory.
+ */
+struct edit_piece *participant_piece(uint64_t epoch, uint32_t row, uint64_t offset,
+				     uint32_t size);
+/* Keeps the piece aside for the transaction; takes it, also on error.  writer: the peer that
+ * stages.
  * -ENOSPC: too many edits or bytes, of which one writer has three quarters at most.
  * -EBUSY: the transaction is prepared.
  * -ESTALE: the transaction was decided or dropped.
- * -ENOMEM.
  */
 int participant_stage(struct participant *s, const uint64_t transaction[2], uint32_t writer,
-		      uint64_t now, uint64_t epoch, uint32_t row, bool is_grad, uint64_t offset,
-		      const void *data, uint32_t size);
+		      uint64_t now, bool is_grad, struct edit_piece *piece);
+
+/* Keeps an operation aside for the transaction, as participant_stage keeps bytes; takes it,
+ * from malloc, also on error.
+ */
+int participant_stage_compute(struct participant *s, const uint64_t transaction[2],
+			      uint32_t writer, uint64_t now, bool is_grad,
+			      struct compute *compute);
+
+/* Returns true if a staged operation reads or writes the row, up to the boundary where it is
+ * applied.
+ */
+bool participant_computes(struct participant *s, uint32_t row);
 
 /* Keeps `round`, from malloc, aside for the transaction; takes it, also on error.
  * -EEXIST: the transaction has staged bytes or a round.
@@ -132,7 +168,7 @@ void participant_name(struct participant *s, const uint64_t transaction[2],
 		      const struct wire_origin *origin);
 
 /* Promises not to pass the boundary before the transaction is decided; a promise of a later
- * boundary replaces an earlier one.
+ * boundary replaces an earlier one.  watch: the condition of a watch; NULL: it is none.
  * -EAGAIN: the control page's count of boundaries has passed this one.
  * -ENOENT: this rank is a holder, and has no bytes of the transaction.
  * -EBUSY: the transaction was committed; or it freezes, and another freeze lasts.
@@ -143,7 +179,8 @@ void participant_name(struct participant *s, const uint64_t transaction[2],
  * Errors of registry_check: the memory of a staged byte is not registered any more.
  */
 int participant_prepare(struct participant *s, struct registry *r,
-			const struct wire_prepare *prepare, uint64_t now);
+			const struct wire_prepare *prepare, const struct wire_condition *watch,
+			uint64_t now);
 
 /* Takes the decision.  why: status of an abort.  peer, request: get the report (APPLIED).
  * -ENOENT: this rank has not promised it, or the decision was the other one.
@@ -187,6 +224,7 @@ void participant_drop(struct participant *s, const uint64_t transaction[2]);
 enum participant_next {
 	PARTICIPANT_GO,
 	PARTICIPANT_UNDECIDED, /* an edit must be decided first: participant_wait */
+	PARTICIPANT_CHECK,     /* nothing but a watch is left: participant_to_check */
 	PARTICIPANT_DECIDED,   /* participant_apply */
 	PARTICIPANT_ROUND,     /* participant_apply_round */
 	PARTICIPANT_FROZEN,    /* participant_wait */
@@ -196,7 +234,7 @@ enum participant_next {
  * where freezes and rounds wait for the next boundary.
  */
 enum participant_next participant_look(struct participant *s, uint64_t b, bool whole);
-/* Waits for a decision or a thaw, for ms at most. */
+/* Waits for a decision or a thaw since the last participant_look, for ms at most. */
 void participant_wait(struct participant *s, unsigned ms);
 /* Trainer's thread: applies the next decided edit.  True: it made a generation (on every rank,
  * holder or not).  False: the edit waits for the next boundary, since its window of gradients
@@ -211,14 +249,38 @@ typedef int (*participant_launch)(void *arg, const struct edit *edit);
 void participant_apply_round(struct participant *s, uint64_t b, uint64_t grads,
 			     participant_launch launch, void *arg);
 
+struct participant_check { /* of a watch, at a boundary */
+	uint64_t transaction[2];
+	uint64_t boundary;
+	uint32_t coordinator;
+	struct edit_watch watch;
+};
+
+/* Trainer's thread: gives a watch that is to be checked here.  False: there is none. */
+bool participant_to_check(struct participant *s, struct participant_check *out);
+/* Trainer's thread: keeps what was found for participant_take_check; takes watch.found. */
+void participant_checked(struct participant *s, struct participant_check *check);
+/* Gives what was found for a watch if it was last given before `before`, and notes that it is
+ * given now; the caller frees out->watch.found.  False: there is none.
+ */
+bool participant_take_check(struct participant *s, uint64_t before, uint64_t now,
+			    struct participant_check *out);
+/* Returns false if the mount that watches has been silent for too long. */
+bool participant_watch_lasts(struct participant *s, const uint64_t transaction[2]);
+
 /* Returns true if edits may still name boundary b, which the trainer has entered: a freeze
  * holds it there, or will.
  */
 bool participant_frozen_at(struct participant *s, uint64_t b);
-/* Renews the lease of the freeze, {0, 0}: of any freeze; participant_thaw ends it.
- * -ENOENT: no such freeze lasts.
+/* Returns true if a freeze is promised here or lasts: another one is refused. */
+bool participant_freezes(struct participant *s);
+/* Renews the lease of that freeze or watch; {0, 0}: of any freeze.
+ * -ENOENT: no such freeze or watch lasts.
  */
 int participant_renew(struct participant *s, const uint64_t transaction[2]);
+/* Ends that freeze; {0, 0}: any.
+ * -ENOENT: no such freeze lasts.
+ */
 int participant_thaw(struct participant *s, const uint64_t transaction[2],
 		     const struct wire_origin *by);
 

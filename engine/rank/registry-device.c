@@ -134,6 +134,10 @@ static int begin_live(struct registry *r, const struct registry_version *v,
 		f->device.after = devices_mark_event(v->device.mark);
 	LOCKED(&r->lock);
 	rc = fill(r, v->device.epoch, v->device.row, f->offset, f->size, &f->device, &parts);
+	if (!rc && r->arena_moves && r->states.rows[v->device.row].in_arena) {
+		free(parts);
+		return -EAGAIN; /* the bytes are being moved, perhaps over each other */
+	}
 	if (!rc) {
 		rc = devices_copy_begin(r->devices, &f->device);
 		free(parts);
@@ -145,7 +149,8 @@ static int begin(struct registry *r, struct registry_fetch *f)
 {
 	const struct registry_version *v = f->version;
 
-	f->device = (struct devices_copy){ .host = f->memory, .done = on_copied };
+	f->device =
+		(struct devices_copy){ .what = f->what, .host = f->memory, .done = on_copied };
 	if (is_live(v))
 		return begin_live(r, v, f);
 	return devices_kept_begin(v->device.kept, f->offset - v->device.kept_at, f->size,
@@ -173,9 +178,8 @@ int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t number, 
 }
 
 static int copy_now(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-		    void *host, uint64_t size, bool to_device)
+		    uint64_t size, struct devices_copy c)
 {
-	struct devices_copy c = { .host = host, .to_device = to_device };
 	struct iovec *parts;
 	int rc;
 
@@ -192,13 +196,82 @@ static int copy_now(struct registry *r, uint64_t epoch, uint32_t number, uint64_
 static int read_device(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		       void *out, size_t size)
 {
-	return copy_now(r, epoch, row, offset, out, size, false);
+	return copy_now(r, epoch, row, offset, size, (struct devices_copy){ .host = out });
 }
 
 static int write_device(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			const void *data, size_t size)
 {
-	return copy_now(r, epoch, row, offset, (void *)(uintptr_t)data, size, true);
+	return copy_now(
+		r, epoch, row, offset, size,
+		(struct devices_copy){ .host = (void *)(uintptr_t)data, .to_device = true });
+}
+
+int registry_device_sums(struct registry *r, uint32_t row, uint64_t offset, uint64_t size,
+			 enum device_what what, struct device_sums *sums)
+{
+	if (registry_tier(r, row) != STATE_DEVICE)
+		return -EOPNOTSUPP;
+	return copy_now(r, 0, row, offset, size,
+			(struct devices_copy){ .what = what, .host = sums });
+}
+
+/* ---- the arena ---- */
+
+int registry_arena_device(struct registry *r)
+{
+	int number;
+
+	LOCKED(&r->lock);
+	number = states_find(&r->states, STATE_ARENA, 0, 0, "");
+	return number >= 0 && r->states.rows[number].tier == STATE_DEVICE
+		       ? r->states.rows[number].device
+		       : DEVICE_NONE;
+}
+
+/* Copies between size bytes on the device and host memory. */
+static int copy_run(struct registry *r, int number, void *on_device, void *host, uint64_t size,
+		    bool to_device)
+{
+	struct iovec part = { on_device, size };
+	struct devices_copy c = {
+		.number = number, .host = host, .to_device = to_device, .n = 1, .parts = &part
+	};
+
+	return devices_copy_now(r->devices, &c);
+}
+
+int registry_put_on_device(struct registry *r, int number, void *to, const void *from,
+			   uint64_t size)
+{
+	return copy_run(r, number, to, (void *)(uintptr_t)from, size, size > 0);
+}
+
+/* The port copies ranges that do not overlap.  A run that moves by less than its size goes by
+ * the host, 2 copies for each run of any size, rather than in runs as short as its way.
+ *
+ * The second copy overwrites part of `from`: if it fails half way (-EIO), only bounce has the
+ * bytes, and writes them again.  After other errors the port has begun nothing.
+ */
+int registry_move_copy(struct registry *r, void *to, const void *from, size_t size,
+		       void *bounce)
+{
+	struct iovec parts[] = { { to, size }, { (void *)(uintptr_t)from, size } };
+	struct devices_copy c = {
+		.number = registry_arena_device(r), .from = &parts[1], .n = 1, .parts = parts
+	};
+	uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
+	int rc;
+
+	if ((a < b ? b - a : a - b) >= size)
+		return devices_copy_now(r->devices, &c);
+	rc = copy_run(r, c.number, parts[1].iov_base, bounce, size, false);
+	if (rc)
+		return rc;
+	rc = copy_run(r, c.number, to, bounce, size, true);
+	if (rc != -EIO)
+		return rc;
+	return copy_run(r, c.number, to, bounce, size, true) ? -ENODATA : 0;
 }
 
 static int clear_part(struct registry *r, int number, const struct iovec *part)
@@ -280,7 +353,7 @@ static int find_what(enum frag_dtype to, enum frag_dtype from, enum device_what 
 }
 
 /* The source or the destination of a conversion: its parts, in order; the caller frees them. */
-struct side {
+struct conversion_side {
 	const struct registry_elements *elements;
 	struct state_row row; /* without its segments */
 	struct iovec *parts;
@@ -288,7 +361,7 @@ struct side {
 };
 
 /* Under the lock. */
-static int find_side(struct registry *r, struct side *s, uint64_t numel)
+static int find_side(struct registry *r, struct conversion_side *s, uint64_t numel)
 {
 	const struct state_row *row = registry_row_at(r, 0, s->elements->row);
 	uint64_t element;
@@ -314,8 +387,8 @@ static void *take_some(struct iovec *part, uint64_t bytes)
 }
 
 /* Both in runs that are whole on either side; there is room for as many as both have parts. */
-static void cut_runs(struct devices_copy *c, struct side *to, struct side *from,
-		     struct iovec *runs)
+static void cut_runs(struct devices_copy *c, struct conversion_side *to,
+		     struct conversion_side *from, struct iovec *runs)
 {
 	uint64_t wide = frag_dtype_size(to->row.dtype), read = frag_dtype_size(from->row.dtype);
 	struct iovec *sources = runs + to->n + from->n;
@@ -334,8 +407,8 @@ static void cut_runs(struct devices_copy *c, struct side *to, struct side *from,
 	c->from = sources;
 }
 
-static int convert_sides(struct registry *r, struct devices_copy *c, struct side *to,
-			 struct side *from)
+static int convert_sides(struct registry *r, struct devices_copy *c, struct conversion_side *to,
+			 struct conversion_side *from)
 {
 	size_t most = (size_t)(to->n + from->n);
 	CLEANUP(free) struct iovec *runs = malloc(2 * (most + 1) * sizeof(*runs));
@@ -351,7 +424,7 @@ static int convert_sides(struct registry *r, struct devices_copy *c, struct side
 int registry_device_convert(struct registry *r, const struct registry_elements *to,
 			    const struct registry_elements *from, uint64_t numel)
 {
-	struct side t = { .elements = to }, f = { .elements = from };
+	struct conversion_side t = { .elements = to }, f = { .elements = from };
 	struct devices_copy c = { .to_device = true };
 	int rc;
 

@@ -10,15 +10,26 @@
 
 /* Publishes a new epoch in the control page; to be called after any change of the table. */
 void registry_new_epoch(struct registry *r);
-/* Adds bytes (negative: subtracts) to the tier's sum in the control page. */
-void registry_count(struct registry *r, enum state_tier tier, int64_t bytes);
+/* Adds bytes (negative: subtracts) to the sum, in the control page, of the tier of a row of
+ * state: hyper-parameters, and memory that a rank publishes, are none.
+ */
+void registry_count(struct registry *r, const struct state_row *row, int64_t bytes);
 /* Returns the row, or NULL if it was dropped or replaced since epoch.  Changes of other rows do
  * not matter: an edit that is decided must not fail for them.
  */
 const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch,
 					uint32_t number);
 
+/* Forgets that the row is to move. */
+void registry_place_forget(struct registry *r, struct state_row *row);
+/* Closes the memfd of the library's memory at that address. */
+void registry_drop_share(struct states *s, uint64_t address);
+
 /* ---- tiers ---- */
+
+/* Makes a state of the swapper for a partition; without the lock.  Errors of swapper_add. */
+int registry_swap_add(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+		      enum frag_dtype dtype, uint64_t numel, struct swapper_state **s);
 
 typedef int make_version(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 uint64_t size, struct registry_version *v);
@@ -59,6 +70,9 @@ const struct tier_ops *registry_tier_ops(struct registry *r, uint64_t epoch, uin
 
 extern const struct tier_ops registry_tier_host, registry_tier_swap, registry_tier_device;
 
+/* Undoes registry_pin_buffers, before the swapper is closed.  Trainer's thread. */
+void registry_unpin_buffers(struct registry *r);
+
 /* ---- registry-device.c: trainer's thread, without the lock ---- */
 
 struct registry_tier {
@@ -72,5 +86,13 @@ struct registry_tier {
  * -EIO
  */
 int registry_where(struct registry *r, const void *memory, struct registry_tier *in);
+
+/* Returns the number of the device whose memory the arena is, or DEVICE_NONE. */
+int registry_arena_device(struct registry *r);
+/* Copies size bytes of the host's memory to a device, and waits.  size 0: waits for what the
+ * trainer's stream has been given.  Errors of devices_copy_now.
+ */
+int registry_put_on_device(struct registry *r, int number, void *to, const void *from,
+			   uint64_t size);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/rank/registry-internal.h"
 #include "engine/swap/swapper.h"
@@ -11,8 +12,8 @@
 
 /* Rows on NVMe: partitions, and pieces of parameters. */
 
-static int add_swapped(struct registry *r, uint32_t index, uint32_t sub, const char *key,
-		       enum frag_dtype dtype, uint64_t numel, struct swapper_state **s)
+int registry_swap_add(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+		      enum frag_dtype dtype, uint64_t numel, struct swapper_state **s)
 {
 	enum swapper_kind kind = strcmp(key, "grad") ? SWAPPER_STATE : SWAPPER_GRADIENT;
 	char name[FRAG_KEY_MAX + 40];
@@ -21,12 +22,11 @@ static int add_swapped(struct registry *r, uint32_t index, uint32_t sub, const c
 	return swapper_add(r->swapper, name, kind, (uint32_t)frag_dtype_size(dtype), numel, s);
 }
 
-/* Registers in memory a state that the swapper would never write. */
-static int keep_small(struct registry *r, uint32_t index, uint32_t sub, const char *key,
-		      enum frag_dtype dtype, uint64_t numel)
+/* Registers in memory a state that does not go to NVMe. */
+static int keep_here(struct registry *r, uint32_t index, uint32_t sub, const char *key,
+		     enum frag_dtype dtype, uint64_t numel)
 {
-	void *memory;
-	int rc = registry_alloc(r, STATE_PARTITION, index, sub, key, dtype, numel, &memory);
+	int rc = registry_alloc(r, STATE_PARTITION, index, sub, key, dtype, numel, NULL);
 
 	if (!rc)
 		registry_stays(r, STATE_PARTITION, index, sub, key);
@@ -35,7 +35,7 @@ static int keep_small(struct registry *r, uint32_t index, uint32_t sub, const ch
 
 /* Without elements it is in no tier. */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
-		  enum frag_dtype dtype, uint64_t numel)
+		  enum frag_dtype dtype, uint64_t numel, bool stays)
 {
 	uint64_t bytes;
 	struct swapper_state *s;
@@ -44,10 +44,10 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 	if (!rc && !numel)
 		return registry_keep(r, STATE_PARTITION, index, sub, key, dtype, 0, NULL);
 	if (!rc && u64_mul(numel, frag_dtype_size(dtype), &bytes) &&
-	    bytes < swapper_least(r->swapper))
-		return keep_small(r, index, sub, key, dtype, numel);
+	    (stays || bytes < swapper_least(r->swapper)))
+		return keep_here(r, index, sub, key, dtype, numel);
 	if (!rc)
-		rc = add_swapped(r, index, sub, key, dtype, numel, &s);
+		rc = registry_swap_add(r, index, sub, key, dtype, numel, &s);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&r->lock);
@@ -55,8 +55,10 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 			 (struct state_segment){ 0 });
 	if (row >= 0) {
 		r->states.rows[row].tier = STATE_SWAP;
+		r->states.rows[row].placeable = true;
 		r->states.rows[row].swap_state = s;
-		registry_count(r, STATE_SWAP, (int64_t)(numel * frag_dtype_size(dtype)));
+		registry_count(r, &r->states.rows[row],
+			       (int64_t)(numel * frag_dtype_size(dtype)));
 		registry_new_epoch(r);
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -76,7 +78,7 @@ static int empty_shard(struct registry *r, uint32_t param, enum frag_dtype dtype
 		return states_add(&r->states, STATE_LP_SHARD, param, 0, "", dtype, numel,
 				  (struct state_segment){ 0 });
 	row = &r->states.rows[number];
-	registry_count(r, row->tier, -(int64_t)states_row_bytes(row));
+	registry_count(r, row, -(int64_t)states_row_bytes(row));
 	row->nsegments = 0;
 	return number;
 }
@@ -94,7 +96,7 @@ int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtyp
 		row->tier = STATE_SWAP;
 		row->swap_state = s;
 		row->swap_at = at;
-		registry_count(r, STATE_SWAP, (int64_t)states_row_whole(row));
+		registry_count(r, row, (int64_t)states_row_whole(row));
 		registry_new_epoch(r);
 		row->since = r->states.epoch;
 	}
@@ -127,6 +129,34 @@ struct swapper_state *registry_swap_state(struct registry *r, enum state_kind ki
 		return NULL;
 	*at = r->states.rows[row].swap_at;
 	return r->states.rows[row].swap_state;
+}
+
+void registry_pin_buffers(struct registry *r)
+{
+	const struct iovec *slabs;
+	unsigned n = 0, i = 0;
+	int rc = 0;
+
+	if (!r->swapper || !r->devices || r->buffers_on_devices)
+		return;
+	for (n = swapper_slabs(r->swapper, &slabs); i < n && !rc; i += !rc)
+		rc = devices_pin(r->devices, slabs[i].iov_base, slabs[i].iov_len);
+	if (rc)
+		log_warn("swap: the devices cannot pin the buffers: %s", strerror(-rc));
+	while (rc && i--)
+		devices_unpin(r->devices, slabs[i].iov_base);
+	LOCKED(&r->lock);
+	r->buffers_on_devices = n && !rc;
+}
+
+void registry_unpin_buffers(struct registry *r)
+{
+	const struct iovec *slabs;
+	unsigned n = r->buffers_on_devices ? swapper_slabs(r->swapper, &slabs) : 0;
+
+	for (unsigned i = 0; i < n; i++)
+		devices_unpin(r->devices, slabs[i].iov_base);
+	r->buffers_on_devices = false;
 }
 
 static bool is_in_row(const struct state_row *row, uint64_t offset, uint64_t size)
@@ -252,6 +282,8 @@ static int begin_fetch(struct registry *r, struct registry_fetch *f)
 	const struct registry_version *v = f->version;
 
 	(void)r;
+	if (f->what != DEVICE_COPY)
+		return -EOPNOTSUPP;
 	f->swap = (struct swapper_read){ .state = v->swap.state,
 					 .pin = v->swap.pin,
 					 .offset = v->swap.row_at + f->offset,

@@ -84,15 +84,17 @@ bool registry_version_is_live(const struct registry_version *v);
 void *registry_version_on_device(const struct registry_version *v, uint64_t offset,
 				 struct device_event **written);
 
-/* A copy of a version's bytes into the host's memory.  The struct stays where it is until
- * `done` is called.
+/* A copy of a version's bytes into the host's memory, or sums of them, which a device makes.
+ * The struct stays where it is until `done` is called.
  */
 struct registry_fetch {
 	struct registry_version *version; /* the caller holds a reference */
 	uint64_t offset, size;            /* bytes of the row, in the version */
-	void *memory;
+	enum device_what what;            /* DEVICE_COPY, or a kind of sums */
+	void *memory;                     /* of size bytes, or a struct device_sums */
 	/* status: 0, or an errno of swapper_read or of the device's port.  Called by a thread
 	 * of the disk or the device, or within registry_fetch_begin.
+	 * -ENOSYS: the device has no kernels for sums.
 	 */
 	void (*done)(struct registry_fetch *f, int status);
 	union { /* private to the tier */
@@ -101,7 +103,10 @@ struct registry_fetch {
 	};
 };
 
-/* Does not call `done` on error: those of registry_version_keep. */
+/* Does not call `done` on error.
+ * -EOPNOTSUPP: sums of bytes that are not on a device, or are no whole elements there.
+ * Errors of registry_version_keep.
+ */
 int registry_fetch_begin(struct registry *r, struct registry_fetch *f);
 /* Ends a fetch as soon as the disk permits; `done` is called all the same.  False: a device
  * ends the fetch by itself, and registry_fini must wait for it.

@@ -52,6 +52,7 @@ void registry_fini(struct registry *r)
 	for (uint32_t i = 0; i < r->states.nshares; i++)
 		close(r->states.shares[i].fd);
 	states_fini(&r->states);
+	registry_unpin_buffers(r); /* while their memory is there */
 	if (r->swapper)
 		swapper_close(r->swapper);
 	if (r->devices)
@@ -61,13 +62,15 @@ void registry_fini(struct registry *r)
 	r->control = NULL;
 }
 
-void registry_count(struct registry *r, enum state_tier tier, int64_t bytes)
+void registry_count(struct registry *r, const struct state_row *row, int64_t bytes)
 {
 	_Atomic uint64_t *words[STATE_TIERS] = { [STATE_HOST] = &r->control->bytes_host,
 						 [STATE_SWAP] = &r->control->swap_bytes,
 						 [STATE_DEVICE] = &r->control->bytes_device };
 
-	atomic_fetch_add_explicit(words[tier], (uint64_t)bytes, memory_order_relaxed);
+	if (row->kind != STATE_PUBLISHED && row->kind != STATE_HYPER)
+		atomic_fetch_add_explicit(words[row->tier], (uint64_t)bytes,
+					  memory_order_relaxed);
 }
 
 void registry_new_epoch(struct registry *r)
@@ -116,7 +119,8 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 				  &in);
 	if (row >= 0) {
 		r->states.rows[row].moves = !memory;
-		registry_count(r, in.tier, (int64_t)states_row_bytes(&r->states.rows[row]));
+		registry_count(r, &r->states.rows[row],
+			       (int64_t)states_row_bytes(&r->states.rows[row]));
 		registry_new_epoch(r);
 	}
 	return row < 0 ? row : 0;
@@ -132,7 +136,7 @@ void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, u
 	if (row >= 0 && r->states.rows[row].nsegments == 1) {
 		r->states.rows[row].numel = numel;
 		r->states.rows[row].segments[0].numel = numel;
-		registry_count(r, r->states.rows[row].tier,
+		registry_count(r, &r->states.rows[row],
 			       (int64_t)states_row_bytes(&r->states.rows[row]));
 		registry_new_epoch(r);
 	}
@@ -165,7 +169,7 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 		row = add_segment(r, row, segment, &in);
 	if (row >= 0) {
 		r->states.rows[row].moves |= !segment.address;
-		registry_count(r, in.tier,
+		registry_count(r, &r->states.rows[row],
 			       segment.address
 				       ? (int64_t)(segment.numel * frag_dtype_size(dtype))
 				       : 0);
@@ -191,12 +195,14 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 			 (struct state_segment){ 0, numel, (uintptr_t)allocated });
 	if (row >= 0) {
 		r->states.rows[row].owned = numel > 0;
+		r->states.rows[row].placeable = !memory && numel;
 		if (fd >= 0 &&
 		    !states_add_share(&r->states,
 				      (struct state_share){ fd, (uintptr_t)allocated, bytes }))
 			fd = -1;
-		*memory = allocated;
-		registry_count(r, STATE_HOST, (int64_t)bytes);
+		if (memory)
+			*memory = allocated;
+		registry_count(r, &r->states.rows[row], (int64_t)bytes);
 		registry_new_epoch(r);
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -207,7 +213,7 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 	return row < 0 ? row : 0;
 }
 
-static void drop_share(struct states *s, uint64_t address)
+void registry_drop_share(struct states *s, uint64_t address)
 {
 	for (uint32_t i = 0; i < s->nshares; i++) {
 		if (s->shares[i].address != address)
@@ -229,11 +235,12 @@ static struct state_row drop_row(struct registry *r, uint32_t number)
 			 : old.swap_state ? states_row_whole(&old)
 					  : states_row_bytes(&old);
 
+	registry_place_forget(r, &r->states.rows[number]);
 	states_drop(&r->states, number);
 	registry_new_epoch(r);
-	registry_count(r, old.tier, -(int64_t)bytes);
+	registry_count(r, &old, -(int64_t)bytes);
 	if (old.owned) {
-		drop_share(&r->states, address);
+		registry_drop_share(&r->states, address);
 		memory_free((void *)(uintptr_t)address, states_row_whole(&old));
 	}
 	old.segments = NULL;
@@ -261,7 +268,7 @@ static void set_address(struct registry *r, struct state_row *row,
 {
 	int64_t bytes = (int64_t)(segment->numel * frag_dtype_size(row->dtype));
 
-	registry_count(r, row->tier, (address ? bytes : 0) - (segment->address ? bytes : 0));
+	registry_count(r, row, (address ? bytes : 0) - (segment->address ? bytes : 0));
 	segment->address = address;
 }
 
@@ -313,22 +320,24 @@ static int replace_any(struct registry *r, uint32_t number, struct state_segment
 	return segment.numel ? replace(r, number, segment, in) : 0;
 }
 
+/* The row stays where it is: this thread alone adds and drops rows. */
 int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
-		     const char *key, struct state_segment segment)
+		     const char *key, const struct state_segment *segments, size_t n)
 {
-	bool was_on_device = false;
-	struct registry_tier in;
-	int rc = registry_where(r, (void *)(uintptr_t)segment.address, &in), row;
+	enum frag_dtype dtype;
+	int row = registry_find(r, kind, index, sub, key, &dtype), rc = row < 0 ? row : 0;
+	bool was_on_device = row >= 0 && registry_tier(r, (uint32_t)row) == STATE_DEVICE;
 
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&r->lock);
-	rc = row = states_find(&r->states, kind, index, sub, key);
-	if (row >= 0) {
-		was_on_device = r->states.rows[row].tier == STATE_DEVICE;
-		rc = replace_any(r, (uint32_t)row, segment, &in);
+	for (size_t i = 0; i < n && !rc; i++) {
+		struct registry_tier in;
+
+		rc = registry_where(r, (void *)(uintptr_t)segments[i].address, &in);
+		if (rc)
+			break;
+		pthread_mutex_lock(&r->lock);
+		rc = replace_any(r, (uint32_t)row, segments[i], &in);
+		pthread_mutex_unlock(&r->lock);
 	}
-	pthread_mutex_unlock(&r->lock);
 	if (was_on_device) /* the old memory is the caller's again: no copy may use it */
 		devices_drain(r->devices);
 	return rc;
@@ -337,6 +346,8 @@ int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, u
 /* Under the lock. */
 static int settle(struct registry *r, uint32_t number, void *to)
 {
+	const struct state_row *arena =
+		&r->states.rows[states_find(&r->states, STATE_ARENA, 0, 0, "")];
 	struct state_row *row = &r->states.rows[number];
 	struct state_segment *segments = realloc(row->segments, 2 * sizeof(*segments));
 
@@ -344,13 +355,35 @@ static int settle(struct registry *r, uint32_t number, void *to)
 		return -ENOMEM;
 	row->segments = segments;
 	if (!row->in_arena)
-		registry_count(r, row->tier, -(int64_t)states_row_bytes(row));
+		registry_count(r, row, -(int64_t)states_row_bytes(row));
 	registry_new_epoch(r);
-	row->tier = STATE_HOST;
+	row->tier = arena->tier;
+	row->device = arena->device;
 	segments[0] = (struct state_segment){ 0, row->numel, (uintptr_t)to };
 	row->nsegments = row->numel > 0;
 	row->in_arena = true;
 	return 0;
+}
+
+/* Copies a row's values into the arena.  This thread alone changes the row. */
+static int bring_values(struct registry *r, uint32_t row, void *to, uint64_t bytes)
+{
+	int number = registry_arena_device(r);
+	CLEANUP(free) void *chunk = NULL;
+	int rc = 0;
+
+	if (number == DEVICE_NONE)
+		return registry_read(r, 0, row, 0, to, bytes);
+	chunk = malloc(u64_min(bytes, REGISTRY_ARENA_CHUNK) + 1);
+	if (!chunk)
+		return -ENOMEM;
+	for (uint64_t done = 0, n; done < bytes && !rc; done += n) {
+		n = u64_min(bytes - done, REGISTRY_ARENA_CHUNK);
+		rc = registry_read(r, 0, row, done, chunk, n);
+		if (!rc)
+			rc = registry_put_on_device(r, number, (uint8_t *)to + done, chunk, n);
+	}
+	return rc;
 }
 
 int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
@@ -363,7 +396,9 @@ int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 	if (!is_new && registry_tier(r, (uint32_t)row) == STATE_SWAP)
 		return -EBUSY;
 	if (!is_new)
-		rc = registry_read(r, 0, (uint32_t)row, 0, to, numel * frag_dtype_size(dtype));
+		rc = bring_values(r, (uint32_t)row, to, numel * frag_dtype_size(dtype));
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&r->lock);
 	if (is_new)
 		rc = row = states_add(&r->states, kind, index, 0, "", dtype, numel,
@@ -387,6 +422,28 @@ void registry_move(struct registry *r, void *to, const void *from, size_t size,
 	atomic_thread_fence(memory_order_seq_cst);
 	memmove(to, from, size);
 	repoint(arg);
+}
+
+int registry_move_begin(struct registry *r)
+{
+	int rc = registry_put_on_device(r, registry_arena_device(r), NULL, NULL, 0);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&r->lock);
+	r->arena_moves = true;
+	pthread_mutex_unlock(&r->lock);
+	devices_drain(r->devices);
+	return 0;
+}
+
+void registry_move_end(struct registry *r, void (*repoint)(void *arg), void *arg)
+{
+	LOCKED(&r->lock);
+	registry_new_epoch(r);
+	if (repoint)
+		repoint(arg);
+	r->arena_moves = false;
 }
 
 void registry_point(struct registry *r, enum state_kind kind, uint32_t index,
@@ -501,6 +558,17 @@ bool registry_is_grad(struct registry *r, uint32_t row)
 {
 	LOCKED(&r->lock);
 	return row < r->states.nrows && !strcmp(r->states.rows[row].key, "grad");
+}
+
+int registry_dtype(struct registry *r, uint64_t epoch, uint32_t number, enum frag_dtype *dtype)
+{
+	const struct state_row *row;
+
+	LOCKED(&r->lock);
+	row = registry_row_at(r, epoch, number);
+	if (row)
+		*dtype = row->dtype;
+	return row ? 0 : -ESTALE;
 }
 
 enum state_tier registry_tier(struct registry *r, uint32_t row)

@@ -22,10 +22,18 @@
 
 #include "engine/catalog/control-page.h"
 #include "engine/catalog/states.h"
+#include "engine/device/device.h"
 
 #include <pthread.h>
 
 struct devices;
+
+struct registry_placing { /* of engine/rank/registry-place.h; under the registry's lock */
+	_Atomic uint32_t waiting; /* rows that are to move */
+	uint64_t waiting_bytes;
+	uint64_t moved, moved_bytes, failed; /* since nothing waited */
+	int error;                           /* -errno of the last that failed */
+};
 
 struct registry {
 	pthread_mutex_t lock;
@@ -33,6 +41,9 @@ struct registry {
 	struct control_page *control;
 	struct swapper *swapper; /* NULL: no row was ever on NVMe */
 	struct devices *devices; /* NULL: none was on a device.  Set with the engine's lock */
+	bool buffers_on_devices; /* under lock: the swapper's buffers are pinned by devices */
+	struct registry_placing placing;
+	bool arena_moves; /* under lock: between registry_move_begin and _end */
 };
 
 /* Allocates the control page, which forked children do not inherit, with a new cookie.
@@ -59,16 +70,17 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 			  enum frag_dtype dtype, uint64_t numel, struct state_segment segment);
 /* Adds a row of memory that the library allocates: zeroed, 2 MiB aligned, in huge pages where
  * the machine has them; in a sealed memfd where shared memory can have huge pages, else
- * anonymous.
+ * anonymous.  memory NULL: the trainer gets no address, and the row can move to another tier
+ * (engine/rank/registry-place.h).
  */
 int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		   const char *key, enum frag_dtype dtype, uint64_t numel, void **memory);
-/* Adds a partition on NVMe; a partition so small that the swapper would never write it is
- * allocated in memory.
+/* Adds a partition on NVMe.  A partition that stays, or is so small that the swapper would
+ * never write it, is allocated in memory.
  * -EOPNOTSUPP: the registry has no swapper.
  */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
-		  enum frag_dtype dtype, uint64_t numel);
+		  enum frag_dtype dtype, uint64_t numel, bool stays);
 /* Moves the row of this rank's piece of a parameter to bytes [at, ...) of a state on NVMe,
  * which has the values already and may hold other pieces.  The trainer may free the row's old
  * memory; requests that name an older epoch are -ESTALE.
@@ -82,21 +94,25 @@ void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, ui
 		    const char *key);
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
-/* Gives a segment another address of the caller's memory, 0 for none; adds the segment if there
- * is no such one.  segment.numel 0: all of the row.  The first call for a row begins an epoch,
+/* Gives n segments other addresses of the caller's memory, 0 for none; adds those that are not
+ * there.  numel 0 of a segment: all of the row.  The first call for a row begins an epoch,
  * later ones do not: addresses of the row are not sent to readers any more, who ask this rank
  * for the bytes.  Trainer's thread.
  * -ENOENT: no such row.
  * -EINVAL: it overlaps other segments, or is in another tier than these.
  * -EOPNOTSUPP: the row is on NVMe, in an arena, or in memory of the library.
  * -ENOMEM.
+ * After an error the segments before the one that failed have their new addresses.
  */
 int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
-		     const char *key, struct state_segment segment);
+		     const char *key, const struct state_segment *segments, size_t n);
 
-/* Moves a low-precision parameter, with its values, to `to` in an arena.  A parameter without a
- * row gets one, whose values are the bytes at `to`.
+enum { REGISTRY_ARENA_CHUNK = 1 << 20 }; /* bytes of an arena that are copied at a time */
+
+/* Moves a low-precision parameter, with its values, to `to` in the arena, whose tier it then is
+ * in.  A parameter without a row gets one, whose values are the bytes at `to`.
  * -EFAULT: the trainer has freed its old memory.
+ * Errors of registry_read and, where the arena is on a device, of devices_copy_now.
  * -EBUSY: the parameter is on NVMe.
  * -ENOMEM
  * -ENOSPC
@@ -110,6 +126,23 @@ int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
  */
 void registry_move(struct registry *r, void *to, const void *from, size_t size,
 		   void (*repoint)(void *arg), void *arg);
+/* Do so where the arena is on a device, of whose memory only the port copies.  Trainer's
+ * thread, without a lock while a copy is under way.
+ *
+ * registry_move_begin waits for the trainer's stream and for copies of readers; from now on
+ * readers of what lies in the arena are told -EAGAIN.  registry_move_copy copies as memmove
+ * does, through `bounce`, size bytes of the host's memory, where the two ranges overlap.
+ * registry_move_end calls repoint, unless it is NULL, as registry_move does; it is to be called
+ * also where registry_move_begin has failed.
+ *
+ * Errors of devices_copy_now: `from` has its bytes.
+ * -ENODATA: the ranges overlap, and the device failed twice while it wrote `to`: the bytes of
+ * both are undefined.  The caller drops the rows there before registry_move_end.
+ */
+int registry_move_begin(struct registry *r);
+int registry_move_copy(struct registry *r, void *to, const void *from, size_t size,
+		       void *bounce);
+void registry_move_end(struct registry *r, void (*repoint)(void *arg), void *arg);
 /* To be called by `repoint` alone: a row of registry_assign is now in n parts, at most two. */
 void registry_point(struct registry *r, enum state_kind kind, uint32_t index,
 		    const struct iovec *parts, uint32_t n);
@@ -127,13 +160,13 @@ void *registry_memory(struct registry *r, enum state_kind kind, uint32_t index, 
 /* Copies bytes [offset, offset + size) of a row of any tier.  Trainer's thread. */
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
-/* The same of a row in the host's memory, by any thread.
+/* Copies bytes as registry_read does, of a row in the host's memory.  Any thread.
  * -EREMOTE: the row is not in the host's memory.
  */
 int registry_read_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			 void *out, size_t size);
-/* The same, faster where the library has allocated the memory.  Trainer's thread, or any thread
- * while the trainer's cannot change the row.
+/* Copies bytes as registry_read_memory does, and faster where the library has allocated the
+ * memory.  Trainer's thread, or any thread while the trainer's cannot change the row.
  */
 int registry_copy(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,
 		  size_t size);
@@ -153,6 +186,12 @@ int registry_covers(struct registry *r, uint64_t epoch, uint32_t row, uint64_t o
  */
 int registry_check(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 		   size_t size);
+
+/* Pins the swapper's buffers by the devices' port, once, so that copies between these buffers
+ * and a device need no other.  On error a line says why, and the buffers stay as they were.
+ * Trainer's thread.
+ */
+void registry_pin_buffers(struct registry *r);
 
 /* Returns the swapper's state of a row on NVMe, and in *at the byte of that state at which the
  * row begins; NULL: the row is not on NVMe.  Trainer's thread; the state lives until
@@ -181,6 +220,16 @@ struct registry_elements {
 int registry_device_convert(struct registry *r, const struct registry_elements *to,
 			    const struct registry_elements *from, uint64_t numel);
 
+/* Makes sums of a row's bytes on its device.  Trainer's thread.
+ * -EOPNOTSUPP: they are not on a device, or are no whole elements there.
+ * -ENOSYS: the device has no kernels for sums.
+ * -ENODATA, -ENOMEM; errors of devices_copy_now.
+ */
+int registry_device_sums(struct registry *r, uint32_t row, uint64_t offset, uint64_t size,
+			 enum device_what what, struct device_sums *sums);
+
+/* -ESTALE */
+int registry_dtype(struct registry *r, uint64_t epoch, uint32_t row, enum frag_dtype *dtype);
 /* Returns STATE_HOST if there is no such row. */
 enum state_tier registry_tier(struct registry *r, uint32_t row);
 /* Returns true for gradients, whose content is valid only at times (control_content). */

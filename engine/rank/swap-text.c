@@ -73,22 +73,28 @@ static uint64_t rate(const struct swapper_timer *t)
 	return t->busy_ns ? (uint64_t)((double)t->bytes * 1e9 / (double)t->busy_ns) : 0;
 }
 
+static void put_timer(FILE *out, const struct swapper_figures *f, enum swapper_kind kind,
+		      enum swapper_timed timed)
+{
+	const struct swapper_timer *t = &f->timers[kind][timed];
+	const struct swapper_timer *step = &f->last_step[kind][timed];
+	const char *name = swapper_timer_name(kind, timed, f->ahead || f->behind);
+
+	if (t->count && name)
+		fprintf(out,
+			"%s\t%" PRIu64 "\t%" PRIu64 "\t%.6f\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
+			"\t%.6f\n",
+			name, t->count, t->bytes, (double)t->ns / 1e9, rate(t), step->count,
+			step->bytes, (double)step->ns / 1e9);
+}
+
 static void put_timers(FILE *out, const struct swapper_figures *f)
 {
-	fprintf(out, "\ntimer\tcount\tbytes\tseconds\tbytes_per_second\n");
-	for (int kind = 0; kind < SWAPPER_KINDS; kind++) {
-		for (int timed = 0; timed < SWAPPER_TIMED; timed++) {
-			const struct swapper_timer *t = &f->timers[kind][timed];
-
-			if (t->count && swapper_timer_name((enum swapper_kind)kind,
-							   (enum swapper_timed)timed))
-				fprintf(out,
-					"%s\t%" PRIu64 "\t%" PRIu64 "\t%.6f\t%" PRIu64 "\n",
-					swapper_timer_name((enum swapper_kind)kind,
-							   (enum swapper_timed)timed),
-					t->count, t->bytes, (double)t->ns / 1e9, rate(t));
-		}
-	}
+	fprintf(out, "\ntimer\tcount\tbytes\tseconds\tbytes_per_second\tstep_count\t"
+		     "step_bytes\tstep_seconds\n");
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
+		for (int timed = 0; timed < SWAPPER_TIMED; timed++)
+			put_timer(out, f, (enum swapper_kind)kind, (enum swapper_timed)timed);
 }
 
 static void put_figures(FILE *out, const struct swapper_state_figures *f)
@@ -165,12 +171,12 @@ char *swap_text_states(struct registry *r, const struct catalog *own)
 
 /* ---- what bytes of a state are ---- */
 
-struct found { /* parameters, the first of them by where it begins */
+struct params_found { /* parameters, the first of them by where it begins */
 	uint32_t n, param;
 	uint64_t at;
 };
 
-static void find(struct found *f, uint32_t param, uint64_t at)
+static void find(struct params_found *f, uint32_t param, uint64_t at)
 {
 	if (!f->n++ || at < f->at) {
 		f->param = param;
@@ -184,7 +190,7 @@ static bool overlap(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
 }
 
 /* Finds the parameters with bytes in [from, to) of a partition's row. */
-static void find_fragments(struct found *f, const struct catalog *own, uint32_t rank,
+static void find_fragments(struct params_found *f, const struct catalog *own, uint32_t rank,
 			   const struct state_row *row, uint64_t from, uint64_t to)
 {
 	const struct catalog_group *g = &own->groups[row->index];
@@ -199,7 +205,7 @@ static void find_fragments(struct found *f, const struct catalog *own, uint32_t 
 			find(f, g->params[i], at.partition_offset);
 }
 
-static void put_found(FILE *out, const struct found *f, const struct catalog *own)
+static void put_found(FILE *out, const struct params_found *f, const struct catalog *own)
 {
 	one_line_put(out, f->n ? catalog_name(own, f->param) : "padding");
 	if (f->n > 1)
@@ -210,7 +216,7 @@ static void put_range(FILE *out, struct registry *r, const struct catalog *own, 
 		      const struct swapper_state *s, uint64_t from, uint64_t to)
 {
 	const struct state_row *partition = NULL;
-	struct found f = { 0 };
+	struct params_found f = { 0 };
 
 	for (uint32_t i = 0; i < r->states.nrows; i++) {
 		const struct state_row *row = &r->states.rows[i];
@@ -251,6 +257,7 @@ char *swap_text_pinned(struct registry *r)
 	static const char *const pages[] = { "4096", "huge", "hugetlb" };
 	struct swapper_figures f;
 	char *text = NULL;
+	bool on_devices;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
@@ -264,7 +271,11 @@ char *swap_text_pinned(struct registry *r)
 	put(out, "gets", f.pinned.gets);
 	put(out, "waits", f.pinned.waits);
 	put(out, "refusals", f.pinned.refusals);
-	fprintf(out, "pages %s\nlocked %s\n", pages[f.pinned.pages], yes(f.pinned.locked));
+	pthread_mutex_lock(&r->lock);
+	on_devices = r->buffers_on_devices;
+	pthread_mutex_unlock(&r->lock);
+	fprintf(out, "pages %s\nlocked %s\npinned_by_devices %s\n", pages[f.pinned.pages],
+		yes(f.pinned.locked), yes(on_devices));
 	fclose(out);
 	return text;
 }

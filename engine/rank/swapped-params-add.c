@@ -234,6 +234,8 @@ static int add_pack(struct swapped_params *s, const struct swapped_param_given *
 		return rc;
 	}
 	p->next = s->packs;
+	if (p->next)
+		p->next->after = p;
 	s->packs = p;
 	return rc;
 }

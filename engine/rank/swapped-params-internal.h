@@ -10,7 +10,8 @@
 enum pack_where { PACK_OUT, PACK_IN, PACK_UNSENT };
 
 struct pack {
-	struct pack *next;
+	struct pack *next;  /* the one that was added before it */
+	struct pack *after; /* the one that was added next; NULL: it is the last */
 	struct swapper_state *state;
 	enum pack_where where;
 	unsigned users; /* pieces that are in, each counted as often as it is in */
@@ -34,7 +35,8 @@ struct swapped_params {
 	struct registry *registry;
 	struct swapper *swapper;
 	uint64_t least, stay, stayed, buffer;
-	struct pack *packs;
+	struct pack *packs;           /* the last that was added first */
+	struct pack *looked_at;       /* by swapped_params_look, the last time; NULL: none */
 	unsigned idle;                /* packs that are in, without users */
 	unsigned unsent;              /* packs */
 	unsigned said;                /* the most missing buffers that the log has named */

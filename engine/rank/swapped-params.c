@@ -16,6 +16,11 @@ static struct swapped_param *shard_of(const struct swapped_params *s, int param)
 	return &s->shards[param];
 }
 
+bool swapped_params_has(const struct swapped_params *s, int param)
+{
+	return shard_of(s, param);
+}
+
 static bool has_all(const struct swapped_params *s, const int *params, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -243,6 +248,61 @@ int swapped_params_in(struct swapped_params *s, const int *params, size_t n, voi
 	for (size_t i = 0; i < n && rc; i++)
 		unuse(s, shard_of(s, params[i]));
 	return rc;
+}
+
+/* ---- a look at one piece after the other ---- */
+
+/* Returns a pack that nobody uses to the disk. */
+static void send_away(struct swapped_params *s, struct pack *p)
+{
+	if (!p || p->where != PACK_IN || p->users)
+		return;
+	s->idle--;
+	give_back(s, p);
+}
+
+static bool bring_idle(struct swapped_params *s, struct pack *p, uint64_t wait_ms)
+{
+	if (p->where == PACK_IN)
+		return true;
+	if (p->where == PACK_UNSENT || bring(s, p, wait_ms))
+		return false;
+	s->idle++;
+	return true;
+}
+
+/* The other half of the buffers is for what the caller makes of the pieces. */
+static void read_ahead(struct swapped_params *s, const struct pack *p, unsigned buffers)
+{
+	unsigned taken = p->n;
+
+	for (struct pack *next = p->after; next; next = next->after) {
+		taken += next->n;
+		if (taken > buffers || !bring_idle(s, next, 0))
+			break;
+	}
+}
+
+const void *swapped_params_look(struct swapped_params *s, int param)
+{
+	const struct swapped_param *shard = shard_of(s, param);
+	struct pack *p = shard ? shard->pack : NULL;
+	struct swapper_figures f;
+
+	if (!p || p->users)
+		return NULL;
+	if (s->looked_at != p)
+		send_away(s, s->looked_at);
+	s->looked_at = p;
+	swapper_figures(s->swapper, &f);
+	if (p->n > f.pinned.count / 2 || !bring_idle(s, p, WAIT_MS))
+		return NULL;
+	read_ahead(s, p, f.pinned.count / 2);
+	if (wait_for(s, p)) {
+		send_away(s, p);
+		return NULL;
+	}
+	return p->memory + shard->at;
 }
 
 /* ---- out ---- */

@@ -71,6 +71,15 @@ int swapped_params_in(struct swapped_params *s, const int *params, size_t n, voi
  * -ENOENT: there is no such piece.
  */
 int swapped_params_ahead(struct swapped_params *s, const int *params, size_t n);
+/* Gives the bytes of a piece to a caller who goes through the pieces in the order in which
+ * they were added; they hold until the next call of this module.  The piece's pack comes in,
+ * and the packs after it are read ahead, all in half of the buffers at most; the pack that the
+ * call before has looked at goes out.  NULL: the bytes are to be read otherwise, as the piece
+ * stays in memory, its pack has users or is not written, or there are no buffers.
+ */
+const void *swapped_params_look(struct swapped_params *s, int param);
+/* Returns true if the param's piece was added. */
+bool swapped_params_has(const struct swapped_params *s, int param);
 /* Lets params out; changed: with the values that their memory has.
  * -ENOENT: there is no such piece.
  * -EINVAL: a piece is not in.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/log.h"
 #include "engine/base/thread.h"
+#include "engine/rank/registry-place.h"
 #include "engine/rank/registry-version.h"
 #include "engine/rank/view-owner.h"
 
@@ -18,12 +18,20 @@ void view_owner_init(struct view_owner *v, uint64_t bytes_max)
 	view_pool_init(&v->pool, bytes_max);
 }
 
+static void put_versions(struct view *view)
+{
+	for (uint32_t i = 0; i < view->nruns; i++) {
+		registry_version_put(view->runs[i].version);
+		view->runs[i].version = NULL;
+	}
+}
+
 static void drop(struct view_owner *v, struct view *view)
 {
 	LIST_REMOVE(view, link);
 	if (view->buffer)
 		view_pool_put(&v->pool, view->buffer, monotonic_ms());
-	registry_version_put(view->version);
+	put_versions(view);
 	free(view);
 	atomic_fetch_sub(&v->count, 1);
 }
@@ -46,24 +54,56 @@ static struct view *find(struct view_owner *v, const uint64_t id[2])
 	return NULL;
 }
 
+/* The run that has the byte at offset, which is less than the view's size. */
+static struct view_run *run_at(struct view *view, uint64_t offset)
+{
+	return &view->runs[LOWER_BOUND(view->nruns, i, view->runs[i].at <= offset) - 1];
+}
+
 static void set_complete(struct view *view, bool complete)
 {
 	if (view->buffer)
 		atomic_store(&view_pool_label(view->buffer)->complete, complete);
 }
 
-/* The view shows the row as it is now.  A tier with versions holds this one from here on: the
- * trainer publishes no other version before it has taken the lock of views.
+/* A view that waits for its generation follows its rows, which have moved to another tier since
+ * it was opened.  Without a buffer it stays a view of the tier before, whose readers are told
+ * its status.
+ * -ESTALE: there is no buffer for it.
  */
-static int go_live(struct view *view, struct registry *r)
+static int follow(struct view_owner *v, struct view *view, enum state_tier tier)
 {
-	int rc = registry_tier(r, view->row) != view->tier ? -ESTALE
-		 : view->buffer
-			 ? registry_covers(r, view->epoch, view->row, view->offset, view->size)
-			 : registry_version_hold(r, view->epoch, view->row, view->offset,
-						 view->size, &view->version);
+	if (view->buffer)
+		view_pool_put(&v->pool, view->buffer, monotonic_ms());
+	view->buffer = NULL;
+	if (tier == STATE_HOST && view_pool_get(&v->pool, view->size, view->id, &view->buffer))
+		return -ESTALE;
+	view->tier = tier;
+	return 0;
+}
 
-	if (!rc)
+/* The view shows the rows as they are now.  A tier with versions holds these from here on: the
+ * trainer publishes no others before it has taken the lock of views.
+ */
+static int go_live(struct view_owner *v, struct view *view, struct registry *r)
+{
+	enum state_tier tier = registry_tier(r, view->runs[0].row);
+	int rc = tier == view->tier ? 0 : follow(v, view, tier);
+
+	for (uint32_t i = 0; i < view->nruns && !rc; i++) {
+		struct view_run *run = &view->runs[i];
+
+		if (registry_tier(r, run->row) != view->tier)
+			rc = -ESTALE;
+		else if (view->buffer)
+			rc = registry_covers(r, view->epoch, run->row, run->offset, run->size);
+		else
+			rc = registry_version_hold(r, view->epoch, run->row, run->offset,
+						   run->size, &run->version);
+	}
+	if (rc)
+		put_versions(view);
+	else
 		view->state = VIEW_LIVE;
 	return rc;
 }
@@ -72,7 +112,7 @@ static int go_live(struct view *view, struct registry *r)
  * -EEXIST: want has passed, or its content is being changed.
  * Errors of go_live.
  */
-static int show(struct view *view, struct registry *r, uint64_t want)
+static int show(struct view_owner *v, struct view *view, struct registry *r, uint64_t want)
 {
 	uint64_t now = control_content(r->control, view->is_grad);
 	int rc;
@@ -80,12 +120,11 @@ static int show(struct view *view, struct registry *r, uint64_t want)
 	view->copied = 0;
 	view->status = 0;
 	set_complete(view, false);
-	registry_version_put(view->version);
-	view->version = NULL;
+	put_versions(view);
 	view->generation = want > now ? want : now;
 	view->state = want ? VIEW_FUTURE : VIEW_NEXT;
 	if (now >= want && now) {
-		rc = go_live(view, r);
+		rc = go_live(v, view, r);
 		return rc ? rc : want && now > want ? -EEXIST : 0;
 	}
 	return want && want <= control_newest(r->control, view->is_grad) ? -EEXIST : 0;
@@ -97,6 +136,8 @@ static bool too_many(const struct view_owner *v, uint32_t peer)
 	unsigned own = 0, all = 0;
 	const struct view *view;
 
+	if (v->count < VIEW_OWNER_OF_PEER_MAX)
+		return false;
 	LIST_FOREACH (view, &v->list, link) {
 		own += view->peer == peer;
 		all++;
@@ -104,32 +145,66 @@ static bool too_many(const struct view_owner *v, uint32_t peer)
 	return all >= VIEW_OWNER_MAX || own >= VIEW_OWNER_OF_PEER_MAX;
 }
 
+/* Returns 0 if the rows have the bytes of all runs, in one tier; *size: how many. */
+static int check_runs(struct registry *r, const struct view_request *q, uint64_t *size)
+{
+	int rc = q->nruns && q->nruns <= VIEW_OWNER_RUNS_MAX ? 0 : -EINVAL;
+
+	*size = 0;
+	for (uint32_t i = 0; i < q->nruns && !rc; i++) {
+		const struct view_run *run = &q->runs[i];
+
+		rc = registry_covers(r, q->epoch, run->row, run->offset, run->size);
+		if (rc == -ENODATA && q->is_grad && !control_content(r->control, true))
+			rc = 0; /* their memory comes with their window */
+		if (!rc && (!run->size || !u64_add(*size, run->size, size) ||
+			    registry_is_grad(r, run->row) != q->is_grad))
+			rc = -EINVAL;
+		if (!rc && registry_tier(r, run->row) != registry_tier(r, q->runs[0].row))
+			rc = -ESTALE;
+	}
+	return rc;
+}
+
+static struct view *view_new(struct registry *r, const struct view_request *q, uint64_t now)
+{
+	struct view *view = calloc(1, sizeof(*view) + q->nruns * sizeof(view->runs[0]));
+
+	if (!view)
+		return NULL;
+	*view = (struct view){ .id = { q->id[0], q->id[1] },
+			       .peer = q->peer,
+			       .epoch = q->epoch,
+			       .tier = registry_tier(r, q->runs[0].row),
+			       .is_grad = q->is_grad,
+			       .opened_ms = now,
+			       .nruns = q->nruns };
+	for (uint32_t i = 0; i < q->nruns; i++) {
+		view->runs[i] = (struct view_run){ .row = q->runs[i].row,
+						   .offset = q->runs[i].offset,
+						   .size = q->runs[i].size,
+						   .at = view->size };
+		view->size += q->runs[i].size;
+	}
+	return view;
+}
+
 static int add(struct view_owner *v, struct registry *r, const struct view_request *q,
 	       uint64_t now)
 {
 	struct view *view;
-	int rc = registry_covers(r, q->epoch, q->row, q->offset, q->size);
+	uint64_t size;
+	int rc = check_runs(r, q, &size);
 
-	if (rc == -ENODATA && q->is_grad && !control_content(r->control, true))
-		rc = 0; /* their memory comes with their window */
 	if (rc)
 		return rc;
 	if (too_many(v, q->peer))
 		return -EAGAIN;
-	view = calloc(1, sizeof(*view));
+	view = view_new(r, q, now);
 	if (!view)
 		return -ENOMEM;
-	*view = (struct view){ .id = { q->id[0], q->id[1] },
-			       .peer = q->peer,
-			       .epoch = q->epoch,
-			       .row = q->row,
-			       .tier = registry_tier(r, q->row),
-			       .is_grad = q->is_grad,
-			       .offset = q->offset,
-			       .size = q->size,
-			       .opened_ms = now };
 	if (view->tier == STATE_HOST)
-		rc = view_pool_get(&v->pool, q->size, q->id, &view->buffer);
+		rc = view_pool_get(&v->pool, size, q->id, &view->buffer);
 	if (rc) {
 		free(view);
 		return rc;
@@ -137,7 +212,18 @@ static int add(struct view_owner *v, struct registry *r, const struct view_reque
 	LIST_INSERT_HEAD(&v->list, view, link);
 	/* before show: the trainer must not change the content unseen while it is looked at */
 	atomic_fetch_add(&v->count, 1);
-	return show(view, r, q->want);
+	return show(v, view, r, q->want);
+}
+
+/* Returns false for rows of which some have moved while the view was LIVE or KEPT. */
+static bool is_in_one_tier(const struct view *view, struct registry *r)
+{
+	enum state_tier tier = registry_tier(r, view->runs[0].row);
+
+	for (uint32_t i = 1; i < view->nruns; i++)
+		if (registry_tier(r, view->runs[i].row) != tier)
+			return false;
+	return true;
 }
 
 static int open_or_move(struct view_owner *v, struct registry *r, const struct view_request *q,
@@ -148,7 +234,7 @@ static int open_or_move(struct view_owner *v, struct registry *r, const struct v
 	if (!view)
 		return add(v, r, q, now);
 	if (q->want > view->generation)
-		return show(view, r, q->want);
+		return is_in_one_tier(view, r) ? show(v, view, r, q->want) : -ESTALE;
 	return q->want && view->generation > q->want ? -EEXIST : 0;
 }
 
@@ -213,36 +299,43 @@ void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now)
 static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 {
 	while (view->copied < view->size && limit && !view->status) {
-		uint64_t n = u64_min(u64_min(COPY_CHUNK, limit), view->size - view->copied);
+		const struct view_run *run = run_at(view, view->copied);
+		uint64_t inside = view->copied - run->at;
+		uint64_t n = u64_min(u64_min(COPY_CHUNK, limit), run->size - inside);
 
-		view->status =
-			registry_copy(r, view->epoch, view->row, view->offset + view->copied,
-				      view->buffer->bytes + view->copied, n);
+		view->status = registry_copy(r, view->epoch, run->row, run->offset + inside,
+					     view->buffer->bytes + view->copied, n);
 		view->copied += n;
 		limit -= n;
 	}
 }
 
-static void count_kept(const struct view *view, struct registry *r)
+static void count_kept(uint64_t bytes, struct registry *r)
 {
-	atomic_fetch_add_explicit(&r->control->kept_bytes, view->size, memory_order_relaxed);
+	atomic_fetch_add_explicit(&r->control->kept_bytes, bytes, memory_order_relaxed);
 }
 
 static void keep_in_buffer(struct view *view, struct registry *r)
 {
 	copy_some(view, r, UINT64_MAX);
 	set_complete(view, !view->status);
-	count_kept(view, r);
+	count_kept(view->size, r);
 }
 
 /* Without memory for a version the view ends, since the trainer does not wait. */
-static void keep_version(struct view *view, struct registry *r)
+static void keep_versions(struct view *view, struct registry *r)
 {
-	if (registry_version_keep(r, view->epoch, view->row, view->offset, view->size,
-				  &view->version))
-		view->status = -ESTALE;
-	else
-		count_kept(view, r);
+	for (uint32_t i = 0; i < view->nruns && !view->status; i++) {
+		struct view_run *run = &view->runs[i];
+
+		if (run->version)
+			continue;
+		if (registry_version_keep(r, view->epoch, run->row, run->offset, run->size,
+					  &run->version))
+			view->status = -ESTALE;
+		else
+			count_kept(run->size, r);
+	}
 }
 
 static void keep(struct view *view, struct registry *r)
@@ -250,8 +343,8 @@ static void keep(struct view *view, struct registry *r)
 	view->state = VIEW_KEPT;
 	if (view->buffer)
 		keep_in_buffer(view, r);
-	else if (!view->version)
-		keep_version(view, r);
+	else
+		keep_versions(view, r);
 }
 
 void view_owner_keep(struct view_owner *v, struct registry *r, bool states)
@@ -264,13 +357,52 @@ void view_owner_keep(struct view_owner *v, struct registry *r, bool states)
 			keep(view, r);
 }
 
+static bool has_row(const struct view *view, uint32_t row)
+{
+	for (uint32_t i = 0; i < view->nruns; i++)
+		if (view->runs[i].row == row)
+			return true;
+	return false;
+}
+
+/* Under the lock. */
+static bool awaits(const struct view_owner *v, uint32_t row)
+{
+	const struct view *view;
+
+	LIST_FOREACH (view, &v->list, link) {
+		if (view->state > VIEW_FUTURE || !has_row(view, row))
+			continue;
+		for (uint32_t i = 0; i < view->nruns; i++)
+			if (view->runs[i].row != row)
+				return true;
+	}
+	return false;
+}
+
+bool view_owner_awaits(struct view_owner *v, uint32_t row)
+{
+	if (!view_owner_any(v))
+		return false;
+	LOCKED(&v->lock);
+	return awaits(v, row);
+}
+
+void view_owner_move(struct view_owner *v, struct registry *r, struct registry_move *m)
+{
+	LOCKED(&v->lock);
+	if (!awaits(v, m->row)) /* since the copy was begun */
+		registry_place_switch(r, m);
+}
+
+/* A view that has the row is preserved as a whole: it is LIVE or KEPT. */
 void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row)
 {
 	struct view *view;
 
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link)
-		if (view->state == VIEW_LIVE && view->row == row)
+		if (view->state == VIEW_LIVE && has_row(view, row))
 			keep(view, r);
 }
 
@@ -288,7 +420,7 @@ void view_owner_arrive(struct view_owner *v, struct registry *r)
 		/* generations are global: a view that waits for one sees no later one */
 		view->status = view->state == VIEW_FUTURE && now > view->generation
 				       ? -ESTALE
-				       : go_live(view, r);
+				       : go_live(v, view, r);
 		if (view->status)
 			view->state = VIEW_KEPT;
 		view->generation = now;
@@ -322,82 +454,95 @@ static int take_kept(const struct view *view, uint64_t offset, void *out, size_t
 /* Copies live bytes without the lock, so that the trainer does not wait; if the view has become
  * KEPT meanwhile, the preserved bytes replace them.
  */
-static int read_live(struct view_owner *v, struct registry *r, const struct view *seen,
-		     uint64_t offset, void *out, size_t size)
+static int read_live(struct view_owner *v, struct registry *r, const uint64_t id[2],
+		     uint64_t epoch, struct view_run seen, uint64_t offset, void *out,
+		     size_t size)
 {
-	int rc = registry_read_memory(r, seen->epoch, seen->row, seen->offset + offset, out,
+	int rc = registry_read_memory(r, epoch, seen.row, seen.offset + offset - seen.at, out,
 				      size);
 	struct view *view;
 
 	LOCKED(&v->lock);
-	view = find(v, seen->id);
+	view = find(v, id);
 	if (!view)
 		return -ESTALE;
 	return view->state == VIEW_KEPT ? take_kept(view, offset, out, size) : rc;
 }
 
-/* Under the lock.  Errors of view_owner_read. */
-static int check_read(const struct view *view, uint64_t offset, size_t size)
+/* Under the lock.  Sets *run to the run that has the bytes.  Errors of view_owner_read. */
+static int check_read(struct view *view, uint64_t offset, size_t size, struct view_run **run)
 {
 	if (!view)
 		return -ESTALE;
-	if (offset > view->size || size > view->size - offset)
+	if (offset >= view->size)
+		return -EINVAL;
+	*run = run_at(view, offset);
+	if (size > (*run)->size - (offset - (*run)->at))
 		return -EINVAL;
 	if (view->state < VIEW_LIVE)
 		return -EAGAIN;
+	if (!view->buffer && view->status)
+		return view->status;
 	return view->buffer ? 0 : -EREMOTE;
 }
 
 int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[2],
 		    uint64_t offset, void *out, size_t size)
 {
-	struct view seen, *view;
+	struct view_run *run, seen = { 0 };
+	uint64_t epoch = 0;
+	bool is_live = false;
+	struct view *view;
 	int rc;
 
 	pthread_mutex_lock(&v->lock);
 	view = find(v, id);
-	rc = check_read(view, offset, size);
-	if (!rc && view->state == VIEW_KEPT)
+	rc = check_read(view, offset, size, &run);
+	if (!rc && view->state == VIEW_KEPT) {
 		rc = take_kept(view, offset, out, size);
-	if (!rc)
-		seen = *view;
+	} else if (!rc) {
+		is_live = true;
+		seen = *run;
+		epoch = view->epoch;
+	}
 	pthread_mutex_unlock(&v->lock);
-	return rc || seen.state == VIEW_KEPT ? rc : read_live(v, r, &seen, offset, out, size);
+	return is_live ? read_live(v, r, id, epoch, seen, offset, out, size) : rc;
 }
 
 /* Under the lock.  Errors of view_owner_look. */
-static int check_remote(const struct view *view, uint64_t offset, size_t size)
+static int check_remote(struct view *view, uint64_t offset, size_t size, struct view_run **run)
 {
-	int rc = check_read(view, offset, size);
+	int rc = check_read(view, offset, size, run);
 
 	if (rc == -EREMOTE)
-		return view->status;
-	return rc ? rc : -EINVAL;
+		return 0;
+	return rc ? rc : -EAGAIN; /* the rows have moved there */
 }
 
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look)
 {
 	struct view *view;
+	struct view_run *run;
 	int rc;
 
 	LOCKED(&v->lock);
 	view = find(v, id);
-	rc = check_remote(view, offset, size);
+	rc = check_remote(view, offset, size, &run);
 	if (rc)
 		return rc;
 	*look = (struct view_look){ .generation = view->generation,
 				    .epoch = view->epoch,
-				    .at = view->offset + offset,
-				    .row = view->row,
-				    .version = registry_version_get(view->version) };
+				    .at = run->offset + offset - run->at,
+				    .row = run->row,
+				    .version = registry_version_get(run->version) };
 	return 0;
 }
 
-static bool has_bytes(const struct view *view, uint32_t row, uint64_t offset, uint64_t size)
+static bool has_bytes(const struct view_run *run, uint32_t row, uint64_t offset, uint64_t size)
 {
-	return view && view->row == row && offset >= view->offset && size <= view->size &&
-	       offset - view->offset <= view->size - size;
+	return run->row == row && offset >= run->offset && size <= run->size &&
+	       offset - run->offset <= run->size - size;
 }
 
 int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, uint64_t offset,
@@ -407,10 +552,15 @@ int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, 
 
 	LOCKED(&v->lock);
 	view = find(v, id);
-	if (!has_bytes(view, row, offset, size))
-		return -ESTALE;
-	*inside = offset - view->offset;
-	return 0;
+	for (uint32_t i = 0; view && i < view->nruns; i++) {
+		const struct view_run *run = &view->runs[i];
+
+		if (!has_bytes(run, row, offset, size))
+			continue;
+		*inside = run->at + offset - run->offset;
+		return 0;
+	}
+	return -ESTALE;
 }
 
 enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2])

@@ -2,9 +2,10 @@
 #ifndef ENGINE_RANK_VIEW_OWNER_H
 #define ENGINE_RANK_VIEW_OWNER_H
 
-/* The owner's side of views: copy on write.  A view is one run of bytes of one row at one
- * generation (control_content), which an observer has open.  When the trainer is about to
- * change the row, it preserves what live views show.
+/* The owner's side of views: copy on write.  A view is a list of runs of bytes of rows at one
+ * generation (control_content), which an observer has open.  The rows are all in one tier, and
+ * a byte of a view is counted through its runs, one after the other.  When the trainer is about
+ * to change the rows, it preserves what live views show.
  *
  *   NEXT --new content--> LIVE(generation) --content about to change--> KEPT
  *                           ^
@@ -25,7 +26,18 @@
 
 enum { VIEW_OWNER_MAX = 16384, VIEW_OWNER_OF_PEER_MAX = VIEW_OWNER_MAX / 4 * 3 };
 
+/* A larger list of runs is refused. */
+enum { VIEW_OWNER_RUNS_MAX = 32768 };
+
 enum view_state { VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
+
+struct view_run {
+	uint32_t row;
+	uint64_t offset; /* in the row */
+	uint64_t size;
+	uint64_t at; /* in the view; view_owner_open sets it, and version */
+	struct registry_version *version; /* the preserved bytes; NULL: none yet, or a buffer */
+};
 
 struct view {
 	LIST_ENTRY(view) link;
@@ -34,17 +46,17 @@ struct view {
 	enum view_state state;
 	uint64_t generation;
 	uint64_t epoch;
-	uint32_t row;
-	enum state_tier tier; /* of the row when the view was opened; the row may be dropped */
+	enum state_tier tier; /* of the rows when it last became LIVE; they may be dropped */
 	bool is_grad;
-	uint64_t offset;
-	uint64_t size;
+	uint64_t size; /* of all runs */
 	uint64_t heard_ms;
 	uint64_t opened_ms;
-	uint64_t copied;                  /* LIVE: bytes that the buffer has already */
-	int status;                       /* KEPT: 0, or why the bytes could not be copied */
-	struct view_buffer *buffer;       /* NULL: the row is not in the host's memory; then: */
-	struct registry_version *version; /* the preserved bytes; NULL: none yet */
+	uint64_t copied; /* LIVE: bytes that the buffer has already */
+	int status;      /* KEPT: 0, or why the bytes could not be copied */
+	struct view_buffer
+		*buffer; /* of all bytes; NULL: the rows are not in the host's memory */
+	uint32_t nruns;
+	struct view_run runs[];
 };
 
 struct view_owner {
@@ -61,15 +73,16 @@ struct view_request {
 	uint64_t id[2];
 	uint32_t peer;
 	uint64_t epoch;
-	uint32_t row;
 	bool is_grad;
-	uint64_t offset;
-	uint64_t size;
 	uint64_t want; /* generation it must show; 0: the one there is, or the next */
+	const struct view_run *runs; /* the caller's; of each: row, offset, and size > 0 */
+	uint32_t nruns;
 };
 
 /* Opens view q->id, or, if it is open, moves it to generation want if that is newer.  *out is a
- * copy of the view.
+ * copy of the view without its runs.
+ * -EINVAL: there are no runs, or too many, or not all rows are gradients as is_grad says.
+ * -ESTALE: the rows are of several tiers.
  * -ENOMEM: larger than all buffers together.
  * -EAGAIN: no buffer now, or too many views.
  * -EEXIST: the generation wanted has passed.
@@ -85,11 +98,11 @@ void view_owner_trim(struct view_owner *v, uint64_t before);
 /* The peer has been heard at now: its views stay. */
 void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now);
 
-/* Copies size bytes from offset of the view, whose row is in the host's memory.
+/* Copies size bytes of one run from offset of the view, whose rows are in the host's memory.
  * -ESTALE: there is no such view.
  * -EAGAIN: it does not show its generation yet.
- * -EREMOTE: its row is not in the host's memory: view_owner_look.
- * -EINVAL: past the view's end.
+ * -EREMOTE: its rows are not in the host's memory: view_owner_look.
+ * -EINVAL: past the end of the view, or of the run.
  */
 int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[2],
 		    uint64_t offset, void *out, size_t size);
@@ -103,17 +116,17 @@ struct view_look {
 };
 /* Says where the bytes are.  A reader of live bytes looks again after it has copied them: they
  * are the view's if the view is LIVE still, and of the same generation.
- * -EINVAL: the row is in the host's memory.
+ * -EAGAIN: the rows are in the host's memory.
  * Errors of view_owner_read.
  */
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look);
-/* *inside: the offset in the view of these bytes of its row.
+/* *inside: the offset in the view of these bytes of a row.
  * -ESTALE: there is no such view, or it has not all of them.
  */
 int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, uint64_t offset,
 		      uint64_t size, uint64_t *inside);
-/* The tier of the view's row; STATE_HOST: there is no such view. */
+/* The tier of the view's rows; STATE_HOST: there is no such view. */
 enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2]);
 
 /* Trainer's thread.  Preserves what live views show, of states and gradients or of gradients
@@ -126,6 +139,14 @@ void view_owner_keep(struct view_owner *v, struct registry *r, bool states);
 void view_owner_arrive(struct view_owner *v, struct registry *r);
 /* Trainer's thread.  Preserves what live views show of a row that is about to be dropped. */
 void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row);
+
+struct registry_move;
+/* Trainer's thread.  Returns true if a view that waits for its content has the row and other
+ * rows: a view needs all of its rows in one tier when it becomes LIVE.
+ */
+bool view_owner_awaits(struct view_owner *v, uint32_t row);
+/* Trainer's thread.  registry_place_switch, unless view_owner_awaits the row. */
+void view_owner_move(struct view_owner *v, struct registry *r, struct registry_move *m);
 
 /* Engine thread: copies some bytes ahead for views that have been open for a while; false:
  * nothing to do.

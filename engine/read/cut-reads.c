@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/vec.h"
 #include "engine/node/plan.h"
 #include "engine/read/cut-reads.h"
 #include "engine/read/reads.h"
@@ -8,103 +9,201 @@
 #include <errno.h>
 #include <string.h>
 
-struct part { /* one read of stored order */
+/* A part of a user's read: bytes of one state whose parameter is cut, or of several states
+ * that are stored in file order.
+ */
+struct cut_section {
+	const struct cuts *cuts; /* NULL: stored order is file order */
+	size_t element;          /* 1: without cuts */
+	uint64_t first, end;     /* elements, file order, of which the user reads a byte */
+	uint64_t base;           /* byte of the file at which element 0 is */
+	uint8_t *bytes;          /* of element first */
+};
+
+struct stored_read { /* one read of stored order */
 	struct engine_read read;
 	struct cut_read *of;
+	const struct cut_section *section;
 	uint64_t first, end; /* elements, stored order */
 	bool over;
 };
 
 struct cut_read {
 	struct engine_read *read; /* the user's */
-	const struct cuts *cuts;
-	size_t element;
-	uint64_t first, end; /* elements, file order: those of which the user reads a byte */
+	struct vec sections;
+	struct vec parts;
 	uint8_t *bytes;
+	uint64_t skip; /* bytes of the first element that the user does not read */
 	pthread_mutex_t lock;
 	int result;     /* the first error */
 	unsigned owing; /* parts that are not over, and 1 while they are started */
-	bool cancelled;
-	size_t n;
-	struct part parts[];
 };
 
 /* ---- laying out the parts ---- */
 
-struct layout_parts {
-	struct part *parts; /* NULL: they are counted */
-	size_t n;
-	uint64_t end; /* of the last one */
+/* Adds elements [from, to) of stored order to the last part, if it ends there and stays short
+ * enough for one read, or as further parts.
+ */
+static int add_elements(struct cut_read *c, const struct cut_section *s, uint64_t from,
+			uint64_t to)
+{
+	uint64_t most = ENGINE_READ_MAX / s->element;
+	struct stored_read *p = c->parts.items;
+
+	if (c->parts.count) {
+		p += c->parts.count - 1;
+		if (p->section == s && p->end == from && p->end - p->first < most) {
+			uint64_t n = u64_min(to - from, most - (p->end - p->first));
+
+			p->end += n;
+			from += n;
+		}
+	}
+	for (uint64_t n; from < to; from += n) {
+		n = u64_min(to - from, most);
+		p = vec_add(&c->parts, sizeof(*p));
+		if (!p)
+			return -ENOMEM;
+		*p = (struct stored_read){
+			.of = c, .section = s, .first = from, .end = from + n
+		};
+	}
+	return 0;
+}
+
+struct run_adder {
+	struct cut_read *read;
+	const struct cut_section *section;
 };
 
 /* Runs of boxes that follow each other are one part: of a read of the whole, all of them. */
 static int add_run(void *arg, const struct cuts_box *box, uint64_t from, uint64_t to)
 {
-	struct layout_parts *l = arg;
+	const struct run_adder *a = arg;
 
-	if (!l->n || l->end != box->start + from) {
-		if (l->parts)
-			l->parts[l->n].first = box->start + from;
-		l->n++;
+	return add_elements(a->read, a->section, box->start + from, box->start + to);
+}
+
+/* Adds the bytes [from, to) of a state. */
+static int add_section(struct cut_read *c, const struct file_part *p, uint64_t from,
+		       uint64_t to)
+{
+	size_t element = p->cuts ? frag_dtype_size(p->dtype) : 1;
+	struct cut_section *s = c->sections.items;
+
+	if (c->sections.count && !p->cuts && !s[c->sections.count - 1].cuts) {
+		s[c->sections.count - 1].end += to - from;
+		return 0;
 	}
-	l->end = box->start + to;
-	if (l->parts)
-		l->parts[l->n - 1].end = l->end;
+	s = vec_add(&c->sections, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	*s = (struct cut_section){ .cuts = p->cuts,
+				   .element = element,
+				   .first = from / element,
+				   .end = u64_div_ceil(to, element),
+				   .base = p->at };
 	return 0;
 }
 
-static struct cut_read *cut_read_new(struct engine_read *read)
+static int add_sections(struct cut_read *c)
 {
-	const struct cuts *cuts = read->file->cuts;
-	size_t element = frag_dtype_size(read->file->dtype);
-	uint64_t first = read->offset / element;
-	uint64_t end = u64_div_ceil(read->offset + read->size, element);
-	struct layout_parts l = { 0 };
-	struct cut_read *c;
+	const struct engine_file *f = c->read->file;
+	uint64_t begin = c->read->offset, end = begin + c->read->size;
+	int rc = 0;
 
-	cuts_walk(cuts, first, end, add_run, &l);
-	c = calloc(1, sizeof(*c) + l.n * sizeof(*c->parts));
-	if (!c || !(c->bytes = malloc((end - first) * element))) {
-		free(c);
-		return NULL;
+	for (uint32_t i = file_part_at(f, begin); i < f->nparts && f->parts[i].at < end && !rc;
+	     i++) {
+		const struct file_part *p = &f->parts[i];
+		uint64_t from = begin > p->at ? begin - p->at : 0;
+
+		if (p->bytes)
+			rc = add_section(c, p, from, u64_min(end - p->at, p->bytes));
 	}
-	l = (struct layout_parts){ .parts = c->parts };
-	cuts_walk(cuts, first, end, add_run, &l);
-	c->read = read;
-	c->cuts = cuts;
-	c->element = element;
-	c->first = first;
-	c->end = end;
-	c->n = l.n;
-	c->owing = (unsigned)l.n + 1;
-	pthread_mutex_init(&c->lock, NULL);
-	return c;
+	return rc;
+}
+
+/* Lets the sections' bytes follow each other in one buffer: but the first and the last, they
+ * have whole elements.
+ */
+static int lay_out(struct cut_read *c)
+{
+	struct cut_section *s = c->sections.items, *end = s + c->sections.count;
+	uint64_t size = 0, at = 0;
+	int rc = 0;
+
+	for (const struct cut_section *x = s; x < end; x++)
+		size += (x->end - x->first) * x->element;
+	c->bytes = malloc(size);
+	if (!c->bytes)
+		return -ENOMEM;
+	c->skip = c->read->offset - (s->base + s->first * s->element);
+	for (; s < end && !rc; s++) {
+		struct run_adder adding = { c, s };
+
+		s->bytes = c->bytes + at;
+		at += (s->end - s->first) * s->element;
+		rc = s->cuts ? cuts_walk(s->cuts, s->first, s->end, add_run, &adding)
+			     : add_elements(c, s, s->first, s->end);
+	}
+	return rc;
 }
 
 static void cut_read_free(struct cut_read *c)
 {
 	pthread_mutex_destroy(&c->lock);
+	free(c->sections.items);
+	free(c->parts.items);
 	free(c->bytes);
 	free(c);
 }
 
+static struct cut_read *cut_read_new(struct engine_read *read)
+{
+	struct cut_read *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->read = read;
+	pthread_mutex_init(&c->lock, NULL);
+	if (add_sections(c) || lay_out(c)) {
+		cut_read_free(c);
+		return NULL;
+	}
+	c->owing = c->parts.count + 1;
+	return c;
+}
+
 /* ---- the parts' ends ---- */
 
-struct arrival {
-	const struct part *part;
+struct run_copier {
+	const struct stored_read *part;
 	const uint8_t *data;
 };
 
 static int put_run(void *arg, const struct cuts_box *box, uint64_t from, uint64_t to)
 {
-	const struct arrival *a = arg;
-	const struct cut_read *c = a->part->of;
-	uint64_t at = box->start + from;
+	const struct run_copier *a = arg;
+	const struct stored_read *p = a->part;
+	const struct cut_section *s = p->section;
+	uint64_t begin = u64_max(box->start + from, p->first);
+	uint64_t end = u64_min(box->start + to, p->end);
 
-	if (at >= a->part->first && at < a->part->end)
-		cuts_to_file(c->cuts, box, from, to, c->element,
-			     a->data + (at - a->part->first) * c->element, c->bytes, c->first);
+	if (begin < end)
+		cuts_to_file(s->cuts, box, begin - box->start, end - box->start, s->element,
+			     a->data + (begin - p->first) * s->element, s->bytes, s->first);
 	return 0;
+}
+
+static void put_part(const struct stored_read *p, const void *data)
+{
+	const struct cut_section *s = p->section;
+	struct run_copier arrival = { p, data };
+
+	if (s->cuts)
+		cuts_walk(s->cuts, s->first, s->end, put_run, &arrival);
+	else
+		memcpy(s->bytes + (p->first - s->first), data, p->end - p->first);
 }
 
 /* With the last one, the user's read ends. */
@@ -121,21 +220,21 @@ static void end_one(struct cut_read *c, int result)
 	pthread_mutex_unlock(&c->lock);
 	if (!last)
 		return;
-	read->done(read, result ? NULL : c->bytes + (read->offset - c->first * c->element),
-		   result ? result : (int64_t)read->size);
+	result = result ? result : (int)read->size;
+	node_count_read(read->file->engine, read, result);
+	read->done(read, result < 0 ? NULL : c->bytes + c->skip, result);
 	cut_read_free(c);
 }
 
 static void on_part(struct engine_read *read, const void *data, int64_t result)
 {
-	struct part *p = read->owner;
+	struct stored_read *p = read->owner;
 	struct cut_read *c = p->of;
-	struct arrival arrival = { p, data };
 
-	if (result >= 0 && (uint64_t)result != (p->end - p->first) * c->element)
+	if (result >= 0 && (uint64_t)result != (p->end - p->first) * p->section->element)
 		result = -EIO;
 	if (result >= 0)
-		cuts_walk(c->cuts, c->first, c->end, put_run, &arrival);
+		put_part(p, data);
 	pthread_mutex_lock(&c->lock);
 	p->over = true;
 	pthread_mutex_unlock(&c->lock);
@@ -144,69 +243,76 @@ static void on_part(struct engine_read *read, const void *data, int64_t result)
 
 /* ---- the doors ---- */
 
-static void start_part(struct engine *e, struct cut_read *c, struct part *p)
+static void start_part(struct engine *e, struct cut_read *c, struct stored_read *p)
 {
-	p->of = c;
+	const struct cut_section *s = p->section;
+
 	p->read = (struct engine_read){ .file = c->read->file,
-					.offset = p->first * c->element,
-					.size = (p->end - p->first) * c->element,
+					.offset = s->base + p->first * s->element,
+					.size = (p->end - p->first) * s->element,
 					.nowait = c->read->nowait,
+					.thread = c->read->thread,
+					.is_part = true,
 					.done = on_part,
 					.owner = p };
 	reads_start(e, &p->read);
 }
 
-/* With the read's lock: no part ends meanwhile that is not over. */
-static void cancel_parts(struct engine *e, struct cut_read *c)
+static bool is_cut(const struct engine_read *read)
 {
-	for (size_t i = 0; i < c->n; i++)
-		if (c->parts[i].of && !c->parts[i].over)
-			reads_cancel(e, &c->parts[i].read);
+	const struct engine_file *f = read->file;
+	uint64_t end = read->offset + read->size;
+	bool cut = false;
+
+	for (uint32_t i = file_part_at(f, read->offset);
+	     i < f->nparts && f->parts[i].at < end && !cut; i++)
+		cut = f->parts[i].cuts;
+	return cut;
 }
 
 void cut_reads_start(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
 	struct cut_read *c;
+	struct stored_read *p;
 
-	if (!f->cuts || !read->size || read->offset >= f->bytes) {
+	if (read->size && read->offset < f->bytes)
+		read->size =
+			u64_min(u64_min(read->size, ENGINE_READ_MAX), f->bytes - read->offset);
+	if (!read->size || read->offset >= f->bytes || !is_cut(read)) {
 		reads_start(e, read);
 		return;
 	}
-	read->size = u64_min(u64_min(read->size, ENGINE_READ_MAX), f->bytes - read->offset);
 	c = cut_read_new(read);
-	pthread_mutex_lock(&e->lock);
 	read->private = c;
-	pthread_mutex_unlock(&e->lock);
 	if (!c) {
 		read->done(read, NULL, -ENOMEM);
 		return;
 	}
-	for (size_t i = 0; i < c->n; i++)
-		start_part(e, c, &c->parts[i]);
-	pthread_mutex_lock(&c->lock);
-	if (c->cancelled) /* while parts were started: some may have missed it */
-		cancel_parts(e, c);
-	pthread_mutex_unlock(&c->lock);
+	p = c->parts.items;
+	for (uint32_t i = 0; i < c->parts.count; i++)
+		start_part(e, c, &p[i]);
 	end_one(c, 0);
 }
 
 void cut_reads_cancel(struct engine *e, struct engine_read *read)
 {
 	struct cut_read *c;
+	struct stored_read *p;
 
-	if (!read->file->cuts) {
+	if (!read->size || read->offset >= read->file->bytes || !is_cut(read)) {
 		reads_cancel(e, read);
 		return;
 	}
-	pthread_mutex_lock(&e->lock);
 	c = read->private; /* it lives until the user's done has returned */
-	pthread_mutex_unlock(&e->lock);
 	if (!c)
 		return;
-	pthread_mutex_lock(&c->lock);
-	c->cancelled = true;
-	cancel_parts(e, c);
+	p = c->parts.items;
+	pthread_mutex_lock(
+		&c->lock); /* a part that is not over is not over before the unlock */
+	for (uint32_t i = 0; i < c->parts.count; i++)
+		if (!p[i].over)
+			reads_cancel(e, &p[i].read);
 	pthread_mutex_unlock(&c->lock);
 }
 

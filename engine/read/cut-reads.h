@@ -3,8 +3,11 @@
 #define ENGINE_READ_CUT_READS_H
 
 /* Reads of files whose stored order is not file order (engine/catalog/cuts.h).  A request is
- * divided into reads of stored order, one for each shard's run of bytes, and what these bring
- * is put in its place.  No other bytes are moved.  Other files are read as they are.
+ * divided into reads of stored order, one for each run of elements that follow each other there
+ * and are all asked for, at most ENGINE_READ_MAX bytes long: what the request has of a shard is
+ * one run, and runs of neighbouring shards that meet are one.  What the reads bring is put in
+ * its place.  No other bytes are moved, but for elements of which some bytes are asked for.
+ * Other files are read as they are.
  */
 
 #include "engine/node/file.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/memory/view-pool.h"
+#include "engine/node/comms.h"
 #include "engine/node/peers.h"
 #include "engine/node/plan.h"
 #include "engine/read/onesided-read.h"
@@ -15,7 +17,7 @@
 enum { PARTS_MAX = 1024 };
 
 /* A piece of the plan that is ready to be copied without the lock. */
-struct grab {
+struct ready_piece {
 	uint32_t attached;
 	uint32_t rank;
 	uint64_t epoch;
@@ -29,8 +31,8 @@ struct grab {
 	uint64_t buffer;
 };
 
-struct grabs {
-	struct grab grabs[NODE_PIECES_MAX];
+struct ready_pieces {
+	struct ready_piece pieces[NODE_PIECES_MAX];
 	unsigned n;
 	struct iovec parts[PARTS_MAX];
 	unsigned nparts;
@@ -38,8 +40,8 @@ struct grabs {
 };
 
 /* Finds the addresses of the piece's bytes in the rank's process. */
-static int find_parts(struct engine *e, struct grabs *g, const struct piece *piece,
-		      struct grab *grab)
+static int find_parts(struct engine *e, struct ready_pieces *g, const struct piece *piece,
+		      struct ready_piece *ready)
 {
 	struct peer *p = &e->peers[piece->rank];
 	bool readable = !piece->view && peers_is_readable(e, piece->rank);
@@ -53,41 +55,41 @@ static int find_parts(struct engine *e, struct grabs *g, const struct piece *pie
 			   g->parts + g->nparts, (int)(PARTS_MAX - g->nparts));
 	if (n < 0) /* -ENODATA: perhaps only its owner knows where they are (state_row.moves) */
 		return n == -EINVAL ? n : -EAGAIN;
-	grab->epoch = p->states->epoch;
-	grab->n = (unsigned)n;
+	ready->epoch = p->states->epoch;
+	ready->n = (unsigned)n;
 	return 0;
 }
 
 /* With the lock.  -EAGAIN: the piece's rank is not reached by memory. */
-static int grab_piece(struct engine *e, struct grabs *g, const struct piece *piece)
+static int prepare_piece(struct engine *e, struct ready_pieces *g, const struct piece *piece)
 {
 	struct peer *p = &e->peers[piece->rank];
-	struct grab grab = { .attached = p->attached,
-			     .rank = piece->rank,
-			     .at = piece->at,
-			     .size = piece->size,
-			     .first = g->nparts,
-			     .look_before = !piece->view || piece->coming,
-			     .kept = piece->kept,
-			     .view = piece->view,
-			     .inside = piece->inside,
-			     .buffer = piece->buffer };
+	struct ready_piece ready = { .attached = p->attached,
+				     .rank = piece->rank,
+				     .at = piece->at,
+				     .size = piece->size,
+				     .first = g->nparts,
+				     .look_before = !piece->view || piece->coming,
+				     .kept = piece->kept,
+				     .view = piece->view,
+				     .inside = piece->inside,
+				     .buffer = piece->buffer };
 	int rc;
 
 	if (piece->lost || (piece->kept && p->state == ENGINE_RANK_LOST))
 		return plan_lost_status(e, piece);
 	if (p->way != PEER_WAY_MEMORY)
 		return -EAGAIN;
-	rc = piece->kept ? 0 : find_parts(e, g, piece, &grab);
+	rc = piece->kept ? 0 : find_parts(e, g, piece, &ready);
 	if (rc)
 		return rc;
-	g->nparts += grab.n;
-	g->grabs[g->n++] = grab;
+	g->nparts += ready.n;
+	g->pieces[g->n++] = ready;
 	return 0;
 }
 
-static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t offset,
-		      size_t size, struct grabs *g)
+static int plan_pieces(struct engine *e, const struct engine_file *f, uint64_t offset,
+		       size_t size, struct ready_pieces *g)
 {
 	int rc;
 
@@ -96,9 +98,9 @@ static int plan_grabs(struct engine *e, const struct engine_file *f, uint64_t of
 	if (f->view.state == VIEW_READER_READY)
 		rc = view_reader_plan(f, offset, size, &g->plan);
 	else /* what is not there is for a transfer to find out */
-		rc = plan_read(e, &f->address, UINT64_MAX, offset, size, &g->plan);
+		rc = plan_file(e, f, UINT64_MAX, offset, size, &g->plan);
 	for (unsigned i = 0; i < g->plan.n && !rc; i++)
-		rc = grab_piece(e, g, &g->plan.pieces[i]);
+		rc = prepare_piece(e, g, &g->plan.pieces[i]);
 	pthread_mutex_unlock(&e->lock);
 	return rc;
 }
@@ -127,14 +129,15 @@ static void mark_stale(struct engine *e, uint32_t rank)
 /* Returns 0 if the copied bytes are of *generation.  *generation 0 stands for any, and becomes
  * that of the bytes.
  */
-static int witness(struct engine *e, const struct engine_file *f, const struct grab *grab,
-		   const struct control_page *control, uint64_t *generation)
+static int witness(struct engine *e, const struct engine_file *f,
+		   const struct ready_piece *ready, const struct control_page *control,
+		   uint64_t *generation)
 {
 	uint64_t epoch = atomic_load_explicit(&control->registry_epoch, memory_order_relaxed),
 		 now;
 
-	if (epoch != grab->epoch) {
-		mark_stale(e, grab->rank);
+	if (epoch != ready->epoch) {
+		mark_stale(e, ready->rank);
 		return -EAGAIN;
 	}
 	if (!view_reader_wanted(f) && !f->is_grad)
@@ -161,41 +164,56 @@ static int get_failed(struct engine *e, uint32_t rank, int rc)
 	return rc == -EPERM ? -EACCES : -EIO;
 }
 
+static int get(struct engine *e, const struct ready_piece *ready, const struct iovec *local,
+	       unsigned nlocal, const struct iovec *remote, unsigned nremote,
+	       struct control_page *control)
+{
+	uint64_t began = comms_begin(e->comms);
+	int rc = e->memory.ops->get(e->memory.transport, ready->attached, local, nlocal, remote,
+				    nremote, control, sizeof(*control));
+
+	if (began && !rc && nlocal)
+		comms_count(e->comms, COMMS_ONESIDED, 0, local->iov_len, monotonic_ns() - began,
+			    LOG_PLACE);
+	return rc;
+}
+
 /* Copies the parts, then the control page, which tells if the parts are valid.  Without parts
  * it copies the page alone.
  */
-static int copy_parts(struct engine *e, const struct engine_file *f, const struct grabs *g,
-		      const struct grab *grab, const struct iovec *local, uint64_t *generation)
+static int copy_parts(struct engine *e, const struct engine_file *f,
+		      const struct ready_pieces *g, const struct ready_piece *ready,
+		      const struct iovec *local, uint64_t *generation)
 {
 	struct control_page control;
-	int rc = e->memory.ops->get(e->memory.transport, grab->attached, local, local ? 1 : 0,
-				    local ? g->parts + grab->first : NULL, local ? grab->n : 0,
-				    &control, sizeof(control));
+	int rc = get(e, ready, local, local ? 1 : 0, local ? g->parts + ready->first : NULL,
+		     local ? ready->n : 0, &control);
 
-	return rc ? get_failed(e, grab->rank, rc) : witness(e, f, grab, &control, generation);
+	return rc ? get_failed(e, ready->rank, rc) : witness(e, f, ready, &control, generation);
 }
 
-static void count_copied(struct engine *e, const struct grab *grab)
+static void count_copied(struct engine *e, const struct ready_piece *ready)
 {
-	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, grab->size,
+	atomic_fetch_add_explicit(&e->counters.owner_bytes_memory, ready->size,
 				  memory_order_relaxed);
 	atomic_fetch_add_explicit(&e->counters.owner_reads_memory, 1, memory_order_relaxed);
 }
 
-static int copy_live(struct engine *e, const struct engine_file *f, const struct grabs *g,
-		     const struct grab *grab, uint8_t *out, uint64_t *generation)
+static int copy_live(struct engine *e, const struct engine_file *f,
+		     const struct ready_pieces *g, const struct ready_piece *ready,
+		     uint8_t *out, uint64_t *generation)
 {
-	struct iovec local = { out + grab->at, grab->size };
+	struct iovec local = { out + ready->at, ready->size };
 	int rc = 0;
 
 	/* a copy begun while the generation was being made would be borne out by its end */
-	if (grab->look_before && view_reader_wanted(f))
-		rc = copy_parts(e, f, g, grab, NULL, generation);
+	if (ready->look_before && view_reader_wanted(f))
+		rc = copy_parts(e, f, g, ready, NULL, generation);
 	if (rc)
 		return rc;
-	rc = copy_parts(e, f, g, grab, &local, generation);
+	rc = copy_parts(e, f, g, ready, &local, generation);
 	if (!rc)
-		count_copied(e, grab);
+		count_copied(e, ready);
 	return rc;
 }
 
@@ -206,59 +224,58 @@ static void note_kept(struct engine *e, struct engine_file *f, uint32_t view)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* The room's bytes, or none, then its label: it may be another view's by now.  -EAGAIN: they
+/* The buffer's bytes, or none, then its label: it may be another view's by now.  -EAGAIN: they
  * are not all there.
  */
-static int copy_room(struct engine *e, const struct engine_file *f, const struct grab *grab,
-		     uint8_t *out)
+static int copy_buffer(struct engine *e, const struct engine_file *f,
+		       const struct ready_piece *ready, uint8_t *out)
 {
 	struct view_label label;
 	struct control_page control;
-	uint64_t at = grab->buffer + grab->inside, label_at = grab->buffer - sizeof(label);
-	struct iovec local[] = { { out, grab->size }, { &label, sizeof(label) } };
-	struct iovec remote[] = { { (void *)(uintptr_t)at, grab->size },
+	uint64_t id[2], at = ready->buffer + ready->inside,
+			label_at = ready->buffer - sizeof(label);
+	struct iovec local[] = { { out, ready->size }, { &label, sizeof(label) } };
+	struct iovec remote[] = { { (void *)(uintptr_t)at, ready->size },
 				  { (void *)(uintptr_t)label_at, sizeof(label) } };
 	unsigned first = out ? 0 : 1;
-	int rc = e->memory.ops->get(e->memory.transport, grab->attached, local + first,
-				    2 - first, remote + first, 2 - first, &control,
-				    sizeof(control));
+	int rc = get(e, ready, local + first, 2 - first, remote + first, 2 - first, &control);
 
 	if (rc)
-		return rc == -EFAULT ? -EAGAIN : get_failed(e, grab->rank, rc);
-	return !memcmp(label.view, f->view.id, sizeof(label.view)) &&
-			       atomic_load(&label.complete)
+		return rc == -EFAULT ? -EAGAIN : get_failed(e, ready->rank, rc);
+	view_reader_id(f, ready->view, id);
+	return !memcmp(label.view, id, sizeof(label.view)) && atomic_load(&label.complete)
 		       ? 0
 		       : -EAGAIN;
 }
 
 /* Bytes copied while they were being kept would be borne out by a label of after that. */
-static int copy_kept(struct engine *e, struct engine_file *f, const struct grab *grab,
+static int copy_kept(struct engine *e, struct engine_file *f, const struct ready_piece *ready,
 		     uint8_t *out)
 {
-	int rc = grab->kept ? 0 : copy_room(e, f, grab, NULL);
+	int rc = ready->kept ? 0 : copy_buffer(e, f, ready, NULL);
 
 	if (rc)
 		return rc;
-	if (!grab->kept)
-		note_kept(e, f, grab->view);
-	rc = copy_room(e, f, grab, out + grab->at);
+	if (!ready->kept)
+		note_kept(e, f, ready->view);
+	rc = copy_buffer(e, f, ready, out + ready->at);
 	if (!rc)
-		count_copied(e, grab);
+		count_copied(e, ready);
 	return rc;
 }
 
-static int copy_grab(struct engine *e, struct engine_file *f, const struct grabs *g,
-		     const struct grab *grab, uint8_t *out, uint64_t *generation)
+static int copy_piece(struct engine *e, struct engine_file *f, const struct ready_pieces *g,
+		      const struct ready_piece *ready, uint8_t *out, uint64_t *generation)
 {
-	int rc = grab->kept ? -EAGAIN : copy_live(e, f, g, grab, out, generation);
+	int rc = ready->kept ? -EAGAIN : copy_live(e, f, g, ready, out, generation);
 
-	return rc == -EAGAIN && grab->buffer ? copy_kept(e, f, grab, out) : rc;
+	return rc == -EAGAIN && ready->buffer ? copy_kept(e, f, ready, out) : rc;
 }
 
 int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
 		  size_t size)
 {
-	static _Thread_local struct grabs g; /* plan.keep_lost stays false */
+	static _Thread_local struct ready_pieces g; /* plan.keep_lost stays false */
 	uint64_t generation = atomic_load(&f->view_is_ready) ? f->view.generation : 0;
 	size_t done = 0;
 	int rc = 0;
@@ -270,10 +287,10 @@ int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void
 		done += here;
 		if (here)
 			continue;
-		rc = plan_grabs(e, f, offset + done, size - done, &g);
+		rc = plan_pieces(e, f, offset + done, size - done, &g);
 		for (unsigned i = 0; i < g.n && !rc; i++)
-			rc = copy_grab(e, f, &g, &g.grabs[i], (uint8_t *)out + done,
-				       &generation);
+			rc = copy_piece(e, f, &g, &g.pieces[i], (uint8_t *)out + done,
+					&generation);
 		done += g.plan.covered;
 	}
 	return rc;

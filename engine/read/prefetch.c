@@ -40,29 +40,30 @@ int prefetch_init(struct engine *e, const char *how)
 
 /* ---- why not ---- */
 
-static void count_unfit(struct engine *e, enum wire_fallback unfit)
+static void count_fallback(struct engine *e, enum wire_fallback fallback)
 {
-	atomic_fetch_add_explicit(&e->counters.rounds_unfit[unfit], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->counters.rounds_fallback[fallback], 1,
+				  memory_order_relaxed);
 }
 
 /* For all files, for some time: longer each time. */
-static void hold_off(struct engine *e, enum wire_fallback unfit, uint64_t now)
+static void hold_off(struct engine *e, enum wire_fallback fallback, uint64_t now)
 {
 	struct prefetch *c = e->read.prefetch;
 
-	count_unfit(e, unfit);
-	c->unfit = unfit;
+	count_fallback(e, fallback);
+	c->fallback = fallback;
 	c->retry_ms =
 		now + u64_min((uint64_t)RETRY_MS << u64_min(c->failures, 10), RETRY_MAX_MS);
 	c->failures++;
 }
 
 /* For that file, until it has another view. */
-static void give_up(struct engine *e, struct engine_file *f, enum wire_fallback unfit)
+static void give_up(struct engine *e, struct engine_file *f, enum wire_fallback fallback)
 {
-	count_unfit(e, unfit);
-	f->prefetch.unfit = unfit;
-	f->prefetch.unfit_view = f->view.id[1];
+	count_fallback(e, fallback);
+	f->prefetch.fallback = fallback;
+	f->prefetch.fallback_view = f->view.id[1];
 }
 
 /* ---- windows ---- */
@@ -177,18 +178,18 @@ static bool ask_again(struct engine *e, struct engine_file *f, const struct wind
  * cause; but not where memory lacks while the reader has windows to read.
  */
 static void fail(struct engine *e, struct engine_file *f, struct window *w,
-		 enum wire_fallback unfit, uint64_t now)
+		 enum wire_fallback fallback, uint64_t now)
 {
 	end_window(e, f, w);
-	if (unfit == WIRE_FALLBACK_ROOM && atomic_load(&f->prefetch.any)) {
-		count_unfit(e, unfit);
+	if (fallback == WIRE_FALLBACK_ROOM && atomic_load(&f->prefetch.any)) {
+		count_fallback(e, fallback);
 		return;
 	}
 	end_asked(e, f);
-	if (unfit == WIRE_FALLBACK_VIEW || unfit == WIRE_FALLBACK_TIER)
-		give_up(e, f, unfit);
+	if (fallback == WIRE_FALLBACK_VIEW || fallback == WIRE_FALLBACK_TIER)
+		give_up(e, f, fallback);
 	else
-		hold_off(e, unfit, now);
+		hold_off(e, fallback, now);
 }
 
 static enum wire_fallback take(struct engine *e, struct window *w, const struct answer *answer)
@@ -199,13 +200,13 @@ static enum wire_fallback take(struct engine *e, struct window *w, const struct 
 		return WIRE_FALLBACK_BROKEN;
 	memcpy(&said, answer->body, sizeof(said));
 	if (said.status)
-		return said.unfit && said.unfit < WIRE_FALLBACKS
-			       ? (enum wire_fallback)said.unfit
+		return said.fallback && said.fallback < WIRE_FALLBACKS
+			       ? (enum wire_fallback)said.fallback
 			       : WIRE_FALLBACK_BROKEN;
 	w->address = said.address;
 	w->state = WINDOW_THERE;
 	e->read.prefetch->failures = 0;
-	return WIRE_FIT;
+	return WIRE_FALLBACK_NONE;
 }
 
 static bool on_collected(struct engine *e, void *owner, uint64_t number,
@@ -213,13 +214,13 @@ static bool on_collected(struct engine *e, void *owner, uint64_t number,
 {
 	struct engine_file *f = owner;
 	struct window *w = find_number(f, number);
-	enum wire_fallback unfit;
+	enum wire_fallback fallback;
 
 	if (!w || w->state != WINDOW_ASKED || (answer->status == -EAGAIN && ask_again(e, f, w)))
 		return false;
-	unfit = take(e, w, answer);
-	if (unfit)
-		fail(e, f, w, unfit, monotonic_ms());
+	fallback = take(e, w, answer);
+	if (fallback)
+		fail(e, f, w, fallback, monotonic_ms());
 	return false;
 }
 
@@ -263,7 +264,7 @@ static enum wire_fallback look_at(const struct engine *e, const struct engine_fi
 			return WIRE_FALLBACK_TIER;
 		*near &= own == STATE_HOST && e->peers[piece->rank].way == PEER_WAY_MEMORY;
 	}
-	return WIRE_FIT;
+	return WIRE_FALLBACK_NONE;
 }
 
 static void list_pieces(const struct engine_file *f, const struct plan *plan,
@@ -287,7 +288,6 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 	struct wire_piece pieces[NODE_PIECES_MAX];
 	struct window *w = find_free(f);
 	struct wire_prefetch body = { .id = { e->job.engine_id, ++e->read.view_number },
-				      .view = { f->view.id[0], f->view.id[1] },
 				      .count = plan->n,
 				      .tier = (uint32_t)tier,
 				      .wait_ms = c->wait_ms,
@@ -296,13 +296,15 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 
 	*w = (struct window){ .state = WINDOW_ASKED,
 			      .id = { body.id[0], body.id[1] },
-			      .view = { body.view[0], body.view[1] },
+			      .view = { f->view.id[0], f->view.id[1] },
 			      .offset = offset,
 			      .size = plan->covered,
 			      .rank = rank,
 			      .attached = e->peers[rank].attached,
 			      .until_ms = now + 2 * c->wait_ms };
 	list_pieces(f, plan, pieces);
+	/* the pieces are in one tier (look_at): so their ids at their ranks are equal */
+	view_reader_id(f, plan->pieces[0].view, body.view);
 	rc = ask(e, f, w, &body, pieces);
 	w->state = rc ? WINDOW_NONE : WINDOW_ASKED;
 	if (!rc)
@@ -315,7 +317,7 @@ static enum wire_fallback ask_next(struct engine *e, struct engine_file *f, uint
 				   uint64_t *offset, uint64_t now)
 {
 	struct plan plan;
-	enum wire_fallback unfit;
+	enum wire_fallback fallback;
 	bool near;
 	int tier, rc = view_reader_plan(f, *offset,
 					u64_min(e->read.prefetch->window, f->bytes - *offset),
@@ -323,29 +325,30 @@ static enum wire_fallback ask_next(struct engine *e, struct engine_file *f, uint
 
 	if (rc)
 		return WIRE_FALLBACK_VIEW;
-	unfit = look_at(e, f, &plan, &tier, &near);
-	if (!unfit && !near && ask_window(e, f, rank, &plan, tier, *offset, now))
-		unfit = WIRE_FALLBACK_BROKEN;
+	fallback = look_at(e, f, &plan, &tier, &near);
+	if (!fallback && !near && ask_window(e, f, rank, &plan, tier, *offset, now))
+		fallback = WIRE_FALLBACK_BROKEN;
 	*offset += plan.covered;
-	return unfit;
+	return fallback;
 }
 
 static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, uint64_t now)
 {
 	uint32_t rank = find_rank(e);
-	enum wire_fallback unfit = rank == WIRE_OBSERVER ? WIRE_FALLBACK_REACH : WIRE_FIT;
+	enum wire_fallback fallback =
+		rank == WIRE_OBSERVER ? WIRE_FALLBACK_REACH : WIRE_FALLBACK_NONE;
 
 	for (unsigned n = 0;
-	     n < WINDOWS && !unfit && offset < f->bytes && find_free(f) && !find(f, offset);
+	     n < WINDOWS && !fallback && offset < f->bytes && find_free(f) && !find(f, offset);
 	     n++) {
-		unfit = ask_next(e, f, rank, &offset, now);
-		if (unfit && n)
+		fallback = ask_next(e, f, rank, &offset, now);
+		if (fallback && n)
 			return;
 	}
-	if (unfit == WIRE_FALLBACK_VIEW || unfit == WIRE_FALLBACK_TIER)
-		give_up(e, f, unfit);
-	else if (unfit)
-		hold_off(e, unfit, now);
+	if (fallback == WIRE_FALLBACK_VIEW || fallback == WIRE_FALLBACK_TIER)
+		give_up(e, f, fallback);
+	else if (fallback)
+		hold_off(e, fallback, now);
 }
 
 /* Returns true for a reader that reads forward.  For one that reads at random, a window would
@@ -363,14 +366,14 @@ static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset
 {
 	const struct prefetch *c = e->read.prefetch;
 
-	if (f->prefetch.unfit && f->prefetch.unfit_view == f->view.id[1])
+	if (f->prefetch.fallback && f->prefetch.fallback_view == f->view.id[1])
 		return false;
 	if (c->how == PREFETCH_NEVER)
 		give_up(e, f, WIRE_FALLBACK_TOLD);
 	else if (f->bytes < c->min)
 		give_up(e, f, WIRE_FALLBACK_SIZE);
 	else if (now < c->retry_ms)
-		count_unfit(e, c->unfit);
+		count_fallback(e, c->fallback);
 	else
 		return f->bytes - offset >= c->min;
 	return false;
@@ -451,7 +454,7 @@ static enum wire_fallback copy(struct engine *e, const struct window *w, uint64_
 	if (rc)
 		return WIRE_FALLBACK_BROKEN;
 	return !memcmp(label.view, w->id, sizeof(label.view)) && atomic_load(&label.complete)
-		       ? WIRE_FIT
+		       ? WIRE_FALLBACK_NONE
 		       : WIRE_FALLBACK_LATE;
 }
 
@@ -481,7 +484,7 @@ static void want_more(struct engine *e, struct engine_file *f)
 }
 
 static void note_copied(struct engine *e, struct engine_file *f, const struct window *seen,
-			uint64_t size, enum wire_fallback unfit)
+			uint64_t size, enum wire_fallback fallback)
 {
 	struct window *w;
 	bool over;
@@ -490,16 +493,16 @@ static void note_copied(struct engine *e, struct engine_file *f, const struct wi
 	w = find_number(f, seen->id[1]);
 	if (w)
 		w->taken += size;
-	over = w && (unfit || w->taken >= w->size);
+	over = w && (fallback || w->taken >= w->size);
 	if (over) {
 		end_window(e, f, w);
 		want_more(e, f);
 	}
 	if (w &&
-	    unfit == WIRE_FALLBACK_LATE) /* without w another reader of it has had enough */
-		give_up(e, f, unfit);
-	else if (w && unfit)
-		hold_off(e, unfit, monotonic_ms());
+	    fallback == WIRE_FALLBACK_LATE) /* without w another reader of it has had enough */
+		give_up(e, f, fallback);
+	else if (w && fallback)
+		hold_off(e, fallback, monotonic_ms());
 	pthread_mutex_unlock(&e->lock);
 	if (over)
 		node_wake(e);
@@ -509,7 +512,7 @@ uint64_t prefetch_copy(struct engine *e, struct engine_file *f, uint64_t offset,
 		       uint64_t size)
 {
 	struct window w;
-	enum wire_fallback unfit;
+	enum wire_fallback fallback;
 	uint64_t inside;
 
 	if (!atomic_load_explicit(&f->prefetch.any, memory_order_relaxed) ||
@@ -517,9 +520,9 @@ uint64_t prefetch_copy(struct engine *e, struct engine_file *f, uint64_t offset,
 		return 0;
 	inside = offset - w.offset;
 	size = u64_min(size, w.size - inside);
-	unfit = copy(e, &w, inside, out, size);
-	note_copied(e, f, &w, size, unfit);
-	if (unfit)
+	fallback = copy(e, &w, inside, out, size);
+	note_copied(e, f, &w, size, fallback);
+	if (fallback)
 		return 0;
 	atomic_fetch_add_explicit(&e->counters.owner_bytes_rounds, size, memory_order_relaxed);
 	atomic_fetch_add_explicit(&e->counters.owner_reads_rounds, 1, memory_order_relaxed);
@@ -536,10 +539,11 @@ void prefetch_describe(struct engine *e, FILE *out)
 		[PREFETCH_NEVER] = "host",
 	};
 	struct engine_counters *c = &e->counters;
-	uint64_t unfit[WIRE_FALLBACKS];
+	uint64_t fallback[WIRE_FALLBACKS];
 
 	for (unsigned i = 0; i < WIRE_FALLBACKS; i++)
-		unfit[i] = atomic_load_explicit(&c->rounds_unfit[i], memory_order_relaxed);
+		fallback[i] =
+			atomic_load_explicit(&c->rounds_fallback[i], memory_order_relaxed);
 	fprintf(out,
 		"this mount: gather %s, by rounds %llu bytes, by messages %llu bytes, from "
 		"memory "
@@ -548,5 +552,5 @@ void prefetch_describe(struct engine *e, FILE *out)
 		(unsigned long long)atomic_load(&c->owner_bytes_rounds),
 		(unsigned long long)atomic_load(&c->owner_bytes_messages),
 		(unsigned long long)atomic_load(&c->owner_bytes_memory));
-	fallback_describe(unfit, out);
+	fallback_describe(fallback, out);
 }

@@ -27,22 +27,20 @@ struct readahead_pool {
 	bool asleep;      /* the worker waits for work */
 	unsigned waiting; /* for filled */
 	struct ahead *first, *last;
-	void *spare[16]; /* buffers of ENGINE_READ_MAX */
+	void *spare[16]; /* buffers of READAHEAD_BUFFER */
 	unsigned nspare;
 };
 
-void *readahead_buffer(void)
-{
-	void *buffer = aligned_alloc(2 << 20, 2 << 20);
-
-	if (buffer)
-		madvise(buffer, 2 << 20, MADV_HUGEPAGE);
-	return buffer;
-}
-
 static void *get_buffer(struct readahead_pool *p)
 {
-	return p->nspare ? p->spare[--p->nspare] : readahead_buffer();
+	void *buffer;
+
+	if (p->nspare)
+		return p->spare[--p->nspare];
+	buffer = aligned_alloc(READAHEAD_BUFFER, READAHEAD_BUFFER);
+	if (buffer)
+		madvise(buffer, READAHEAD_BUFFER, MADV_HUGEPAGE);
+	return buffer;
 }
 
 static void put_buffer(struct readahead_pool *p, void *buffer)
@@ -51,6 +49,32 @@ static void put_buffer(struct readahead_pool *p, void *buffer)
 		p->spare[p->nspare++] = buffer;
 	else
 		free(buffer);
+}
+
+void *readahead_buffer(struct engine *e)
+{
+	struct readahead_pool *p = e->read.ahead;
+	void *buffer;
+
+	if (!p)
+		return aligned_alloc(READAHEAD_BUFFER, READAHEAD_BUFFER);
+	pthread_mutex_lock(&p->lock);
+	buffer = get_buffer(p);
+	pthread_mutex_unlock(&p->lock);
+	return buffer;
+}
+
+void readahead_give(struct engine *e, void *buffer)
+{
+	struct readahead_pool *p = e->read.ahead;
+
+	if (!p) {
+		free(buffer);
+		return;
+	}
+	pthread_mutex_lock(&p->lock);
+	put_buffer(p, buffer);
+	pthread_mutex_unlock(&p->lock);
 }
 
 static void empty(struct readahead_pool *p, struct ahead *s)

@@ -17,10 +17,14 @@ void readahead_free(struct engine *e);
  * worker takes the old one.  Both are from readahead_buffer.
  */
 bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **buffer);
-/* Returns ENGINE_READ_MAX bytes, in one huge page where the machine gives one; the caller calls
- * free().  NULL: no memory.
+enum { READAHEAD_BUFFER = 2 << 20 };
+
+/* Returns READAHEAD_BUFFER bytes, in one huge page where the machine gives one; the caller
+ * calls free() or readahead_give.  NULL: no memory.
  */
-void *readahead_buffer(void);
+void *readahead_buffer(struct engine *e);
+/* Gives a buffer to the pool, for who needs the next one.  Any thread. */
+void readahead_give(struct engine *e, void *buffer);
 /* The file is closed: forgets what was copied of it, and waits while the worker copies. */
 void readahead_drop(struct engine_file *f);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/read/onesided-read.h"
 #include "engine/read/readahead.h"
 #include "engine/read/reads.h"
@@ -9,6 +10,8 @@
 
 #include <errno.h>
 #include <string.h>
+
+enum { WHOLE_MAX = 64 }; /* files that have a buffer each */
 
 static _Thread_local void *hot; /* the caller's bounce buffer */
 static pthread_key_t hot_key;
@@ -24,10 +27,10 @@ static void make_hot_key(void)
 	pthread_key_create(&hot_key, free_hot);
 }
 
-static void need_hot(void)
+static void need_hot(struct engine *e)
 {
 	pthread_once(&hot_once, make_hot_key);
-	if (!hot && (hot = readahead_buffer()))
+	if (!hot && (hot = readahead_buffer(e)))
 		pthread_setspecific(hot_key, &hot);
 }
 
@@ -41,18 +44,37 @@ static void read_in_this_thread(struct engine *e, struct engine_read *read)
 		remote_read_start(e, read);
 		return;
 	}
-	node_count_read(e, rc ? rc : (int64_t)read->size);
+	node_count_read(e, read, rc ? rc : (int64_t)read->size);
 	read->done(read, rc ? NULL : hot, rc ? rc : (int64_t)read->size);
 }
 
-/* The first request covers all of a small file: all of one generation, it stays with the file.
+/* The first request covers all of a small file, or a good part of one that fits the buffer: all
+ * of it, of one generation, stays with the file.  To copy the rest takes less time than to open
+ * a view.
  */
 static bool keep_whole(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
+	bool is_small = f->bytes <= ENGINE_READ_MAX;
+	int rc;
 
-	return !read->offset && read->size == f->bytes && view_reader_wanted(f) && hot &&
-	       !onesided_read(e, f, 0, hot, read->size) && !view_reader_keep_whole(f, hot);
+	if (read->offset || !view_reader_wanted(f))
+		return false;
+	if (is_small ? read->size < f->bytes
+		     : f->bytes > READAHEAD_BUFFER || read->size < f->bytes / 4 ||
+			       atomic_load(&e->read.nwhole) >= WHOLE_MAX)
+		return false;
+	need_hot(e);
+	if (!hot || onesided_read(e, f, 0, hot, f->bytes))
+		return false;
+	if (is_small)
+		return !view_reader_keep_whole(f, hot);
+	rc = view_reader_take_whole(f, hot);
+	if (rc)
+		return rc == -EEXIST; /* another thread's first read was faster */
+	atomic_fetch_add(&e->read.nwhole, 1);
+	hot = NULL;
+	return true;
 }
 
 static bool read_whole(struct engine *e, struct engine_read *read)
@@ -63,7 +85,7 @@ static bool read_whole(struct engine *e, struct engine_read *read)
 	if (atomic_load(&f->view_is_ready) || (!atomic_load(&f->whole) && !keep_whole(e, read)))
 		return false;
 	whole = atomic_load(&f->whole);
-	node_count_read(e, (int64_t)read->size);
+	node_count_read(e, read, (int64_t)read->size);
 	read->done(read, whole + read->offset, (int64_t)read->size);
 	return true;
 }
@@ -84,15 +106,17 @@ void reads_start(struct engine *e, struct engine_read *read)
 		return;
 	}
 	read->size = u64_min(read->size, f->bytes - read->offset);
-	need_hot();
+	log_trace("read of %llu bytes at %llu", (unsigned long long)read->size,
+		  (unsigned long long)read->offset);
 	if (read_whole(e, read))
 		return;
+	need_hot(e);
 	if (view_reader_wanted(f) && !atomic_load(&f->view_is_ready)) {
 		remote_read_start(e, read); /* opens the view */
 		return;
 	}
 	if (readahead_take(f, read->offset, read->size, &hot)) {
-		node_count_read(e, (int64_t)read->size);
+		node_count_read(e, read, (int64_t)read->size);
 		read->done(read, hot, (int64_t)read->size);
 		return;
 	}
@@ -108,7 +132,7 @@ void reads_cancel(struct engine *e, struct engine_read *read)
 
 enum { UNDER_WAY = 4 }; /* while an owner copies one, another is on the wire */
 
-struct part {
+struct read_part {
 	struct engine_read read;
 	struct waiter *of;
 	bool used;
@@ -116,17 +140,18 @@ struct part {
 
 struct waiter {
 	struct engine *e;
+	struct file_part state;
 	struct engine_file file;
 	pthread_mutex_t lock;
 	pthread_cond_t done;
 	unsigned used;
 	int result; /* the first error */
-	struct part parts[UNDER_WAY];
+	struct read_part parts[UNDER_WAY];
 };
 
 static void on_waited(struct engine_read *read, const void *data, int64_t result)
 {
-	struct part *p = read->owner;
+	struct read_part *p = read->owner;
 	struct waiter *w = p->of;
 
 	pthread_mutex_lock(&w->lock);
@@ -160,9 +185,9 @@ static int wait_below(struct waiter *w, unsigned n)
 	return rc;
 }
 
-static struct part *take_part(struct waiter *w)
+static struct read_part *take_part(struct waiter *w)
 {
-	struct part *p = w->parts;
+	struct read_part *p = w->parts;
 
 	pthread_mutex_lock(&w->lock);
 	while (p->used)
@@ -176,7 +201,7 @@ static struct part *take_part(struct waiter *w)
 static int get_by_transfer(struct waiter *w, uint64_t offset, void *out, size_t size)
 {
 	int rc = wait_below(w, UNDER_WAY);
-	struct part *p;
+	struct read_part *p;
 
 	if (rc)
 		return rc;
@@ -212,8 +237,11 @@ int reads_get(struct engine *e, const struct engine_address *address, uint64_t o
 	      void *out, uint64_t size)
 {
 	struct waiter w = { .e = e,
+			    /* its end is for the plan to find */
+			    .state = { .address = *address, .bytes = UINT64_MAX },
 			    .file = { .engine = e,
-				      .address = *address,
+				      .parts = &w.state,
+				      .nparts = 1,
 				      .live = true,
 				      .is_grad = !strcmp(address->key, "grad") } };
 	int rc;

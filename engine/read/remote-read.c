@@ -121,7 +121,6 @@ static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 {
 	const struct piece *piece = &t->plan.pieces[i];
 	const struct peer *p = &e->peers[piece->rank];
-	const struct view_reader *v = &t->read->file->view;
 	struct wire_read read = { p->states ? p->states->epoch : 0,
 				  piece->row,
 				  (uint32_t)piece->size,
@@ -130,7 +129,7 @@ static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 	int rc;
 
 	if (piece->view) {
-		memcpy(read.view, v->id, sizeof(read.view));
+		view_reader_id(t->read->file, piece->view, read.view);
 		read.offset = piece->inside;
 	}
 	rc = peers_call(e, piece->rank, WIRE_READ, &read, NULL, 0, on_data, t, i);
@@ -170,7 +169,7 @@ static bool take_whole(struct remote_read *t)
 static bool is_in_reach(struct engine *e, struct remote_read *t)
 {
 	if (!e->memory.transport ||
-	    plan_read(e, &t->read->file->address, UINT64_MAX, t->offset, t->size, &t->plan) ||
+	    plan_file(e, t->read->file, UINT64_MAX, t->offset, t->size, &t->plan) ||
 	    t->plan.covered < t->size)
 		return false;
 	for (unsigned i = 0; i < t->plan.n; i++) {
@@ -230,7 +229,7 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 	int rc;
 
 	if (!view_reader_wanted(f))
-		return plan_read(e, &f->address, t->start_ns, offset, size, &t->plan);
+		return plan_file(e, f, t->start_ns, offset, size, &t->plan);
 	if (take_whole(t))
 		return -EAGAIN;
 	if (tries_whole(e, t, now)) {
@@ -482,7 +481,7 @@ static void end(struct engine *e, struct remote_read *t)
 {
 	uint8_t *own = t->read->into ? NULL : t->buffer;
 
-	node_count_read(e, t->result);
+	node_count_read(e, t->read, t->result);
 	t->read->done(t->read, t->result < 0 ? NULL : t->buffer, t->result);
 	free(own);
 	free(t);
@@ -525,18 +524,15 @@ unsigned remote_read_tick_ms(const struct engine *e)
 
 static void describe(struct engine *e, const struct remote_read *t, FILE *out)
 {
-	const struct engine_address *a = &t->read->file->address;
 	const struct view_reader *view = &t->read->file->view;
 	const struct waiting *w = waiting_of(t);
 	uint32_t rank;
 	uint64_t silence_ms = silence_of(e, t, &rank);
 
 	fputs("read ", out);
-	file_put_folder(e, a, out);
-	fprintf(out,
-		" %s bytes %llu of %llu, %u ranks asked, no progress for %llu "
-		"ms",
-		a->key, (unsigned long long)t->done, (unsigned long long)t->size,
+	file_put_states(t->read->file, ' ', out);
+	fprintf(out, " bytes %llu of %llu, %u ranks asked, no progress for %llu ms",
+		(unsigned long long)t->done, (unsigned long long)t->size,
 		t->outstanding + (view->state == VIEW_READER_OPENING ? view->outstanding : 0),
 		(unsigned long long)(monotonic_ms() - u64_max(t->progress_ms, w->moved_ms)));
 	if (silence_ms >= LONG_MS)

@@ -14,45 +14,68 @@ enum { RESTARTS_MAX = 1000, FAILED_MS = 1000 };
 
 struct closed_view {
 	SLIST_ENTRY(closed_view) next;
-	uint64_t id[2];
 	uint32_t n;
-	uint32_t ranks[];
+	struct closed_piece {
+		uint64_t id[2];
+		uint32_t rank;
+	} pieces[];
 };
 
 bool view_reader_wanted(const struct engine_file *f)
 {
-	return f->address.kind == ENGINE_PARAM && !f->live && !f->address.now;
+	return f->parts->address.kind == ENGINE_PARAM && !f->live && !f->parts->address.now;
+}
+
+void view_reader_id(const struct engine_file *f, uint32_t view, uint64_t id[2])
+{
+	id[0] = f->view.id[0];
+	id[1] = f->view.id[1] + f->view.pieces[view - 1].number;
 }
 
 /* ---- closing ---- */
 
 static int alloc_closed(struct view_reader *v)
 {
-	v->closed = malloc(sizeof(*v->closed) + v->n * sizeof(v->closed->ranks[0]));
+	v->closed = malloc(sizeof(*v->closed) + v->n * sizeof(v->closed->pieces[0]));
 	return v->closed ? 0 : -ENOMEM;
 }
 
-static void close_at_owners(struct engine *e, struct view_reader *v)
+static void close_at_owners(struct engine *e, struct engine_file *f)
 {
+	struct view_reader *v = &f->view;
 	struct closed_view *c = v->closed;
 
-	*c = (struct closed_view){ .id = { v->id[0], v->id[1] } };
-	for (uint32_t i = 0; i < v->n; i++)
-		if (v->pieces[i].opened)
-			c->ranks[c->n++] = v->pieces[i].rank;
+	c->n = 0;
+	for (uint32_t i = 0; i < v->n; i++) {
+		if (!v->pieces[i].opened)
+			continue;
+		view_reader_id(f, i + 1, c->pieces[c->n].id);
+		c->pieces[c->n++].rank = v->pieces[i].rank;
+	}
 	SLIST_INSERT_HEAD(&e->read.closed, c, next);
 	v->closed = NULL;
 }
 
 void view_reader_close_at(struct engine *e, const uint64_t id[2], uint32_t rank)
 {
-	struct closed_view *c = malloc(sizeof(*c) + sizeof(c->ranks[0]));
+	struct closed_view *c = malloc(sizeof(*c) + sizeof(c->pieces[0]));
 
 	if (!c)
 		return;
-	*c = (struct closed_view){ .id = { id[0], id[1] }, .n = 1 };
-	c->ranks[0] = rank;
+	c->n = 1;
+	c->pieces[0] = (struct closed_piece){ { id[0], id[1] }, rank };
 	SLIST_INSERT_HEAD(&e->read.closed, c, next);
+}
+
+static void free_pieces(struct view_reader *v)
+{
+	for (uint32_t i = 0; i < v->n; i++)
+		free(v->pieces[i].runs.items);
+	free(v->pieces);
+	v->pieces = NULL;
+	v->n = 0;
+	free(v->runs.items);
+	v->runs = (struct vec){ .items = NULL };
 }
 
 static void forget(struct engine *e, struct engine_file *f)
@@ -61,10 +84,8 @@ static void forget(struct engine *e, struct engine_file *f)
 
 	atomic_store(&f->view_is_ready, false);
 	if (v->closed)
-		close_at_owners(e, v);
-	free(v->pieces);
-	v->pieces = NULL;
-	v->n = 0;
+		close_at_owners(e, f);
+	free_pieces(v);
 	waiting_end(&v->waiting);
 	v->state = VIEW_READER_NONE;
 }
@@ -73,6 +94,7 @@ void view_reader_close(struct engine *e, struct engine_file *f)
 {
 	rpc_forget(e, f);
 	forget(e, f);
+	phase_end(PHASE_VIEW, &f->view.span, -ECANCELED);
 }
 
 static bool on_closed(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
@@ -83,11 +105,12 @@ static bool on_closed(struct engine *e, void *owner, uint64_t tag, const struct 
 /* False: there is no room for a message to one of them now. */
 static bool tell_closed(struct engine *e, struct closed_view *c)
 {
-	struct wire_transaction body = { { c->id[0], c->id[1] } };
-
 	for (int rc; c->n; c->n--) {
-		rc = peers_call(e, c->ranks[c->n - 1], WIRE_VIEW_CLOSE, &body, NULL, 0,
-				on_closed, NULL, 0);
+		const struct closed_piece *p = &c->pieces[c->n - 1];
+		struct wire_transaction body = { { p->id[0], p->id[1] } };
+
+		rc = peers_call(e, p->rank, WIRE_VIEW_CLOSE, &body, NULL, 0, on_closed, NULL,
+				0);
 		if (rc == -ENOMEM || rc == -EAGAIN)
 			return false;
 	}
@@ -117,46 +140,107 @@ void view_reader_free(struct engine *e)
 
 /* ---- opening ---- */
 
-static int add_pieces(struct engine *e, struct view_reader *v, const struct plan *plan,
-		      uint64_t at)
+/* The rows of a rank that are in one tier are one piece; so are all bytes of a lost rank, of
+ * whose rows nothing is known.
+ */
+enum { LOST = STATE_TIERS, NUMBERS };
+
+struct planning {
+	struct engine *e;
+	struct vec pieces;  /* of struct view_reader_piece */
+	uint32_t *piece_of; /* [rank * NUMBERS + number]: a piece + 1; 0: none yet */
+};
+
+/* Returns the number of the piece that the bytes belong to.  -ENOMEM. */
+static int64_t find_piece(struct planning *g, const struct piece *p)
 {
-	struct view_reader_piece *pieces =
-		realloc(v->pieces, (v->n + plan->n) * sizeof(*pieces));
+	const struct peer *peer = &g->e->peers[p->rank];
+	uint32_t number = p->lost ? LOST : peer->states->rows[p->row].tier;
+	uint32_t *of = &g->piece_of[p->rank * NUMBERS + number];
+	struct view_reader_piece *piece;
 
-	if (!pieces)
+	if (*of)
+		return *of - 1;
+	piece = vec_add(&g->pieces, sizeof(*piece));
+	if (!piece)
 		return -ENOMEM;
-	v->pieces = pieces;
-	for (unsigned i = 0; i < plan->n; i++) {
-		const struct piece *p = &plan->pieces[i];
+	*piece = (struct view_reader_piece){ .rank = p->rank,
+					     .number = number,
+					     .epoch = p->lost ? 0 : peer->states->epoch,
+					     .cookie = peer->entry.cookie[0],
+					     .lost = p->lost };
+	*of = g->pieces.count;
+	return *of - 1;
+}
 
-		pieces[v->n++] = (struct view_reader_piece){
-			.rank = p->rank,
-			.row = p->row,
-			.epoch = p->lost ? 0 : e->peers[p->rank].states->epoch,
-			.cookie = e->peers[p->rank].entry.cookie[0],
-			.offset = p->offset,
-			.at = at + p->at,
-			.size = p->size,
-			.lost = p->lost
-		};
+/* Adds the bytes to the runs of their piece, as a part of the last run where they follow it in
+ * its row.
+ */
+static int add_to_piece(struct view_reader_piece *piece, const struct piece *p)
+{
+	struct wire_view_run *runs = piece->runs.items, *run = NULL;
+
+	if (piece->runs.count)
+		run = &runs[piece->runs.count - 1];
+	if (!run || run->state != p->row || run->offset + run->size != p->offset) {
+		if (piece->runs.count == VIEW_OWNER_RUNS_MAX)
+			return -EFBIG;
+		run = vec_add(&piece->runs, sizeof(*run));
+		if (!run)
+			return -ENOMEM;
+		*run = (struct wire_view_run){ .offset = p->offset, .state = p->row };
 	}
+	run->size += p->size;
+	piece->size += p->size;
 	return 0;
 }
 
-/* Several runs on one rank would be several views of one number: the layouts have one. */
+static bool follows(const struct view_reader_run *run, uint32_t piece, const struct piece *p)
+{
+	return run->piece == piece && run->row == p->row &&
+	       run->offset + run->size == p->offset;
+}
+
+static int add_run(struct planning *g, struct vec *runs, const struct piece *p, uint64_t at)
+{
+	int64_t number = find_piece(g, p);
+	struct view_reader_run *run = runs->items;
+	struct view_reader_piece *piece = g->pieces.items;
+
+	if (number < 0)
+		return (int)number;
+	piece += number;
+	if (runs->count && follows(&run[runs->count - 1], (uint32_t)number, p)) {
+		run[runs->count - 1].size += p->size;
+	} else {
+		run = vec_add(runs, sizeof(*run));
+		if (!run)
+			return -ENOMEM;
+		*run = (struct view_reader_run){ .at = at,
+						 .size = p->size,
+						 .piece = (uint32_t)number,
+						 .row = p->row,
+						 .offset = p->offset,
+						 .inside = piece->size };
+	}
+	return p->lost ? 0 : add_to_piece(piece, p);
+}
+
 static int plan_pieces(struct engine *e, struct engine_file *f)
 {
 	struct view_reader *v = &f->view;
 	struct plan plan = { .keep_lost = true };
-	uint64_t at = 0;
-	int rc = 0;
+	CLEANUP(free) uint32_t *piece_of = calloc(e->world, NUMBERS * sizeof(*piece_of));
+	struct planning g = { .e = e, .piece_of = piece_of };
+	int rc = piece_of ? 0 : -ENOMEM;
 
-	while (at < f->bytes && !rc) {
-		rc = plan_read(e, &f->address, f->opened_ns, at, f->bytes - at, &plan);
-		if (!rc)
-			rc = add_pieces(e, v, &plan, at);
-		at += plan.covered;
+	for (uint64_t at = 0; at < f->bytes && !rc; at += plan.covered) {
+		rc = plan_file(e, f, f->opened_ns, at, f->bytes - at, &plan);
+		for (unsigned i = 0; i < plan.n && !rc; i++)
+			rc = add_run(&g, &v->runs, &plan.pieces[i], at + plan.pieces[i].at);
 	}
+	v->pieces = g.pieces.items;
+	v->n = g.pieces.count;
 	v->table_of = rc == -EAGAIN ? plan.table_of : NULL;
 	return rc;
 }
@@ -197,11 +281,14 @@ static void ask(struct engine *e, struct engine_file *f, uint32_t i, uint64_t wa
 {
 	struct view_reader *v = &f->view;
 	struct view_reader_piece *p = &v->pieces[i];
-	struct wire_view_open body = {
-		{ v->id[0], v->id[1] }, p->epoch, p->offset, p->size, want, p->row, 0
-	};
-	int rc = peers_call(e, p->rank, WIRE_VIEW_OPEN, &body, NULL, 0, on_view, f, i);
+	struct wire_view_open body = { .epoch = p->epoch,
+				       .want = want,
+				       .count = p->runs.count };
+	int rc;
 
+	view_reader_id(f, i + 1, body.view);
+	rc = peers_call(e, p->rank, WIRE_VIEW_OPEN, &body, p->runs.items,
+			p->runs.count * sizeof(struct wire_view_run), on_view, f, i);
 	waiting_asks(&p->pace, e->peers[p->rank].moves, monotonic_ms());
 	p->status = -EINPROGRESS;
 	if (rc)
@@ -217,18 +304,19 @@ static int begin(struct engine *e, struct engine_file *f)
 	int rc;
 
 	v->id[0] = e->job.engine_id;
-	v->id[1] = ++e->read.view_number;
+	v->id[1] = e->read.view_number + 1;
+	e->read.view_number += NUMBERS;
 	v->generation = 0;
 	rc = plan_pieces(e, f);
 	if (!rc)
 		rc = alloc_closed(v);
 	if (rc) {
-		free(v->pieces);
-		v->pieces = NULL;
-		v->n = 0;
+		free_pieces(v);
 		return rc;
 	}
 	v->state = VIEW_READER_OPENING;
+	if (!v->span.since_ns)
+		phase_begin(PHASE_VIEW, &v->span);
 	for (uint32_t i = 0; i < v->n; i++)
 		if (!v->pieces[i].lost)
 			ask(e, f, i, 0);
@@ -257,24 +345,44 @@ static bool settled(const struct view_reader_piece *p, uint64_t generation)
 	return p->lost || (!p->status && p->state != VIEW_NEXT && p->generation == generation);
 }
 
+/* Logs, once for a file, why a rank does not keep its bytes. */
+static void tell_refusal(struct engine_file *f, const struct view_reader_piece *p)
+{
+	char *states = NULL;
+	size_t size;
+	FILE *out = f->view.told_room ? NULL : open_memstream(&states, &size);
+
+	if (!out)
+		return;
+	f->view.told_room = p->no_room;
+	file_put_states(f, '/', out);
+	if (fclose(out))
+		return;
+	if (p->no_room)
+		log_warn("%s cannot be read: rank %u has no room to keep its %llu bytes while "
+			 "the job trains; start the job with a larger FRAG_VIEW_MEM",
+			 states, p->rank, (unsigned long long)p->size);
+	else
+		log_warn("%s cannot be read: what rank %u was asked got lost for %u ms", states,
+			 p->rank, f->engine->timeout_ms);
+	free(states);
+}
+
 /* Bounds the wait of a view that waits for ranks' engines, not for trainers.
  * -ENOMEM: a rank has no memory for the view.
  * -ETIMEDOUT
  */
-static int waited_enough(struct engine *e, const struct engine_file *f, uint64_t now)
+static int waited_enough(struct engine *e, struct engine_file *f, uint64_t now)
 {
-	const struct engine_address *a = &f->address;
-
 	for (uint32_t i = 0; i < f->view.n; i++) {
 		const struct view_reader_piece *p = &f->view.pieces[i];
 
-		if (p->lost || !p->refused_ms || now < p->refused_ms + e->timeout_ms)
+		bool is_refused = p->no_room && p->status == -ENOMEM;
+		bool is_late = p->refused_ms && now >= p->refused_ms + e->timeout_ms;
+
+		if (p->lost || (!is_refused && !is_late))
 			continue;
-		log_warn("%s/%s cannot be read: %s for %u ms",
-			 catalog_name(e->catalog, a->param), a->key,
-			 p->no_room ? "a rank has had no room to keep it (FRAG_VIEW_MEM)"
-				    : "what a rank was asked got lost",
-			 e->timeout_ms);
+		tell_refusal(f, p);
 		return p->no_room ? -ENOMEM : -ETIMEDOUT;
 	}
 	return 0;
@@ -367,9 +475,9 @@ static int judge(struct engine *e, struct engine_file *f, uint64_t now)
 	uint64_t generation = greatest(v);
 	int rc = worst(v);
 
-	if (rc)
-		return is_moved(rc) ? again(e, f) : rc;
-	rc = waited_enough(e, f, now);
+	if (is_moved(rc))
+		return again(e, f);
+	rc = waited_enough(e, f, now) ?: rc;
 	if (!rc)
 		rc = wait_for_trainers(e, f, now);
 	if (rc)
@@ -406,6 +514,8 @@ int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now)
 	if (v->outstanding || now < v->retry_ms)
 		return -EAGAIN;
 	rc = v->state == VIEW_READER_NONE ? begin(e, f) : judge(e, f, now);
+	if (rc != -EAGAIN)
+		phase_end(PHASE_VIEW, &v->span, rc);
 	if (rc && rc != -EAGAIN) {
 		bool again = may_come(rc) || v->waiting.lost;
 
@@ -436,64 +546,61 @@ bool view_reader_waits_for(const struct engine_file *f, uint32_t trainer, bool i
 
 /* ---- without a view ---- */
 
-int view_reader_keep_whole(struct engine_file *f, const void *bytes)
+int view_reader_take_whole(struct engine_file *f, void *bytes)
 {
-	uint8_t *whole = malloc(f->bytes);
-	int rc = whole ? 0 : -ENOMEM;
+	int rc = 0;
 
 	pthread_mutex_lock(&f->engine->lock);
 	if (f->view.state != VIEW_READER_NONE)
 		rc = -EAGAIN;
-	if (!rc && !atomic_load(&f->whole)) {
-		memcpy(whole, bytes, f->bytes);
-		atomic_store(&f->whole, whole);
-		whole = NULL;
-	}
+	else if (atomic_load(&f->whole))
+		rc = -EEXIST;
+	else
+		atomic_store(&f->whole, bytes);
 	pthread_mutex_unlock(&f->engine->lock);
-	free(whole);
 	return rc;
 }
 
-/* ---- reading ---- */
-
-/* The piece that has byte at. */
-static uint32_t piece_at(const struct view_reader *v, uint64_t at)
+int view_reader_keep_whole(struct engine_file *f, const void *bytes)
 {
-	uint32_t low = 0, high = v->n - 1;
+	uint8_t *whole = malloc(f->bytes);
+	int rc;
 
-	while (low < high) {
-		uint32_t middle = low + (high - low + 1) / 2;
-
-		if (v->pieces[middle].at <= at)
-			low = middle;
-		else
-			high = middle - 1;
-	}
-	return low;
+	if (!whole)
+		return -ENOMEM;
+	memcpy(whole, bytes, f->bytes);
+	rc = view_reader_take_whole(f, whole);
+	if (rc)
+		free(whole);
+	return rc == -EEXIST ? 0 : rc;
 }
+
+/* ---- reading ---- */
 
 int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
 		     struct plan *plan)
 {
 	const struct view_reader *v = &f->view;
+	const struct view_reader_run *runs = v->runs.items;
 
 	plan->n = 0;
 	plan->covered = 0;
-	for (uint32_t i = piece_at(v, offset);
+	for (uint64_t i = LOWER_BOUND(v->runs.count, j, runs[j].at <= offset) - 1;
 	     plan->covered < size && plan->n < NODE_PIECES_MAX; i++) {
-		const struct view_reader_piece *p = &v->pieces[i];
-		uint64_t inside = offset + plan->covered - p->at;
-		uint64_t bytes = u64_min(p->size - inside, size - plan->covered);
+		const struct view_reader_run *run = &runs[i];
+		const struct view_reader_piece *p = &v->pieces[run->piece];
+		uint64_t inside = offset + plan->covered - run->at;
+		uint64_t bytes = u64_min(run->size - inside, size - plan->covered);
 
 		if (p->cookie != f->engine->peers[p->rank].entry.cookie[0])
 			return -ESTALE;
 		plan->pieces[plan->n++] = (struct piece){ .rank = p->rank,
-							  .row = p->row,
-							  .offset = p->offset + inside,
+							  .row = run->row,
+							  .offset = run->offset + inside,
 							  .at = plan->covered,
 							  .size = bytes,
-							  .view = i + 1,
-							  .inside = inside,
+							  .view = run->piece + 1,
+							  .inside = run->inside + inside,
 							  .lost = p->lost,
 							  .coming = p->state == VIEW_FUTURE,
 							  .buffer = p->buffer,

@@ -29,13 +29,23 @@ bool view_reader_waits_for(const struct engine_file *f, uint32_t trainer, bool i
 /* Returns the -errno of a lost rank that holds a piece of the view; 0: none is lost. */
 int view_reader_lost(const struct engine_file *f);
 
-/* Does plan_read for a file whose view is READY. */
+/* Fills the id by which its rank knows a piece of the file's view; view is piece.view. */
+void view_reader_id(const struct engine_file *f, uint32_t view, uint64_t id[2]);
+
+/* Does plan_file for a file whose view is READY. */
 int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size,
 		     struct plan *plan);
 
-/* Keeps a copy of all bytes of a file, of one generation, with the file, which then needs no
- * view.  Any thread, without the lock.
+/* Gives all bytes of a file, of one generation, to the file, which then needs no view; they are
+ * from readahead_buffer where they are more than ENGINE_READ_MAX, else from malloc.  Any
+ * thread, without the lock.
  * -EAGAIN: the file has a view, or is to have one.
+ * -EEXIST: the file has all its bytes already.
+ */
+int view_reader_take_whole(struct engine_file *f, void *bytes);
+
+/* Does the same with a copy of at most ENGINE_READ_MAX bytes.
+ * -EAGAIN.
  * -ENOMEM.
  */
 int view_reader_keep_whole(struct engine_file *f, const void *bytes);

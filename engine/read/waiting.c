@@ -116,8 +116,8 @@ static void warn(struct engine *e, const struct waiting *w, const struct engine_
 
 	if (!out)
 		return;
-	file_put_folder(e, &f->address, out);
-	fprintf(out, "/%s %s", f->address.key, before);
+	file_put_states(f, '/', out);
+	fprintf(out, " %s", before);
 	waiting_describe(e, w, out);
 	fclose(out);
 	log_warn("%s%s", words, after);
@@ -156,14 +156,14 @@ void waiting_tell_deadlock(struct engine *e, const struct engine_file *f, uint32
 	FILE *out = fmemopen(words, sizeof(words), "w");
 
 	if (out) {
-		file_put_folder(e, &f->address, out);
+		file_put_states(f, '/', out);
 		fclose(out);
 	}
 	if (p->ended_moves != p->moves)
-		log_warn("%s/%s cannot be read by the thread that trains rank %u now: it would "
+		log_warn("%s cannot be read by the thread that trains rank %u now: it would "
 			 "wait for its own next %s; read it %s, or from another thread; now/ "
 			 "shows it as it stands",
-			 words, f->address.key, trainer, f->is_grad ? "gradients" : "boundary",
+			 words, trainer, f->is_grad ? "gradients" : "boundary",
 			 f->is_grad ? "while they are valid" : "outside of a step");
 	p->ended_moves = p->moves;
 }

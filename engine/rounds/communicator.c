@@ -6,6 +6,7 @@
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator-internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -322,6 +323,7 @@ void communicator_turn(struct engine *e, uint64_t now)
 {
 	struct communicator *c = e->rounds.communicator;
 
+	assert(node_is_engine_thread(e));
 	if (!c || !e->job.ready)
 		return;
 	if (atomic_exchange(&c->news, false))

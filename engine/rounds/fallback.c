@@ -6,7 +6,7 @@
 static const struct {
 	const char *name, *text;
 } reasons[WIRE_FALLBACKS] = {
-	[WIRE_FIT] = { "none", "" },
+	[WIRE_FALLBACK_NONE] = { "none", "" },
 	[WIRE_FALLBACK_TOLD] = { "option", "gather=host" },
 	[WIRE_FALLBACK_SIZE] = { "size", "few bytes" },
 	[WIRE_FALLBACK_REACH] = { "reach", "no rank's memory in reach" },
@@ -28,7 +28,7 @@ void fallback_describe(const uint64_t counts[WIRE_FALLBACKS], FILE *out)
 {
 	const char *before = "; not by rounds: ";
 
-	for (unsigned i = WIRE_FIT + 1; i < WIRE_FALLBACKS; i++) {
+	for (unsigned i = WIRE_FALLBACK_NONE + 1; i < WIRE_FALLBACKS; i++) {
 		if (!counts[i])
 			continue;
 		fprintf(out, "%s%s %llu", before, reasons[i].text,

@@ -9,6 +9,7 @@
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,13 +22,13 @@ enum {
 	SHARED_MS = 40000, /* a mount that was refused asks again before this time is over */
 };
 
-struct slot {
+struct landing_slot {
 	uint8_t *memory; /* a page, at whose end the label is, then the bytes */
 	bool used;
 };
 
-struct prefetch { /* that a mount has asked for */
-	LIST_ENTRY(prefetch) link;
+struct landing_request { /* that a mount has asked for */
+	LIST_ENTRY(landing_request) link;
 	struct engine *engine;
 	uint64_t id[2];
 	uint32_t peer; /* the mount's */
@@ -37,7 +38,7 @@ struct prefetch { /* that a mount has asked for */
 	bool over;     /* the round has ended, with result */
 	int result;
 	uint64_t over_ms;
-	struct slot *slot;
+	struct landing_slot *slot;
 	struct rounds_get get;
 	struct rounds_view view;
 	struct wire_piece pieces[];
@@ -46,9 +47,9 @@ struct prefetch { /* that a mount has asked for */
 struct landing {
 	struct pinned *memory;
 	bool reached; /* by devices */
-	struct slot slots[SLOT_MAP_MAX];
+	struct landing_slot slots[SLOT_MAP_MAX];
 	unsigned nslots;
-	LIST_HEAD(, prefetch) list;
+	LIST_HEAD(, landing_request) list;
 	uint32_t last_peer;              /* that asked; WIRE_OBSERVER: none has */
 	uint64_t shared_until_ms;        /* several mounts ask */
 	uint64_t pace_ms, pace_boundary; /* the last count of boundaries: when, and which */
@@ -140,7 +141,7 @@ static void free_memory(struct engine *e, struct landing *c)
 void landing_free(struct engine *e)
 {
 	struct landing *c = e->rounds.landing;
-	struct prefetch *one;
+	struct landing_request *one;
 
 	if (!c)
 		return;
@@ -153,7 +154,7 @@ void landing_free(struct engine *e)
 	e->rounds.landing = NULL;
 }
 
-static struct view_label *label_of(const struct slot *slot)
+static struct view_label *label_of(const struct landing_slot *slot)
 {
 	return (struct view_label *)(void *)(slot->memory + PAGE) - 1;
 }
@@ -169,7 +170,7 @@ static unsigned count_free(const struct landing *c)
 
 static bool has_slot(const struct landing *c, uint32_t peer)
 {
-	const struct prefetch *one;
+	const struct landing_request *one;
 
 	LIST_FOREACH (one, &c->list, link)
 		if (one->peer == peer)
@@ -188,10 +189,10 @@ static bool may_have_slot(struct landing *c, uint32_t peer, uint64_t now)
 	return now >= c->shared_until_ms || count_free(c) > 1 || !has_slot(c, peer);
 }
 
-static struct slot *take_slot(struct landing *c, const uint64_t id[2])
+static struct landing_slot *take_slot(struct landing *c, const uint64_t id[2])
 {
 	for (unsigned i = 0; i < c->nslots; i++) {
-		struct slot *slot = &c->slots[i];
+		struct landing_slot *slot = &c->slots[i];
 
 		if (slot->used)
 			continue;
@@ -202,7 +203,7 @@ static struct slot *take_slot(struct landing *c, const uint64_t id[2])
 	return NULL;
 }
 
-static void put_slot(struct slot *slot)
+static void put_slot(struct landing_slot *slot)
 {
 	atomic_store(&label_of(slot)->complete, 0);
 	memset(label_of(slot)->view, 0, sizeof(label_of(slot)->view));
@@ -212,7 +213,8 @@ static void put_slot(struct slot *slot)
 void *landing_slot_get(struct engine *e)
 {
 	const uint64_t no_view[2] = { 0, 0 };
-	struct slot *slot = e->rounds.landing ? take_slot(e->rounds.landing, no_view) : NULL;
+	struct landing_slot *slot =
+		e->rounds.landing ? take_slot(e->rounds.landing, no_view) : NULL;
 
 	return slot ? slot->memory + PAGE : NULL;
 }
@@ -251,11 +253,11 @@ static bool come_soon(const struct engine *e)
 
 /* ---- its life ---- */
 
-static enum wire_fallback why(const struct prefetch *one)
+static enum wire_fallback why(const struct landing_request *one)
 {
 	switch (one->result) {
 	case 0:
-		return WIRE_FIT;
+		return WIRE_FALLBACK_NONE;
 	case -ECANCELED:
 		return WIRE_FALLBACK_BOUNDARY;
 	case -EREMOTE:
@@ -271,27 +273,27 @@ static enum wire_fallback why(const struct prefetch *one)
 }
 
 static void answer(struct engine *e, uint32_t peer, uint64_t request, int status,
-		   enum wire_fallback unfit, const struct slot *slot)
+		   enum wire_fallback fallback, const struct landing_slot *slot)
 {
 	struct wire_landed said = { .status = status,
-				    .unfit = unfit,
+				    .fallback = fallback,
 				    .address = slot ? (uintptr_t)slot->memory + PAGE : 0 };
 
 	node_send(e, peer, WIRE_LANDED, request, &said, NULL, 0);
 }
 
 static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status,
-		   enum wire_fallback unfit)
+		   enum wire_fallback fallback)
 {
 	if (e->rounds.landing)
-		e->rounds.landing->refused[unfit]++;
-	answer(e, peer, request, status, unfit, NULL);
+		e->rounds.landing->refused[fallback]++;
+	answer(e, peer, request, status, fallback, NULL);
 }
 
 /* Without the lock, by the engine thread, or when it is gone. */
 static void on_brought(struct rounds_get *get, int result)
 {
-	struct prefetch *one = get->owner;
+	struct landing_request *one = get->owner;
 	struct engine *e = one->engine;
 
 	pthread_mutex_lock(&e->lock);
@@ -310,8 +312,9 @@ static void on_brought(struct rounds_get *get, int result)
 void landing_turn(struct engine *e, uint64_t now)
 {
 	struct landing *c = e->rounds.landing;
-	struct prefetch *one, *next;
+	struct landing_request *one, *next;
 
+	assert(node_is_engine_thread(e));
 	if (!c)
 		return;
 	count_boundaries(e, c, now);
@@ -331,9 +334,9 @@ void landing_turn(struct engine *e, uint64_t now)
 
 /* ---- what is asked of it ---- */
 
-static struct prefetch *find(const struct landing *c, const uint64_t id[2])
+static struct landing_request *find(const struct landing *c, const uint64_t id[2])
 {
-	struct prefetch *one;
+	struct landing_request *one;
 
 	if (!c)
 		return NULL;
@@ -345,7 +348,7 @@ static struct prefetch *find(const struct landing *c, const uint64_t id[2])
 
 void landing_close(struct engine *e, const uint64_t id[2])
 {
-	struct prefetch *one = find(e->rounds.landing, id);
+	struct landing_request *one = find(e->rounds.landing, id);
 
 	if (!one)
 		return;
@@ -380,7 +383,7 @@ static enum wire_fallback fits(struct engine *e, const struct wire_prefetch *ask
 	if (asked->tier >= STATE_TIERS ||
 	    !communicator_reaches(e, (enum state_tier)asked->tier))
 		return WIRE_FALLBACK_TIER;
-	return asked->soon && !come_soon(e) ? WIRE_FALLBACK_BOUNDARY : WIRE_FIT;
+	return asked->soon && !come_soon(e) ? WIRE_FALLBACK_BOUNDARY : WIRE_FALLBACK_NONE;
 }
 
 /* Bounded by the job's own timeout: any process that may read can ask, and occupies a slot. */
@@ -389,11 +392,11 @@ static unsigned wait_of(const struct engine *e, const struct wire_prefetch *aske
 	return asked->wait_ms ? (unsigned)u64_min(asked->wait_ms, e->timeout_ms) : 1;
 }
 
-static struct prefetch *prefetch_new(struct engine *e, uint32_t peer,
-				     const struct wire_prefetch *asked, const void *tail)
+static struct landing_request *prefetch_new(struct engine *e, uint32_t peer,
+					    const struct wire_prefetch *asked, const void *tail)
 {
 	size_t size = asked->count * sizeof(struct wire_piece);
-	struct prefetch *one = calloc(1, sizeof(*one) + size);
+	struct landing_request *one = calloc(1, sizeof(*one) + size);
 
 	if (!one)
 		return NULL;
@@ -412,7 +415,7 @@ static struct prefetch *prefetch_new(struct engine *e, uint32_t peer,
 }
 
 /* Starts a round that brings the bytes into a slot. */
-static int bring(struct engine *e, struct prefetch *one)
+static int bring(struct engine *e, struct landing_request *one)
 {
 	int rc = sum(one->pieces, one->view.n, &one->get.size);
 
@@ -432,7 +435,7 @@ static int bring(struct engine *e, struct prefetch *one)
 static int begin(struct engine *e, uint32_t peer, uint64_t request,
 		 const struct wire_prefetch *asked, const void *tail)
 {
-	struct prefetch *one = prefetch_new(e, peer, asked, tail);
+	struct landing_request *one = prefetch_new(e, peer, asked, tail);
 	int rc = one ? bring(e, one) : -ENOMEM;
 
 	if (rc) {
@@ -449,8 +452,8 @@ void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 		   const void *body, const void *tail, size_t tail_size)
 {
 	struct wire_prefetch asked;
-	struct prefetch *one;
-	enum wire_fallback unfit;
+	struct landing_request *one;
+	enum wire_fallback fallback;
 	int rc;
 
 	memcpy(&asked, body, sizeof(asked));
@@ -462,13 +465,14 @@ void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 		return;
 	}
 	rc = check(&asked, tail_size);
-	unfit = fits(e, &asked);
-	if (!rc && unfit)
+	fallback = fits(e, &asked);
+	if (!rc && fallback)
 		rc = -EREMOTE;
 	if (!rc && (rc = begin(e, peer, header->request, &asked, tail)))
-		unfit = rc == -EINVAL ? WIRE_FALLBACK_BROKEN : WIRE_FALLBACK_ROOM;
+		fallback = rc == -EINVAL ? WIRE_FALLBACK_BROKEN : WIRE_FALLBACK_ROOM;
 	if (rc)
-		refuse(e, peer, header->request, rc, unfit ? unfit : WIRE_FALLBACK_BROKEN);
+		refuse(e, peer, header->request, rc,
+		       fallback ? fallback : WIRE_FALLBACK_BROKEN);
 }
 
 /* ---- words ---- */

@@ -4,6 +4,7 @@
 
 /* The structs of rounds, which rounds.c and rounds-launch.c share. */
 
+#include "engine/base/phase.h"
 #include "engine/base/queue.h"
 #include "engine/commit/proposal.h"
 #include "engine/node/plan.h"
@@ -24,6 +25,7 @@ struct round {
 	uint32_t members[NODE_PIECES_MAX]; /* of the pieces' ranks in the communicator */
 	uint64_t epochs[NODE_PIECES_MAX];  /* of the tables that the pieces' rows are of */
 	uint64_t start_ns, start_ms;
+	struct phase_span span;
 	unsigned restarts, outstanding;
 	bool stale; /* memory was registered anew, or ROUND got lost: plan again */
 	bool cancelled;
@@ -40,6 +42,7 @@ struct launched {
 	struct round *own; /* NULL: another rank asked for the round */
 	uint64_t communicator;
 	struct send *send;
+	uint64_t began_ns; /* 0: not counted */
 	struct collective_move moves[];
 };
 

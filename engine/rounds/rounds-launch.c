@@ -6,6 +6,8 @@
  */
 
 #include "engine/base/thread.h"
+#include "engine/base/log.h"
+#include "engine/node/comms.h"
 #include "engine/node/peers.h"
 #include "engine/rounds/rounds-internal.h"
 
@@ -192,6 +194,7 @@ static int start(struct engine *e, struct rounds *r, struct launched *l, struct 
 	LIST_INSERT_HEAD(&r->launched, l, link);
 	r->figures.launched++;
 	if (own) {
+		l->began_ns = comms_begin(e->comms);
 		l->own = own;
 		own->launched = l;
 		own->was_launched = true;
@@ -244,6 +247,21 @@ int rounds_launch(void *arg, const struct edit *edit)
 
 /* ---- how it ended: engine thread ---- */
 
+/* Counts a round that has brought all bytes, of so many ranks. */
+static void count(struct engine *e, const struct launched *l)
+{
+	const struct round *own = l->own;
+	unsigned nranks = 0;
+
+	for (unsigned i = 0, j; i < own->plan.n; i++) {
+		for (j = 0; j < i && own->members[j] != own->members[i];)
+			j++;
+		nranks += j == i;
+	}
+	comms_count(e->comms, COMMS_ROUND, nranks, own->get->size, monotonic_ns() - l->began_ns,
+		    LOG_PLACE);
+}
+
 void rounds_turn_launched(struct engine *e)
 {
 	struct rounds *r = e->rounds.table;
@@ -257,6 +275,8 @@ void rounds_turn_launched(struct engine *e)
 			continue;
 		LIST_REMOVE(l, link);
 		atomic_fetch_sub(&r->under_way, 1);
+		if (l->began_ns && !result)
+			count(e, l);
 		if (l->own) {
 			l->own->launched = NULL;
 			if (!l->own->result)

@@ -5,6 +5,7 @@
 #include "engine/node/peers.h"
 #include "engine/rounds/rounds-internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -276,6 +277,7 @@ void rounds_turn(struct engine *e, uint64_t now, struct round_list *finished)
 	struct rounds *r = e->rounds.table;
 	struct round *round, *next;
 
+	assert(node_is_engine_thread(e));
 	if (!r)
 		return;
 	rounds_turn_launched(e);
@@ -295,6 +297,7 @@ void rounds_finish(struct round_list *finished)
 
 	while ((round = LIST_FIRST(finished))) {
 		LIST_REMOVE(round, link);
+		phase_end(PHASE_ROUND, &round->span, round->result);
 		round->get->done(round->get, round->result);
 		free(round->proposal.holders);
 		free(round);
@@ -331,6 +334,7 @@ int rounds_begin(struct engine *e, struct rounds_get *get)
 	round->get = get;
 	round->start_ns = monotonic_ns();
 	round->start_ms = monotonic_ms();
+	phase_begin(PHASE_ROUND, &round->span);
 	node_origin(e, &round->proposal.commit.origin);
 	round->proposal.commit.grads = !get->view && !strcmp(get->address.key, "grad");
 	round->proposal.commit.round = 1;
@@ -380,7 +384,8 @@ void rounds_figures(const struct engine *e, struct rounds_figures *f)
 	*f = e->rounds.table->figures;
 }
 
-void rounds_describe(struct engine *e, FILE *out)
+/* Writes a line for each round that waits. */
+static void describe(const struct engine *e, FILE *out)
 {
 	static const char *const phases[] = { "finding owners", "telling owners",
 					      "waiting for its boundary", "over" };
@@ -409,5 +414,5 @@ void rounds_report(struct engine *e, FILE *out)
 			"%llu\n",
 			(unsigned long long)f.rounds, (unsigned long long)f.failed,
 			(unsigned long long)f.bytes, (unsigned long long)f.launched);
-	rounds_describe(e, out);
+	describe(e, out);
 }

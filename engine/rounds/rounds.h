@@ -96,9 +96,9 @@ int rounds_launch(void *arg, const struct edit *edit);
  */
 bool rounds_tick(const struct engine *e);
 void rounds_figures(const struct engine *e, struct rounds_figures *f);
-/* Writes how this rank's devices are connected, and its figures.  With the lock. */
+/* Writes how this rank's devices are connected, its figures, and a line for each round that
+ * waits.  With the lock.
+ */
 void rounds_report(struct engine *e, FILE *out);
-/* Writes a line for each round that waits.  With the lock. */
-void rounds_describe(struct engine *e, FILE *out);
 
 #endif

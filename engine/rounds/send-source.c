@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-struct held { /* what a piece is sent from: a version, a copy, or the live memory */
+struct piece_source { /* what a piece is sent from: a version, a copy, or the live memory */
 	struct registry_version *version;
 	void *copy;
 };
@@ -17,7 +17,7 @@ struct send {
 	struct device_event *after;
 	bool keep;
 	unsigned n;
-	struct held held[];
+	struct piece_source held[];
 };
 
 struct send *send_source_new(unsigned n, bool keep)

@@ -3,9 +3,9 @@
 
 #include "engine/base/queue.h"
 #include "engine/base/thread.h"
-#include "engine/rank/registry-version.h"
 #include "engine/serve/serve-pending.h"
 #include "engine/serve/serve.h"
+#include "engine/serve/tier-read.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -175,55 +175,6 @@ void pending_reads_free(struct engine *e)
 	e->serve.pending_reads = NULL;
 }
 
-static bool is_in_memory(struct engine *e, const struct wire_read *read)
-{
-	return (read->view[0] ? view_owner_tier(&e->view_owner, read->view)
-			      : registry_tier(&e->registry, read->state)) == STATE_HOST;
-}
-
-/* Finds the place of the bytes now.  Without a view, bytes of any generation will do. */
-static int look(struct engine *e, const struct wire_read *read, struct view_look *to)
-{
-	if (read->view[0])
-		return view_owner_look(&e->view_owner, read->view, read->offset, read->size,
-				       to);
-	*to = (struct view_look){ .epoch = read->epoch,
-				  .at = read->offset,
-				  .row = read->state };
-	return 0;
-}
-
-/* Finds the bytes to show, and the version to fetch them from, which the caller puts. */
-static int find(struct engine *e, const struct wire_read *read, struct view_look *shown)
-{
-	int rc = look(e, read, shown);
-
-	if (rc || shown->version)
-		return rc;
-	return registry_version_newest(&e->registry, shown->epoch, shown->row, shown->at,
-				       read->size, &shown->version);
-}
-
-/* Live bytes may have been changed, or dropped, while they were copied.  -EAGAIN: the view has
- * kept them, or shows another generation.
- */
-static int check(struct engine *e, struct pending_read *r)
-{
-	struct view_look now;
-	int rc = r->status;
-
-	registry_fetch_log(&r->fetch);
-	if (rc || !registry_version_is_live(r->shown.version))
-		return rc;
-	rc = look(e, &r->asked, &now);
-	if (rc)
-		return rc;
-	registry_version_put(now.version);
-	if (now.version || now.generation != r->shown.generation)
-		return -EAGAIN;
-	return registry_covers(&e->registry, now.epoch, now.row, now.at, r->asked.size);
-}
-
 /* Adds a request to a pending read of the same bytes, at the same version, by the same peer. */
 static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
 		 const struct wire_read *read, const struct view_look *shown)
@@ -292,7 +243,7 @@ static int join_or_begin(struct engine *e, uint32_t peer, uint64_t request,
 {
 	struct view_look shown;
 	bool joined;
-	int rc = find(e, read, &shown);
+	int rc = tier_read_find(e, read, &shown);
 
 	if (rc)
 		return rc;
@@ -309,7 +260,7 @@ bool pending_reads_start(struct engine *e, uint32_t peer, uint64_t request,
 	int rc;
 
 	assert(node_is_engine_thread(e));
-	if (!e->serve.pending_reads || read->size > WIRE_CHUNK || is_in_memory(e, read))
+	if (!e->serve.pending_reads || read->size > WIRE_CHUNK || !tier_read_is_due(e, read))
 		return false;
 	rc = join_or_begin(e, peer, request, read);
 	if (rc)
@@ -327,7 +278,8 @@ void pending_reads_turn(struct engine *e, uint64_t now)
 		return;
 	LIST_FOREACH_SAFE (r, &e->serve.pending_reads->reads, link, next) {
 		if (has_ended(e->serve.pending_reads, r)) {
-			answer(e, r, check(e, r));
+			answer(e, r,
+			       tier_read_check(e, &r->asked, &r->shown, &r->fetch, r->status));
 			drop(e->serve.pending_reads, r);
 		} else if (!r->answered && now >= r->began_ms + e->timeout_ms) {
 			answer(e, r, -ETIMEDOUT);

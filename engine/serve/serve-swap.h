@@ -3,7 +3,7 @@
 #define ENGINE_SERVE_SERVE_SWAP_H
 
 /* Figures of a rank's states on NVMe, and the texts that RANK_QUERY asks for: swap, pinned,
- * arena, nccl.  Engine thread, with the lock.
+ * arena, nccl, log, comms, timers, phases, place.  Engine thread, with the lock.
  */
 
 #include "engine/node/node.h"

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/catalog/condition.h"
 #include "engine/commit/coordinator.h"
 #include "engine/commit/edit-report.h"
 #include "engine/commit/termination.h"
@@ -11,11 +12,15 @@
 #include "engine/job/rendezvous.h"
 #include "engine/node/fabric.h"
 #include "engine/node/peers.h"
+#include "engine/node/writer-memory.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
+#include "engine/serve/checks.h"
 #include "engine/serve/serve-device.h"
+#include "engine/serve/serve-place.h"
 #include "engine/serve/serve-pending.h"
+#include "engine/serve/serve-stats.h"
 #include "engine/serve/serve-swap.h"
 #include "engine/serve/serve.h"
 #include "engine/serve/watch-server.h"
@@ -24,11 +29,19 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
 	VIEW_SILENT_MS = 30000,
 	ROOM_IDLE_MS = 10000,
 	STEPPING_MS = 10000, /* without a step for so long nothing is copied ahead */
+};
+
+struct served_request {
+	uint32_t peer;
+	const struct wire_header *header;
+	const void *body, *tail;
+	size_t tail_size;
 };
 
 /* Sends an answer.  A peer that does not take what already waits for it is told to ask again.
@@ -99,24 +112,69 @@ static int encode_states(struct engine *e, struct wire_writer *w)
 	return rc;
 }
 
-static void serve_states(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+void serve_tell_asked(struct engine *e)
+{
+	uint64_t one = 1;
+
+	if (!e->serve.asked_fd)
+		return;
+	if (write(e->serve.asked_fd, &one, sizeof(one)) < 0)
+		log_debug("nobody hears that states were asked for: %s", strerror(errno));
+	close(e->serve.asked_fd);
+	e->serve.asked_fd = 0;
+}
+
+/* A rank gets states as it likes, for ever.  An observer that has gone tells nobody; one that
+ * is there pings, and what it asks for after a silence counts as its first.
+ */
+static void note_asked(struct engine *e, const struct wire_header *header)
+{
+	uint64_t until =
+		header->rank == WIRE_OBSERVER ? monotonic_ms() + e->timeout_ms : UINT64_MAX;
+
+	e->serve.asked_until_ms = u64_max(e->serve.asked_until_ms, until);
+	atomic_store_explicit(&e->serve.asked, true, memory_order_relaxed);
+	serve_tell_asked(e);
+}
+
+static void note_observer(struct engine *e, const struct wire_header *header)
+{
+	if (header->rank == WIRE_OBSERVER && e->serve.asked_until_ms)
+		e->serve.asked_until_ms =
+			u64_max(e->serve.asked_until_ms, monotonic_ms() + e->timeout_ms);
+}
+
+static void forget_asked(struct engine *e, uint64_t now)
+{
+	if (now < e->serve.asked_until_ms || !e->serve.asked_until_ms)
+		return;
+	e->serve.asked_until_ms = 0;
+	atomic_store_explicit(&e->serve.asked, false, memory_order_relaxed);
+}
+
+static void serve_states(struct engine *e, uint32_t peer, const struct wire_header *header,
+			 const void *body)
 {
 	struct wire_writer w = { 0 };
 	struct wire_states part = { 0 };
 	struct wire_page page;
-	int rc = e->job.ready ? encode_states(e, &w) : -EAGAIN;
+	/* who is to be told first has until the next try to show what was not looked at */
+	bool early = e->serve.asked_fd || !e->job.ready;
+	int rc = early ? -EAGAIN : encode_states(e, &w);
 
 	memcpy(&page, body, sizeof(page));
+	note_asked(e, header);
 	if (!rc && page.first >= w.size)
 		rc = -EINVAL;
 	if (rc) {
-		node_ack(e, peer, request, rc);
+		node_ack(e, peer, header->request, rc);
 	} else {
 		memcpy(&part.epoch, w.data, sizeof(part.epoch));
 		part.total = w.size;
 		part.offset = page.first;
 		part.size = u64_min(WIRE_CHUNK, w.size - page.first);
-		answer(e, peer, WIRE_STATES, request, &part, w.data + part.offset, part.size);
+		answer(e, peer, WIRE_STATES, header->request, &part, w.data + part.offset,
+		       part.size);
 	}
 	free(w.data);
 }
@@ -130,25 +188,46 @@ void serve_data(struct engine *e, uint32_t peer, uint64_t request, int status,
 	answer(e, peer, WIRE_DATA, request, &data, bytes, data.size);
 }
 
-static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, const void *body)
+static int open_view(struct engine *e, uint32_t peer, const struct wire_view_open *open,
+		     const void *tail, size_t tail_size, struct view *view)
+{
+	CLEANUP(free) struct view_run *runs = NULL;
+	struct wire_view_run run;
+
+	if (!open->epoch)
+		return -ESTALE;
+	if (!open->count || tail_size != open->count * sizeof(run))
+		return -EINVAL;
+	runs = calloc(open->count, sizeof(*runs));
+	if (!runs)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < open->count; i++) {
+		memcpy(&run, (const char *)tail + i * sizeof(run), sizeof(run));
+		runs[i] = (struct view_run){ .row = run.state,
+					     .offset = run.offset,
+					     .size = run.size };
+	}
+	return view_owner_open(
+		&e->view_owner, &e->registry,
+		&(struct view_request){ .id = { open->view[0], open->view[1] },
+					.peer = peer,
+					.epoch = open->epoch,
+					.is_grad = registry_is_grad(&e->registry, runs->row),
+					.want = open->want,
+					.runs = runs,
+					.nruns = open->count },
+		monotonic_ms(), view);
+}
+
+static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, const void *body,
+			    const void *tail, size_t tail_size)
 {
 	struct wire_view_open open;
 	struct wire_view reply = { 0 };
-	struct view_request q;
 	struct view view;
 
 	memcpy(&open, body, sizeof(open));
-	q = (struct view_request){ { open.view[0], open.view[1] },
-				   peer,
-				   open.epoch,
-				   open.state,
-				   registry_is_grad(&e->registry, open.state),
-				   open.offset,
-				   open.size,
-				   open.want };
-	reply.status = q.epoch ? view_owner_open(&e->view_owner, &e->registry, &q,
-						 monotonic_ms(), &view)
-			       : -ESTALE;
+	reply.status = open_view(e, peer, &open, tail, tail_size, &view);
 	if (!reply.status) {
 		reply.state = view.state;
 		reply.generation = view.generation;
@@ -159,11 +238,16 @@ static void serve_view_open(struct engine *e, uint32_t peer, uint64_t request, c
 
 static int read_bytes(struct engine *e, const struct wire_read *read, void *bytes)
 {
+	int rc;
+
 	if (read->view[0])
-		return view_owner_read(&e->view_owner, &e->registry, read->view, read->offset,
-				       bytes, read->size);
-	return registry_read_memory(&e->registry, read->epoch, read->state, read->offset, bytes,
-				    read->size);
+		rc = view_owner_read(&e->view_owner, &e->registry, read->view, read->offset,
+				     bytes, read->size);
+	else
+		rc = registry_read_memory(&e->registry, read->epoch, read->state, read->offset,
+					  bytes, read->size);
+	/* the row has moved since pending_reads_start looked: the reader asks again */
+	return rc == -EREMOTE ? -EAGAIN : rc;
 }
 
 static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const void *body)
@@ -187,10 +271,30 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 
 static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)
 {
-	if (stage->size != tail_size || !stage->size || stage->size > WIRE_CHUNK)
+	if (tail_size != (stage->from.pid ? 0 : stage->size) || !stage->size ||
+	    stage->size > WIRE_CHUNK)
 		return -EINVAL;
 	return registry_check(&e->registry, stage->epoch, stage->state, stage->offset,
 			      stage->size);
+}
+
+static int stage_bytes(struct engine *e, uint32_t peer, const struct wire_stage *stage,
+		       const void *tail)
+{
+	struct edit_piece *piece =
+		participant_piece(stage->epoch, stage->state, stage->offset, stage->size);
+	int rc = piece ? 0 : -ENOMEM;
+
+	if (!rc && stage->from.pid)
+		rc = writer_memory_copy(e, &stage->from, piece->data, stage->size);
+	else if (!rc)
+		memcpy(piece->data, tail, stage->size);
+	if (rc) {
+		free(piece);
+		return rc;
+	}
+	return participant_stage(&e->participant, stage->transaction, peer, monotonic_ms(),
+				 registry_is_grad(&e->registry, stage->state), piece);
 }
 
 static void serve_stage(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -203,13 +307,41 @@ static void serve_stage(struct engine *e, uint32_t peer, const struct wire_heade
 	stage.origin.writer = header->rank;
 	rc = check_stage(e, &stage, tail_size);
 	if (!rc)
-		rc = participant_stage(&e->participant, stage.transaction, peer, monotonic_ms(),
-				       stage.epoch, stage.state,
-				       registry_is_grad(&e->registry, stage.state),
-				       stage.offset, tail, stage.size);
+		rc = stage_bytes(e, peer, &stage, tail);
 	if (!rc)
 		participant_name(&e->participant, stage.transaction, &stage.origin);
 	node_ack(e, peer, header->request, rc);
+}
+
+static int stage_compute(struct engine *e, uint32_t peer, const struct wire_compute *message)
+{
+	struct compute *c = malloc(sizeof(*c));
+	int rc = c ? compute_decode(c, message) : -ENOMEM;
+
+	if (!rc)
+		rc = compute_check(c, &e->registry);
+	if (!rc && compute_is_scattered(c, &e->registry))
+		rc = -EOPNOTSUPP;
+	if (rc) {
+		free(c);
+		return rc;
+	}
+	return participant_stage_compute(&e->participant, message->transaction, peer,
+					 monotonic_ms(),
+					 registry_is_grad(&e->registry, message->state), c);
+}
+
+static void serve_compute(struct engine *e, const struct served_request *r)
+{
+	struct wire_compute message;
+	int rc;
+
+	memcpy(&message, r->body, sizeof(message));
+	message.origin.writer = r->header->rank;
+	rc = r->tail_size ? -EINVAL : stage_compute(e, r->peer, &message);
+	if (!rc)
+		participant_name(&e->participant, message.transaction, &message.origin);
+	node_ack(e, r->peer, r->header->request, rc);
 }
 
 static void tell_applied_again(struct engine *e, uint32_t peer, uint64_t request,
@@ -244,19 +376,25 @@ static void serve_decide(struct engine *e, uint32_t peer, const struct wire_head
 		node_ack(e, peer, header->request, rc);
 }
 
-static void serve_prepare(struct engine *e, uint32_t peer, const struct wire_header *header,
-			  const void *body)
+static void serve_prepare(struct engine *e, const struct served_request *r)
 {
+	const struct wire_header *header = r->header;
+	struct wire_condition condition;
 	struct wire_prepare prepare;
-	struct wire_vote vote = { 0 };
+	struct wire_vote vote = { .status = -EINVAL };
+	bool watch = r->tail_size;
 
-	memcpy(&prepare, body, sizeof(prepare));
-	vote.status = prepare.coordinator == header->rank
-			      ? participant_prepare(&e->participant, &e->registry, &prepare,
-						    monotonic_ms())
-			      : -EINVAL;
+	memcpy(&prepare, r->body, sizeof(prepare));
+	note_asked(e, header);
+	if (r->tail_size == sizeof(condition))
+		memcpy(&condition, r->tail, sizeof(condition));
+	if (prepare.coordinator == header->rank &&
+	    (!watch || (r->tail_size == sizeof(condition) && prepare.freeze_ms &&
+			condition_is_valid(&condition))))
+		vote.status = participant_prepare(&e->participant, &e->registry, &prepare,
+						  watch ? &condition : NULL, monotonic_ms());
 	vote.boundary = atomic_load(&e->registry.control->boundary);
-	node_send(e, peer, WIRE_VOTE, header->request, &vote, NULL, 0);
+	node_send(e, r->peer, WIRE_VOTE, header->request, &vote, NULL, 0);
 }
 
 static void serve_commit(struct engine *e, uint32_t peer, const struct wire_header *header,
@@ -295,6 +433,25 @@ static void serve_thaw(struct engine *e, uint32_t peer, const struct wire_header
 	thaw.origin.writer = header->rank;
 	node_ack(e, peer, header->request,
 		 participant_thaw(&e->participant, thaw.transaction, &thaw.origin));
+}
+
+static void serve_checked(struct engine *e, const struct served_request *r)
+{
+	struct wire_checked checked;
+	struct wire_known known = { 0 };
+
+	memcpy(&checked, r->body, sizeof(checked));
+	memcpy(known.transaction, checked.transaction, sizeof(known.transaction));
+	if (checked.count > WIRE_FOUND_MAX ||
+	    r->tail_size != checked.count * sizeof(struct wire_found)) {
+		node_ack(e, r->peer, r->header->request, -EINVAL);
+		return;
+	}
+	known.outcome = coordinator_checked(e, r->header->rank, &checked, r->tail);
+	if (known.outcome)
+		node_send(e, r->peer, WIRE_KNOWN, r->header->request, &known, NULL, 0);
+	else
+		node_ack(e, r->peer, r->header->request, 0);
 }
 
 /* CANCEL, ARRIVED, OUTCOME, VIEW_CLOSE. */
@@ -378,10 +535,13 @@ void serve_turn(struct engine *e, uint64_t now)
 		view_owner_copy_ahead(&e->view_owner, &e->registry, now);
 	edit_report_turn(e, now);
 	pending_reads_turn(e, now);
+	serve_stats_turn(e);
+	checks_turn(e, now);
 	serve_swap_turn(e, now);
 	serve_device_turn(e);
 	drop_silent_views(e, now);
 	find_silent(e, now);
+	forget_asked(e, now);
 	barrier_turn(e);
 	if (e->rank && e->job.ready) /* a link to rank 0, over which we ping it */
 		peers_reach(e, 0);
@@ -399,15 +559,8 @@ static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_heade
 
 /* ---- each kind ---- */
 
-struct request {
-	uint32_t peer;
-	const struct wire_header *header;
-	const void *body, *tail;
-	size_t tail_size;
-};
-
 /* False, as below: it is none of these. */
-static bool serve_member(struct engine *e, const struct request *r)
+static bool serve_member(struct engine *e, const struct served_request *r)
 {
 	struct wire_catalog part;
 	struct wire_join join;
@@ -443,7 +596,7 @@ static bool serve_member(struct engine *e, const struct request *r)
 	return false;
 }
 
-static bool serve_look(struct engine *e, const struct request *r)
+static bool serve_look(struct engine *e, const struct served_request *r)
 {
 	uint64_t request = r->header->request;
 	struct wire_wait wait;
@@ -456,13 +609,19 @@ static bool serve_look(struct engine *e, const struct request *r)
 		serve_catalog(e, r->peer, request, r->body);
 		return true;
 	case WIRE_STATES_GET:
-		serve_states(e, r->peer, request, r->body);
+		serve_states(e, r->peer, r->header, r->body);
 		return true;
 	case WIRE_READ:
+		note_asked(e, r->header);
 		serve_read(e, r->peer, request, r->body);
 		return true;
+	case WIRE_STATS:
+		note_asked(e, r->header);
+		serve_stats(e, r->peer, request, r->body, r->tail, r->tail_size);
+		return true;
 	case WIRE_VIEW_OPEN:
-		serve_view_open(e, r->peer, request, r->body);
+		note_asked(e, r->header);
+		serve_view_open(e, r->peer, request, r->body, r->tail, r->tail_size);
 		return true;
 	case WIRE_RANK_QUERY:
 		serve_about(e, r->peer, request, r->body);
@@ -475,17 +634,27 @@ static bool serve_look(struct engine *e, const struct request *r)
 	return false;
 }
 
-static bool serve_edit(struct engine *e, const struct request *r)
+static bool serve_edit(struct engine *e, const struct served_request *r)
 {
 	switch (r->header->type) {
 	case WIRE_STAGE:
 		serve_stage(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
+	case WIRE_COMPUTE:
+		serve_compute(e, r);
+		return true;
+	case WIRE_PLACE:
+		note_asked(e, r->header);
+		serve_place(e, r->peer, r->header->request, r->body);
+		return true;
 	case WIRE_COMMIT:
 		serve_commit(e, r->peer, r->header, r->body, r->tail, r->tail_size);
 		return true;
 	case WIRE_PREPARE:
-		serve_prepare(e, r->peer, r->header, r->body);
+		serve_prepare(e, r);
+		return true;
+	case WIRE_CHECKED:
+		serve_checked(e, r);
 		return true;
 	case WIRE_DECIDE:
 		serve_decide(e, r->peer, r->header, r->body);
@@ -509,7 +678,7 @@ static bool serve_edit(struct engine *e, const struct request *r)
 	return false;
 }
 
-static bool serve_round(struct engine *e, const struct request *r)
+static bool serve_round(struct engine *e, const struct served_request *r)
 {
 	switch (r->header->type) {
 	case WIRE_ROUND:
@@ -540,7 +709,7 @@ static bool tells_rank_0_it_lives(const struct engine *e, const struct wire_head
 void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size)
 {
-	const struct request r = { peer, header, body, tail, tail_size };
+	const struct served_request r = { peer, header, body, tail, tail_size };
 
 	assert(node_is_engine_thread(e));
 	if (!e->is_rank) {
@@ -553,6 +722,7 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 	if (!of_this_job(e, peer, header))
 		return;
 	leave_note(e, peer, header);
+	note_observer(e, header);
 	if (tells_rank_0_it_lives(e, header))
 		peers_heard(e, header->rank, NULL);
 	if (!serve_look(e, &r) && !serve_edit(e, &r) && !serve_member(e, &r))

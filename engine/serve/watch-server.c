@@ -90,6 +90,7 @@ void watch_server_turn(struct engine *e, uint64_t now)
 	struct pending_wait *w, *next;
 	struct wire_control control;
 
+	assert(node_is_engine_thread(e));
 	if (!LIST_EMPTY(&e->serve.waits))
 		wire_control_from_page(&control, e->registry.control);
 	LIST_FOREACH_SAFE (w, &e->serve.waits, link, next) {

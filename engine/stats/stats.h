@@ -9,13 +9,14 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/catalog/wire.h"
 #include "engine/frag.h"
 
 #define STATS_NONE UINT64_MAX
 
 enum {
-	STATS_EXPONENT_MIN = -150, /* below it lies no float32 */
-	STATS_EXPONENT_MAX = 128,
+	STATS_EXPONENT_MIN = -1074, /* of the least float64 other than 0 */
+	STATS_EXPONENT_MAX = 1023,
 	STATS_BINS = STATS_EXPONENT_MAX - STATS_EXPONENT_MIN + 1,
 };
 
@@ -28,9 +29,13 @@ struct stats {
 	double mean;                   /* 0: there is none */
 	double deviations;             /* the sum of squares of the distances from the mean */
 	double squares;                /* the sum of squares */
+	/* deviations and squares are of elements divided by 2^scale, since the square of a
+	 * float64 may overflow, or be 0.  scale is 0 unless the magnitude of an element is
+	 * above 2^400, or that of all is below 2^-400.
+	 */
+	int scale;
 	/* How many finite elements other than 0 have a magnitude in [2^e, 2^(e+1)), where e is
-	 * STATS_EXPONENT_MIN + i; the outermost bins have what lies farther out, too.  Counted
-	 * by stats_add if with_bins is set.
+	 * STATS_EXPONENT_MIN + i.  They are set only if with_bins is.
 	 */
 	bool with_bins;
 	uint64_t bins[STATS_BINS];
@@ -48,6 +53,10 @@ void stats_add(struct stats *s, enum frag_dtype dtype, const void *values, uint6
 
 /* Adds what is known of other elements; their numbers may lie anywhere. */
 void stats_join(struct stats *s, const struct stats *other);
+
+/* Convert all but the bins.  stats_from_wire adds `first` to the numbers of elements. */
+void stats_to_wire(struct wire_sums *to, const struct stats *s);
+void stats_from_wire(struct stats *s, const struct wire_sums *from, uint64_t first);
 
 /* All NaN where no element is finite.  The deviation is that of a population, as numpy's. */
 double stats_norm(const struct stats *s);

@@ -71,9 +71,8 @@ static const struct key {
 	    NULL),
 	KEY("offload_optimizer", "pipeline_write", FLAG, 0, 1, optimizer.pipeline_write, UNSAID,
 	    NULL),
-	KEY("offload_optimizer", "fast_init", FLAG, 0, 1, optimizer.fast_init, YES,
-	    "masters begin as the job makes them: of parameters on NVMe by frag_update_hp"),
-	KEY("offload_optimizer", "ratio", REAL, 1, 1, optimizer.ratio, UNSAID, NULL),
+	KEY("offload_optimizer", "fast_init", FLAG, 0, 1, optimizer.fast_init, UNSAID, NULL),
+	KEY("offload_optimizer", "ratio", REAL, 0, 1, optimizer.ratio, UNSAID, NULL),
 	KEY("offload_optimizer", "cpuadam_cores_perc", REAL, 0, 1, optimizer.cores, UNSAID,
 	    NULL), /* of super_offload */
 	KEY("offload_optimizer", "super_offload", FLAG, 0, 0, optimizer.super_offload, UNSAID,
@@ -90,7 +89,7 @@ static const struct key {
 #undef KEY
 };
 
-struct reader {
+struct config_reader {
 	const char *path; /* of the file */
 	const char *dir;  /* instead of what the file says; NULL: that */
 	char *why;
@@ -99,9 +98,9 @@ struct reader {
 	uint64_t buffer_bytes;
 };
 
-static int bad(const struct reader *r, const char *fmt, ...) PRINTF(2, 3);
+static int bad(const struct config_reader *r, const char *fmt, ...) PRINTF(2, 3);
 
-static int bad(const struct reader *r, const char *fmt, ...)
+static int bad(const struct config_reader *r, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -113,13 +112,13 @@ static int bad(const struct reader *r, const char *fmt, ...)
 
 /* ---- the file ---- */
 
-static int bad_value(const struct reader *r, const struct key *k, const char *what)
+static int bad_value(const struct config_reader *r, const struct key *k, const char *what)
 {
 	return bad(r, "%s: %s.%s: %s", r->path, k->section, k->name, what);
 }
 
 /* DeepSpeed's own examples write 1e8 for a number of elements. */
-static int take_number(const struct reader *r, const struct key *k, const json_t *value,
+static int take_number(const struct config_reader *r, const struct key *k, const json_t *value,
 		       uint64_t *out)
 {
 	double real = json_number_value(value);
@@ -134,7 +133,7 @@ static int take_number(const struct reader *r, const struct key *k, const json_t
 	return 0;
 }
 
-static int take_flag(const struct reader *r, const struct key *k, const json_t *value,
+static int take_flag(const struct config_reader *r, const struct key *k, const json_t *value,
 		     enum flag *out)
 {
 	if (!json_is_boolean(value))
@@ -148,7 +147,7 @@ static int take_flag(const struct reader *r, const struct key *k, const json_t *
 	return 0;
 }
 
-static int take_text(const struct reader *r, const struct key *k, const json_t *value,
+static int take_text(const struct config_reader *r, const struct key *k, const json_t *value,
 		     const char **out)
 {
 	bool device = !strcmp(k->name, "device");
@@ -163,21 +162,18 @@ static int take_text(const struct reader *r, const struct key *k, const json_t *
 	return 0;
 }
 
-static int take_real(const struct reader *r, const struct key *k, const json_t *value,
+static int take_real(const struct config_reader *r, const struct key *k, const json_t *value,
 		     double *out)
 {
 	double real = json_number_value(value);
 
 	if (!json_is_number(value) || real < (double)k->min || real > (double)k->max)
-		return bad_value(r, k,
-				 k->min ? "can only be 1: the job says of each state where it "
-					  "lives"
-					: "is not from 0 to 1");
+		return bad_value(r, k, "is not from 0 to 1");
 	*out = real;
 	return 0;
 }
 
-static int take_value(const struct reader *r, const struct key *k, const json_t *value,
+static int take_value(const struct config_reader *r, const struct key *k, const json_t *value,
 		      struct sections *s)
 {
 	void *field = (char *)s + k->field;
@@ -218,7 +214,7 @@ static void begin_section(struct sections *s, const char *section)
 	}
 }
 
-static int take_section(const struct reader *r, const char *section, json_t *values,
+static int take_section(const struct config_reader *r, const char *section, json_t *values,
 			struct sections *s)
 {
 	const char *name;
@@ -245,7 +241,7 @@ static int take_section(const struct reader *r, const char *section, json_t *val
 }
 
 /* A config of DeepSpeed as it is: of all that it says these three sections are for us. */
-static int take_whole(const struct reader *r, json_t *root, struct sections *s)
+static int take_whole(const struct config_reader *r, json_t *root, struct sections *s)
 {
 	json_t *zero = json_object_get(root, "zero_optimization");
 	const char *const of_zero[] = { "offload_optimizer", "offload_param" };
@@ -264,7 +260,7 @@ static int take_whole(const struct reader *r, json_t *root, struct sections *s)
 	return rc;
 }
 
-static int take_sections(const struct reader *r, json_t *root, struct sections *s)
+static int take_sections(const struct config_reader *r, json_t *root, struct sections *s)
 {
 	const char *section;
 	json_t *values;
@@ -283,7 +279,7 @@ static int take_sections(const struct reader *r, json_t *root, struct sections *
 }
 
 /* "" : it sends nothing to NVMe. */
-static int path_of(const struct reader *r, const struct offload *o, const char *section,
+static int path_of(const struct config_reader *r, const struct offload *o, const char *section,
 		   const char **path)
 {
 	*path = "";
@@ -296,7 +292,8 @@ static int path_of(const struct reader *r, const struct offload *o, const char *
 	return 0;
 }
 
-static int take_paths(const struct reader *r, const struct sections *s, struct swap_config *c)
+static int take_paths(const struct config_reader *r, const struct sections *s,
+		      struct swap_config *c)
 {
 	const char *optimizer, *param, *path;
 	int rc = path_of(r, &s->optimizer, "offload_optimizer", &optimizer);
@@ -318,7 +315,7 @@ static int take_paths(const struct reader *r, const struct sections *s, struct s
 }
 
 /* Both sections speak of one pool. */
-static int take_pool(struct reader *r, const struct sections *s, struct swap_config *c)
+static int take_pool(struct config_reader *r, const struct sections *s, struct swap_config *c)
 {
 	const struct offload *o = &s->optimizer, *p = &s->param;
 
@@ -341,12 +338,14 @@ static void take_rest(const struct sections *s, struct swap_config *c)
 	c->threads = (unsigned)s->parallelism;
 	c->no_ahead = s->optimizer.pipeline_read == NO;
 	c->no_behind = s->optimizer.pipeline_write == NO;
+	c->fast_init = s->optimizer.fast_init == YES;
+	c->in_memory = 1 - s->optimizer.ratio;
 	c->stay = s->param.max_in_cpu;
 	if (s->param.device && strcmp(s->param.device, "nvme") != 0)
 		c->stay = UINT64_MAX;
 }
 
-static json_t *load(const struct reader *r, int *rc)
+static json_t *load(const struct config_reader *r, int *rc)
 {
 	CLEANUP(close) int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
@@ -366,9 +365,9 @@ static json_t *load(const struct reader *r, int *rc)
 	return root;
 }
 
-static int read_file(struct reader *r, struct swap_config *c)
+static int read_file(struct config_reader *r, struct swap_config *c)
 {
-	struct sections s = { 0 };
+	struct sections s = { .optimizer.ratio = 1 };
 	int rc;
 	json_t *root = load(r, &rc);
 
@@ -393,7 +392,7 @@ static const char *setting(const char *given, const char *name)
 	return !given ? env_text(name) : *given ? given : NULL;
 }
 
-static int open_files_dir(const struct reader *r, const char *dir, struct swap_config *c)
+static int open_files_dir(const struct config_reader *r, const char *dir, struct swap_config *c)
 {
 	if (strlen(dir) >= sizeof(c->dir))
 		return bad(r, "FRAG_SWAP_DIR is longer than %zu bytes", sizeof(c->dir) - 1);
@@ -402,7 +401,8 @@ static int open_files_dir(const struct reader *r, const char *dir, struct swap_c
 	return 0;
 }
 
-static int take_bytes(const struct reader *r, uint64_t given, const char *name, uint64_t *out)
+static int take_bytes(const struct config_reader *r, uint64_t given, const char *name,
+		      uint64_t *out)
 {
 	const char *text = getenv(name);
 
@@ -412,7 +412,7 @@ static int take_bytes(const struct reader *r, uint64_t given, const char *name, 
 	return 0;
 }
 
-static int take_debug(const struct reader *r, struct swap_config *c)
+static int take_debug(const struct config_reader *r, struct swap_config *c)
 {
 	const char *text = getenv("FRAG_SWAP_DEBUG");
 
@@ -423,7 +423,7 @@ static int take_debug(const struct reader *r, struct swap_config *c)
 }
 
 /* Equal buffers of whole pages. */
-static int cut(const struct reader *r, struct swap_config *c)
+static int cut(const struct config_reader *r, struct swap_config *c)
 {
 	uint64_t count = r->buffers ? r->buffers : BUFFERS;
 	uint64_t most = r->buffer_bytes ? r->buffer_bytes : SLICE_MAX;
@@ -443,7 +443,7 @@ int swap_config_read(struct swap_config *out, const struct frag_config *given, c
 {
 	struct frag_config config = { 0 };
 	struct swap_config c = { .dir = "" };
-	struct reader r = { .why = why, .whysize = whysize };
+	struct config_reader r = { .why = why, .whysize = whysize };
 	const char *dir;
 	int rc = 0;
 

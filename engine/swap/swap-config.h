@@ -22,6 +22,8 @@ struct swap_config {
 	uint32_t chunk;
 	unsigned depth, threads;
 	bool unlocked, no_ahead, no_behind, debug;
+	bool fast_init;   /* frag_update_hp reads low-precision parameters ahead */
+	double in_memory; /* part of the sub-groups, the first, whose states stay in memory */
 };
 
 /* On error why has one line that names the variable, or the file and the key.

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/swap/swap-file-internal.h"
+#include "engine/base/log.h"
 
 #include <errno.h>
 #include <string.h>
@@ -373,6 +374,9 @@ void swap_file_submit(struct swap_file *f, struct swap_io *io)
 		io->done(io, is_in(io) ? 0 : -EINVAL);
 		return;
 	}
+	log_trace("swap: %s of %llu bytes at %llu of extent %llu",
+		  io->what == DISK_WRITE ? "write" : "read", (unsigned long long)io->bytes,
+		  (unsigned long long)io->offset, (unsigned long long)io->extent->id);
 	io->file = f;
 	pthread_mutex_init(&io->lock, NULL);
 	io->started = 0;

@@ -41,6 +41,14 @@ static int refuse(const struct swap_file_config *config, int rc, const char *wha
 
 /* ---- opening ---- */
 
+int swap_file_make_dir(const char *dir)
+{
+	if (mkdir(dir, 0700))
+		return errno == EEXIST ? 0 : -errno;
+	log_info("swap: the folder %s was missing: made, with mode 0700", dir);
+	return 0;
+}
+
 static uint64_t room_of(int fd)
 {
 	struct statvfs s;

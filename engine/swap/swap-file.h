@@ -31,6 +31,13 @@ struct swap_file_config {
 	uint32_t chunk; /* most bytes of a request, a multiple of SWAP_BLOCK; 0: SWAP_CHUNK */
 };
 
+/* Makes a folder that is missing, for its owner alone (mode 0700), and says so in a line of the
+ * log.  The folder above it must be there: where a disk is not mounted, nothing is made in its
+ * place.  Another process may make the same folder meanwhile.
+ * Errors of mkdir.
+ */
+int swap_file_make_dir(const char *dir);
+
 /* Makes a file, and removes one of that name that an ended process left.  On error why has one
  * line.
  * -EBUSY: another process uses a file of that name.

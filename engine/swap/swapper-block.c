@@ -306,6 +306,7 @@ static void block_begin_write(struct swapper_block *b)
 	b->writing = true;
 	b->since = monotonic_ns();
 	b->swapper->writing++;
+	phase_begin(PHASE_SWAP_OUT, &b->span);
 	swapper_timer_begin(b->swapper, b->state->kind, SWAPPER_OUT);
 	set_stuck(b, false); /* the buffer comes back, or is stuck once more */
 }
@@ -624,6 +625,7 @@ static void on_written(struct swap_io *io, int rc)
 	pthread_mutex_lock(&sw->lock);
 	b->writing = false;
 	swapper_timer_end(sw, b->state->kind, SWAPPER_OUT);
+	phase_end(PHASE_SWAP_OUT, &b->span, rc);
 	if (rc)
 		block_write_failed(b, rc, &failure);
 	else

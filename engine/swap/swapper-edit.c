@@ -11,7 +11,7 @@
  * already, the slice is read, changed and written.
  */
 
-struct edit { /* of one slice */
+struct slice_edit { /* of one slice */
 	struct swapper *swapper;
 	struct swapper_slice *slice;
 	struct swapper_version *old, *new;
@@ -21,12 +21,12 @@ struct edit { /* of one slice */
 
 /* ---- as a patch ---- */
 
-static bool covers(const struct edit *e, const struct swapper_patch *patch)
+static bool covers(const struct slice_edit *e, const struct swapper_patch *patch)
 {
 	return e->offset <= patch->offset && patch->offset + patch->size <= e->offset + e->size;
 }
 
-static struct swapper_patch *patch_new(const struct edit *e)
+static struct swapper_patch *patch_new(const struct slice_edit *e)
 {
 	struct swapper_patch *patch = malloc(sizeof(*patch) + e->size);
 
@@ -39,7 +39,7 @@ static struct swapper_patch *patch_new(const struct edit *e)
 	return patch;
 }
 
-static void patch_over(struct edit *e, struct swapper_patch *patch)
+static void patch_over(struct slice_edit *e, struct swapper_patch *patch)
 {
 	struct swapper_version *v = e->new;
 
@@ -51,7 +51,7 @@ static void patch_over(struct edit *e, struct swapper_patch *patch)
 	v->patches[v->npatches++] = patch;
 }
 
-static bool take_spare(struct edit *e)
+static bool take_spare(struct slice_edit *e)
 {
 	bool taken;
 
@@ -62,7 +62,7 @@ static bool take_spare(struct edit *e)
 }
 
 /* Under the lock. */
-static int make_patched(struct edit *e, struct swapper_patch *patch)
+static int make_patched(struct slice_edit *e, struct swapper_patch *patch)
 {
 	unsigned npatches = e->old ? e->old->npatches : 0;
 
@@ -80,14 +80,14 @@ static int make_patched(struct edit *e, struct swapper_patch *patch)
 	return 0;
 }
 
-static bool is_small(const struct edit *e)
+static bool is_small(const struct slice_edit *e)
 {
 	return e->size <= e->slice->state->slice_bytes / 4 &&
 	       (!e->old || e->old->npatches < SWAPPER_PATCHES);
 }
 
 /* 1: the edit is too large for a patch, or there are too many. */
-static int try_patch(struct edit *e)
+static int try_patch(struct slice_edit *e)
 {
 	struct swapper_patch *patch;
 	int rc;
@@ -103,13 +103,13 @@ static int try_patch(struct edit *e)
 
 /* ---- as another slice ---- */
 
-static uint64_t bytes_of(const struct edit *e)
+static uint64_t bytes_of(const struct slice_edit *e)
 {
 	return swapper_slice_bytes(e->slice->state,
 				   (uint64_t)(e->slice - e->slice->state->slices));
 }
 
-static void free_memory(struct edit *e, void *memory, enum swapper_memory kind)
+static void free_memory(struct slice_edit *e, void *memory, enum swapper_memory kind)
 {
 	struct swapper *sw = e->swapper;
 
@@ -123,7 +123,7 @@ static void free_memory(struct edit *e, void *memory, enum swapper_memory kind)
 		free(memory);
 }
 
-static void *ordinary(struct edit *e, enum swapper_memory kind)
+static void *ordinary(struct slice_edit *e, enum swapper_memory kind)
 {
 	struct swapper *sw = e->swapper;
 	void *memory = aligned_alloc(SWAP_BLOCK, swapper_whole_blocks(bytes_of(e)));
@@ -138,7 +138,7 @@ static void *ordinary(struct edit *e, enum swapper_memory kind)
 	return NULL;
 }
 
-static int take_memory(struct edit *e, void **memory, enum swapper_memory *kind)
+static int take_memory(struct slice_edit *e, void **memory, enum swapper_memory *kind)
 {
 	int rc = -ENOMEM;
 
@@ -154,7 +154,7 @@ static int take_memory(struct edit *e, void **memory, enum swapper_memory *kind)
 	return *memory ? 0 : rc;
 }
 
-static int make_whole(struct edit *e)
+static int make_whole(struct slice_edit *e)
 {
 	struct swapper_state *s = e->slice->state;
 	uint64_t slice = (uint64_t)(e->slice - s->slices);
@@ -181,7 +181,7 @@ static int make_whole(struct edit *e)
 /* A lent slice is edited in its buffer too.  Where a silent disk has yet to fill the buffer,
  * the edit would be overwritten.
  */
-static bool is_late(const struct edit *e)
+static bool is_late(const struct slice_edit *e)
 {
 	struct swapper_lent *l = e->slice->lent;
 	void *memory;
@@ -189,7 +189,7 @@ static bool is_late(const struct edit *e)
 	return l && swapper_wait(e->swapper, l, &memory) == -ETIMEDOUT;
 }
 
-static int make(struct edit *e)
+static int make(struct slice_edit *e)
 {
 	int rc = 1;
 
@@ -202,7 +202,7 @@ static int make(struct edit *e)
 }
 
 /* The buffer that is lent to the trainer. */
-static void edit_lent(struct edit *e)
+static void edit_lent(struct slice_edit *e)
 {
 	struct swapper_lent *l = e->slice->lent;
 	void *memory;
@@ -211,7 +211,7 @@ static void edit_lent(struct edit *e)
 		memcpy((uint8_t *)memory + e->offset, e->data, e->size);
 }
 
-static void install(struct edit *e)
+static void install(struct slice_edit *e)
 {
 	pthread_mutex_lock(&e->swapper->lock);
 	swapper_set_next(e->swapper, e->slice, e->new);
@@ -219,19 +219,19 @@ static void install(struct edit *e)
 	edit_lent(e);
 }
 
-static void cut(struct edit *e, struct swapper *sw, struct swapper_state *s, uint64_t offset,
-		const uint8_t *data, uint64_t size)
+static void cut(struct slice_edit *e, struct swapper *sw, struct swapper_state *s,
+		uint64_t offset, const uint8_t *data, uint64_t size)
 {
 	uint64_t at = offset % s->slice_bytes;
 
-	*e = (struct edit){ .swapper = sw,
-			    .slice = &s->slices[offset / s->slice_bytes],
-			    .offset = at,
-			    .size = u64_min(size, s->slice_bytes - at),
-			    .data = data };
+	*e = (struct slice_edit){ .swapper = sw,
+				  .slice = &s->slices[offset / s->slice_bytes],
+				  .offset = at,
+				  .size = u64_min(size, s->slice_bytes - at),
+				  .data = data };
 }
 
-static int make_all(struct edit *edits, uint64_t n)
+static int make_all(struct slice_edit *edits, uint64_t n)
 {
 	int rc = 0;
 
@@ -240,7 +240,7 @@ static int make_all(struct edit *edits, uint64_t n)
 	return rc;
 }
 
-static void drop_all(struct edit *edits, uint64_t n)
+static void drop_all(struct slice_edit *edits, uint64_t n)
 {
 	pthread_mutex_lock(&edits->swapper->lock);
 	for (uint64_t i = 0; i < n; i++)
@@ -252,7 +252,7 @@ static int write_range(struct swapper *sw, struct swapper_state *s, uint64_t off
 		       const uint8_t *data, uint64_t size)
 {
 	uint64_t n = (offset + size - 1) / s->slice_bytes - offset / s->slice_bytes + 1;
-	CLEANUP(free) struct edit *edits = calloc(n, sizeof(*edits));
+	CLEANUP(free) struct slice_edit *edits = calloc(n, sizeof(*edits));
 	uint64_t gone = 0;
 	int rc;
 

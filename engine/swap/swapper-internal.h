@@ -16,6 +16,7 @@
  *	swapper-read.c   readers: pins, reads
  */
 
+#include "engine/base/phase.h"
 #include "engine/base/queue.h"
 #include "engine/swap/swapper.h"
 
@@ -53,6 +54,7 @@ struct swapper_block {
 	uint64_t tried;   /* the last flush that tried to write it */
 	uint64_t said_ms; /* when a line said that it could not be read; 0: never */
 	uint64_t since;   /* ns, when the write began */
+	struct phase_span span;
 	struct swap_io io;
 };
 
@@ -110,6 +112,7 @@ struct swapper_lent { /* a slice that is lent to the trainer */
 	int rc;
 	struct swapper_failure failure;
 	uint64_t since; /* ns, when the read began */
+	struct phase_span span;
 	struct swap_io io;
 };
 
@@ -129,7 +132,7 @@ struct swapper {
 	struct swap_file *file;
 	uint64_t slice, least, spare_limit, capacity, wait_ms;
 	uint64_t until_ms; /* trainer's thread: the deadline of its call; 0: none */
-	bool no_ahead, no_behind, debug;
+	bool no_ahead, no_behind, debug, unlocked;
 	uint32_t chunk;
 	void (*name_range)(void *owner, const struct swapper_state *s, uint64_t from,
 			   uint64_t to, char *text, size_t size);
@@ -151,6 +154,8 @@ struct swapper {
 	uint64_t freed;       /* extents that were ever freed */
 	uint64_t small, spare, spare_max;
 	struct swapper_figures figures; /* counters only */
+	struct swapper_timer step_began[SWAPPER_KINDS]
+				       [SWAPPER_TIMED]; /* timers, when it began */
 	struct {
 		unsigned n; /* operations under way */
 		uint64_t since;

@@ -340,7 +340,7 @@ static void read_own_pin(struct swapper *sw, struct swapper_read *r, struct swap
 
 enum { PIECE = 8 << 20 };
 
-struct waited {
+struct read_wait {
 	struct swapper_read read;
 	pthread_mutex_t lock;
 	pthread_cond_t over;
@@ -350,9 +350,9 @@ struct waited {
 	uint8_t *bytes, *at; /* as far into a block as in the state */
 };
 
-static struct waited *waited_new(uint64_t offset, uint64_t size)
+static struct read_wait *waited_new(uint64_t offset, uint64_t size)
 {
-	struct waited *w = calloc(1, sizeof(*w));
+	struct read_wait *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		return NULL;
@@ -368,7 +368,7 @@ static struct waited *waited_new(uint64_t offset, uint64_t size)
 	return w;
 }
 
-static void waited_put(struct waited *w)
+static void waited_put(struct read_wait *w)
 {
 	bool last;
 
@@ -385,7 +385,7 @@ static void waited_put(struct waited *w)
 
 static void wake(struct swapper_read *r, int rc)
 {
-	struct waited *w = container_of(r, struct waited, read);
+	struct read_wait *w = container_of(r, struct read_wait, read);
 
 	pthread_mutex_lock(&w->lock);
 	w->rc = rc;
@@ -395,7 +395,7 @@ static void wake(struct swapper_read *r, int rc)
 	waited_put(w);
 }
 
-static int wait_for(struct waited *w, uint64_t wait_ms)
+static int wait_for(struct read_wait *w, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	bool has_ended;
@@ -417,7 +417,7 @@ static int wait_for(struct waited *w, uint64_t wait_ms)
 static int read_piece(struct swapper *sw, const struct swapper_pin *whole, uint64_t offset,
 		      uint64_t size, void *memory)
 {
-	struct waited *w = waited_new(offset, size);
+	struct read_wait *w = waited_new(offset, size);
 	struct swapper_pin *part;
 	int rc = w ? pin_part(sw, whole, offset, size, &part) : -ENOMEM;
 

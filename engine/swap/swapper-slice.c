@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/swap/swapper-internal.h"
 
@@ -60,6 +59,7 @@ static int buffer_run(struct swapper *sw, const struct swapper_state *s, unsigne
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	uint64_t since = monotonic_ns();
+	struct phase_span span = { 0 };
 	bool waited = false;
 	int rc;
 
@@ -69,11 +69,14 @@ static int buffer_run(struct swapper *sw, const struct swapper_state *s, unsigne
 		rc = waited ? can_wait(sw, wait_ms) : free_stuck(sw, wait_ms);
 		if (rc)
 			break;
+		if (!waited)
+			phase_begin(PHASE_SWAP_WAIT, &span);
 		waited = true;
 		rc = swapper_wait_changed(sw, &end);
 		if (rc)
 			break;
 	}
+	phase_end(PHASE_SWAP_WAIT, &span, rc);
 	if (waited)
 		swapper_timer_add(sw, s, SWAPPER_NO_SLICE, SWAPPER_WAIT_OUT, 0, since);
 	pthread_mutex_unlock(&sw->lock);
@@ -141,6 +144,7 @@ static void on_read(struct swap_io *io, int rc)
 
 	pthread_mutex_lock(&sw->lock);
 	swapper_timer_end(sw, block->state->kind, SWAPPER_IN);
+	phase_end(PHASE_SWAP_IN, &l->span, rc);
 	if (rc)
 		swapper_read_failed(block, io, rc, &l->failure);
 	else
@@ -201,6 +205,7 @@ static void start(struct swapper_lent *l)
 	if (l->block && !is_in_memory) {
 		l->swapper->swapping_in++;
 		swapper_timer_begin(l->swapper, l->block->state->kind, SWAPPER_IN);
+		phase_begin(PHASE_SWAP_IN, &l->span);
 	}
 	pthread_mutex_unlock(&l->swapper->lock);
 	if (!l->block)
@@ -362,15 +367,19 @@ static int wait_for(struct swapper *sw, struct swapper_lent *l, uint64_t wait_ms
 {
 	struct timespec end = thread_in_ms(wait_ms);
 	uint64_t since = monotonic_ns();
+	struct phase_span span = { 0 };
 	struct swapper_failure *failure;
 	bool waited = false;
 	int rc = 0;
 
 	pthread_mutex_lock(&sw->lock);
 	while (!l->there && !rc) {
+		if (!waited)
+			phase_begin(PHASE_SWAP_WAIT, &span);
 		waited = true;
 		rc = swapper_wait_changed(sw, &end);
 	}
+	phase_end(PHASE_SWAP_WAIT, &span, rc);
 	if (waited)
 		swapper_timer_add(sw, l->slice->state, l->index, SWAPPER_WAIT_IN, 0, since);
 	rc = rc ? rc : l->rc;

@@ -142,6 +142,7 @@ int swapper_open(struct swapper **out, const struct swapper_options *o, char *wh
 	sw->no_ahead = o->no_ahead;
 	sw->no_behind = o->no_behind;
 	sw->debug = o->debug;
+	sw->unlocked = o->unlocked;
 	sw->chunk = o->chunk ? o->chunk : SWAP_CHUNK;
 	sw->name_range = o->name_range;
 	sw->owner = o->owner;
@@ -180,6 +181,12 @@ void swapper_close(struct swapper *sw)
 		return;
 	}
 	swapper_free(sw);
+}
+
+unsigned swapper_slabs(const struct swapper *sw, const struct iovec **slabs)
+{
+	*slabs = sw->setup.slabs;
+	return sw->unlocked ? 0 : sw->setup.n;
 }
 
 /* ---- states ---- */
@@ -328,19 +335,24 @@ int swapper_clear(struct swapper *sw, struct swapper_state *s)
 
 /* ---- figures ---- */
 
+/* The timers' names.  Those of states and gradients are the ones of DeepSpeed's partitioned
+ * swapper, which waits for each read and write; pipelined_names are those of its pipelined one.
+ * DeepSpeed's swapper of parameters has no timers: the names of SWAPPER_PARAM are ours.
+ */
 static const char *const names[SWAPPER_KINDS][SWAPPER_TIMED] = {
-	[SWAPPER_PARAM] = { [SWAPPER_IN] = "swap_in_param",
+	[SWAPPER_PARAM] = { [SWAPPER_IN] = "lp_swap_in",
+			    [SWAPPER_OUT] = "lp_swap_out",
+			    [SWAPPER_WAIT_IN] = "lp_swap_wait_read",
+			    [SWAPPER_SUBMIT_IN] = "lp_swap_submit_read",
+			    [SWAPPER_SUBMIT_OUT] = "lp_swap_submit_write",
+			    [SWAPPER_INIT] = "lp_swap_init_write" },
+	[SWAPPER_STATE] = { [SWAPPER_IN] = "swap_in_param",
 			    [SWAPPER_OUT] = "swap_out_param",
 			    [SWAPPER_WAIT_IN] = "swap_wait_read_param",
+			    [SWAPPER_WAIT_OUT] = "optimizer_swap_out_state",
 			    [SWAPPER_SUBMIT_IN] = "swap_submit_read_param",
 			    [SWAPPER_SUBMIT_OUT] = "swap_submit_write",
 			    [SWAPPER_INIT] = "swap_init_write" },
-	[SWAPPER_STATE] = { [SWAPPER_IN] = "swap_in_state",
-			    [SWAPPER_OUT] = "swap_out_state",
-			    [SWAPPER_WAIT_IN] = "optimizer_swap_in_state",
-			    [SWAPPER_WAIT_OUT] = "optimizer_swap_out_state",
-			    [SWAPPER_SUBMIT_IN] = "async_swap_in_state",
-			    [SWAPPER_SUBMIT_OUT] = "async_swap_out_state" },
 	[SWAPPER_GRADIENT] = { [SWAPPER_IN] = "swap_in_gradient",
 			       [SWAPPER_OUT] = "swap_out_gradient",
 			       [SWAPPER_WAIT_IN] = "swap_submit_wait_gradient",
@@ -349,23 +361,44 @@ static const char *const names[SWAPPER_KINDS][SWAPPER_TIMED] = {
 			       [SWAPPER_FROM_MEMORY] = "unswapped_read_gradients" },
 };
 
+static const char *const pipelined_names[SWAPPER_TIMED] = {
+	[SWAPPER_IN] = "swap_in_state",
+	[SWAPPER_OUT] = "swap_out_state",
+	[SWAPPER_WAIT_IN] = "optimizer_swap_in_state",
+	[SWAPPER_SUBMIT_IN] = "async_swap_in_state",
+	[SWAPPER_SUBMIT_OUT] = "async_swap_out_state",
+};
+
+const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed, bool pipelined)
+{
+	if (kind == SWAPPER_STATE && pipelined && pipelined_names[timed])
+		return pipelined_names[timed];
+	return names[kind][timed];
+}
+
+static const char *name_of(const struct swapper *sw, enum swapper_kind kind,
+			   enum swapper_timed timed)
+{
+	return swapper_timer_name(kind, timed, !sw->no_ahead || !sw->no_behind);
+}
+
 void swapper_timer_add(struct swapper *sw, const struct swapper_state *s, uint64_t slice,
 		       enum swapper_timed timed, uint64_t bytes, uint64_t since)
 {
 	struct swapper_timer *t = &sw->figures.timers[s->kind][timed];
+	const char *name = name_of(sw, s->kind, timed);
 	uint64_t ns = monotonic_ns() - since;
 
 	t->count++;
 	t->bytes += bytes;
 	t->ns += ns;
-	if (!sw->debug || !names[s->kind][timed])
+	if (!sw->debug || !name)
 		return;
 	if (slice == SWAPPER_NO_SLICE)
-		log_warn("swap: %s: %s: %.3f ms", names[s->kind][timed], s->name,
-			 (double)ns / 1e6);
+		log_warn("swap: %s: %s: %.3f ms", name, s->name, (double)ns / 1e6);
 	else
-		log_warn("swap: %s: %s, slice %" PRIu64 ": %" PRIu64 " bytes, %.3f ms",
-			 names[s->kind][timed], s->name, slice, bytes, (double)ns / 1e6);
+		log_warn("swap: %s: %s, slice %" PRIu64 ": %" PRIu64 " bytes, %.3f ms", name,
+			 s->name, slice, bytes, (double)ns / 1e6);
 }
 
 void swapper_count_init(struct swapper *sw, const struct swapper_state *s, uint64_t bytes,
@@ -384,11 +417,6 @@ void swapper_log_debug(struct swapper *sw, const struct swapper_state *s, const 
 			 offset + size);
 }
 
-const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed)
-{
-	return names[kind][timed];
-}
-
 void swapper_timer_begin(struct swapper *sw, enum swapper_kind kind, enum swapper_timed timed)
 {
 	if (!sw->busy[kind][timed].n++)
@@ -400,6 +428,51 @@ void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_
 	if (!--sw->busy[kind][timed].n)
 		sw->figures.timers[kind][timed].busy_ns +=
 			monotonic_ns() - sw->busy[kind][timed].since;
+}
+
+/* Under the lock: sets the timers of the last step, and what the next ones count from. */
+static void end_step(struct swapper *sw)
+{
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
+		for (int timed = 0; timed < SWAPPER_TIMED; timed++) {
+			const struct swapper_timer *now = &sw->figures.timers[kind][timed];
+			struct swapper_timer *before = &sw->step_began[kind][timed];
+
+			sw->figures.last_step[kind][timed] =
+				(struct swapper_timer){ .count = now->count - before->count,
+							.bytes = now->bytes - before->bytes,
+							.ns = now->ns - before->ns };
+			*before = *now;
+		}
+}
+
+/* A line as DeepSpeed's log_timers has it. */
+static void log_step(struct swapper *sw)
+{
+	char line[LOG_TEXT_MAX];
+	int size = snprintf(line, sizeof(line), "swap: time (ms)"), began = size;
+
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
+		for (int timed = 0; timed < SWAPPER_TIMED; timed++) {
+			const struct swapper_timer *t = &sw->figures.last_step[kind][timed];
+			const char *name =
+				name_of(sw, (enum swapper_kind)kind, (enum swapper_timed)timed);
+
+			if (t->count && name && size < (int)sizeof(line))
+				size += snprintf(line + size, sizeof(line) - (size_t)size,
+						 " | %s: %.2f", name, (double)t->ns / 1e6);
+		}
+	if (size > began)
+		log_debug("%s", line);
+}
+
+void swapper_step(struct swapper *sw)
+{
+	pthread_mutex_lock(&sw->lock);
+	end_step(sw);
+	pthread_mutex_unlock(&sw->lock);
+	if (log_wants(LOG_DEBUG))
+		log_step(sw);
 }
 
 /* Under the lock: adds the time until now of what is under way. */

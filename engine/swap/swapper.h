@@ -81,6 +81,11 @@ int swapper_open(struct swapper **sw, const struct swapper_options *options, cha
  */
 void swapper_close(struct swapper *sw);
 
+/* Returns how many runs of memory the pinned buffers lie in, and gives these runs, which hold
+ * until swapper_close.  0: the buffers may be paged out.
+ */
+unsigned swapper_slabs(const struct swapper *sw, const struct iovec **slabs);
+
 /* ---- states ---- */
 
 enum swapper_kind { SWAPPER_PARAM, SWAPPER_STATE, SWAPPER_GRADIENT, SWAPPER_KINDS };
@@ -313,10 +318,17 @@ enum swapper_timed {
 	SWAPPER_TIMED
 };
 
-/* DeepSpeed's name of that timer: swap_in_state, swap_out_gradient ...  NULL: DeepSpeed has
- * none, and status shows none.
+/* The name of that timer, DeepSpeed's (swap_in_state, swap_out_gradient ...), or lp_swap_in and
+ * the like for low-precision parameters.  pipelined: sweeps prefetch or write behind.  NULL: it
+ * is not shown.
  */
-const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed);
+const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed,
+			       bool pipelined);
+
+/* Ends a step: what the timers have counted since the last call is the last step's; at level
+ * debug a line says it.  The trainer's thread.
+ */
+void swapper_step(struct swapper *sw);
 
 struct swapper_state_figures {
 	uint64_t bytes;         /* of the state; of these, in current versions: */
@@ -333,9 +345,10 @@ struct swapper_state_figures {
 
 struct swapper_figures {
 	struct swapper_timer timers[SWAPPER_KINDS][SWAPPER_TIMED];
-	uint64_t states, bytes; /* of all states */
-	uint64_t slice;         /* bytes */
-	uint64_t small;         /* bytes of versions of small states, always in memory */
+	struct swapper_timer last_step[SWAPPER_KINDS][SWAPPER_TIMED]; /* busy_ns: 0 */
+	uint64_t states, bytes;                                       /* of all states */
+	uint64_t slice;                                               /* bytes */
+	uint64_t small; /* bytes of versions of small states, always in memory */
 	uint64_t spare, spare_max, spare_limit; /* bytes of ordinary memory */
 	uint64_t writing;                       /* slices that are being written now */
 	uint64_t pins;                          /* now */

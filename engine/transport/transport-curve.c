@@ -16,7 +16,7 @@
 enum { REVISION, REQUEST, DOMAIN, ADDRESS, IDENTITY, MECHANISM, CREDENTIALS, PARTS };
 enum { PART_MAX = 256 };
 
-struct question {
+struct zap_request {
 	unsigned nparts;
 	size_t size[PARTS];
 	uint8_t part[PARTS][PART_MAX];
@@ -103,7 +103,7 @@ int transport_curve_join(const struct transport_curve *c, void *socket)
 }
 
 /* False: nothing more is asked. */
-static bool take_question(void *socket, struct question *q)
+static bool take_question(void *socket, struct zap_request *q)
 {
 	int more = 1;
 
@@ -126,13 +126,13 @@ static bool take_question(void *socket, struct question *q)
 /* The answers to libzmq, which come back with the messages as "User-Id". */
 static const char writes[] = "writes", reads[] = "reads";
 
-static bool part_is(const struct question *q, unsigned part, const void *bytes, size_t size)
+static bool part_is(const struct zap_request *q, unsigned part, const void *bytes, size_t size)
 {
 	return q->nparts > part && q->size[part] == size && !memcmp(q->part[part], bytes, size);
 }
 
 /* Returns what the asker may do; NULL: it has none of our keys. */
-static const char *who_is(const struct transport_curve *c, const struct question *q)
+static const char *who_is(const struct transport_curve *c, const struct zap_request *q)
 {
 	if (c->plain)
 		return part_is(q, MECHANISM, "NULL", strlen("NULL")) ? writes : NULL;
@@ -143,7 +143,7 @@ static const char *who_is(const struct transport_curve *c, const struct question
 	return part_is(q, CREDENTIALS, c->readers_public, KEY_BYTES) ? reads : NULL;
 }
 
-static void answer(void *socket, const struct question *q, const char *who)
+static void answer(void *socket, const struct zap_request *q, const char *who)
 {
 	const char *status = who ? "200" : "400", *text = who ? "" : "another key";
 	size_t id_size = q->nparts > REQUEST ? u64_min(q->size[REQUEST], PART_MAX) : 0;
@@ -158,7 +158,7 @@ static void answer(void *socket, const struct question *q, const char *who)
 
 void transport_curve_turn(struct transport_curve *c)
 {
-	struct question q;
+	struct zap_request q;
 
 	while (take_question(c->questions, &q))
 		answer(c->questions, &q, who_is(c, &q));

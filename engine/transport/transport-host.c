@@ -44,7 +44,7 @@ struct process {
 
 /* ---- one system call's worth of ranges ---- */
 
-struct batch {
+struct copy_batch {
 	pid_t pid;
 	unsigned nlocal, nremote;
 	size_t bytes; /* on both sides */
@@ -91,7 +91,7 @@ static int copy_error(int error)
 	}
 }
 
-static int flush(struct batch *b)
+static int flush(struct copy_batch *b)
 {
 	struct iovec *local = b->local, *remote = b->remote;
 
@@ -108,7 +108,7 @@ static int flush(struct batch *b)
 	return 0;
 }
 
-static int batch_add(struct batch *b, void *local, void *remote, size_t size)
+static int batch_add(struct copy_batch *b, void *local, void *remote, size_t size)
 {
 	int rc = 0;
 
@@ -383,7 +383,7 @@ static bool total(const struct iovec *v, unsigned n, uint64_t *bytes)
 }
 
 /* Copies one remote range to local, from *offset of its first element on. */
-static int copy_range(const struct process *p, struct batch *b, struct iovec range,
+static int copy_range(const struct process *p, struct copy_batch *b, struct iovec range,
 		      const struct iovec **local, size_t *offset)
 {
 	while (range.iov_len) {
@@ -418,7 +418,7 @@ static int copy_all(const struct process *p, const struct iovec *local,
 		    const struct iovec *remote, unsigned nremote, void *control,
 		    size_t control_size)
 {
-	struct batch b;
+	struct copy_batch b;
 	size_t offset = 0;
 	int rc = 0;
 

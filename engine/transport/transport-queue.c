@@ -11,7 +11,7 @@ struct transport_queue {
 	_Atomic uint64_t *all;
 };
 
-struct block {
+struct queue_block {
 	struct transport_queue *queue;
 	uint64_t size;
 	_Alignas(16) uint8_t data[];
@@ -37,7 +37,7 @@ void transport_queue_free(struct transport_queue *q)
 /* libzmq's threads: it was sent, or given up. */
 static void block_done(void *data, void *hint)
 {
-	struct block *block = hint;
+	struct queue_block *block = hint;
 
 	atomic_fetch_sub(&block->queue->bytes, block->size);
 	atomic_fetch_sub(block->queue->all, block->size);
@@ -47,7 +47,7 @@ static void block_done(void *data, void *hint)
 
 int transport_queue_message(struct transport_queue *q, zmq_msg_t *message, uint64_t size)
 {
-	struct block *block;
+	struct queue_block *block;
 
 	if (size < TRANSPORT_QUEUE_SMALL)
 		return zmq_msg_init_size(message, size) ? -ENOMEM : 0;
@@ -57,7 +57,7 @@ int transport_queue_message(struct transport_queue *q, zmq_msg_t *message, uint6
 	block = malloc(sizeof(*block) + size);
 	if (!block)
 		return -ENOMEM;
-	*block = (struct block){ .queue = q, .size = size };
+	*block = (struct queue_block){ .queue = q, .size = size };
 	if (zmq_msg_init_data(message, block->data, size, block_done, block)) {
 		free(block);
 		return -ENOMEM;

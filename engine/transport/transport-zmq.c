@@ -5,6 +5,7 @@
 
 #include "engine/base/fork.h"
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/transport/transport-common.h"
 #include "engine/transport/transport-curve.h"
 #include "engine/transport/transport-peers.h"
@@ -70,6 +71,8 @@ static int watch_socket(struct transport *t, void *socket)
 
 static int open_context(struct transport *t, const struct transport_config *config)
 {
+	const struct cpus *bound = thread_bound();
+
 	t->context = zmq_ctx_new();
 	if (!t->context)
 		return transport_socket_error();
@@ -77,6 +80,10 @@ static int open_context(struct transport *t, const struct transport_config *conf
 	    zmq_ctx_set(t->context, ZMQ_MAX_SOCKETS, 16) ||
 	    zmq_ctx_set(t->context, ZMQ_IPV6, 0))
 		return transport_socket_error();
+	for (unsigned cpu = bound ? cpus_next(bound, 0) : CPUS_MAX; cpu < CPUS_MAX;
+	     cpu = cpus_next(bound, cpu + 1))
+		if (zmq_ctx_set(t->context, ZMQ_THREAD_AFFINITY_CPU_ADD, (int)cpu))
+			return transport_socket_error();
 	return transport_curve_open(&t->curve, t->context, config->key, config->reads_only);
 }
 

@@ -11,13 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum {
-	PATIENCE_MS = 2000,
-	ANSWER_MS = 400,
-	SILENCE_MS = 1500,
-	BYTES_MAX = 1 << 20,
-	RANKS_MAX = 8
-};
+enum { PATIENCE_MS = 2000, ANSWER_MS = 400, BYTES_MAX = 1 << 20, RANKS_MAX = 8 };
 
 /* A rank that is asked for the event lines that it has kept. */
 struct edit_history_source {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 #include "engine/watch/rank-query.h"
@@ -81,8 +82,8 @@ void rank_query_turn(struct engine *e, uint64_t now)
 	struct rank_query *a;
 
 	assert(node_is_engine_thread(e));
-	SLIST_FOREACH(a, &e->watch->rank_queries, next)
-	turn(e, a, now);
+	SLIST_FOREACH (a, &e->watch->rank_queries, next)
+		turn(e, a, now);
 }
 
 void rank_query_free(struct engine *e)
@@ -102,9 +103,9 @@ static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const cha
 {
 	struct rank_query *a;
 
-	SLIST_FOREACH(a, &e->watch->rank_queries, next)
-	if (a->rank == rank && !strcmp(a->question.what, what))
-		return a;
+	SLIST_FOREACH (a, &e->watch->rank_queries, next)
+		if (a->rank == rank && !strcmp(a->question.what, what))
+			return a;
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		return NULL;
@@ -114,10 +115,12 @@ static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const cha
 	return a;
 }
 
-/* -EAGAIN: the calling thread may not wait (engine_hurry). */
-static int await(struct engine *e, struct rank_query *a)
+/* Waits for an answer of the rank.
+ * -EAGAIN: the calling thread may not wait (engine_hurry).
+ * As rank_query_text: why the rank has not answered.
+ */
+static int await(struct engine *e, struct rank_query *a, uint64_t since)
 {
-	uint64_t since = engine_asked_since();
 	uint64_t deadline = since / 1000000 + e->timeout_ms + NODE_PING_MS;
 	int rc = 0;
 
@@ -125,19 +128,29 @@ static int await(struct engine *e, struct rank_query *a)
 		a->wanted |= !a->fetching;
 		rc = node_wait_answer(e, deadline);
 	}
-	return rc == -EAGAIN ? rc : 0;
+	if (rc == -EAGAIN)
+		return rc;
+	if (a->told_ns < since)
+		return -ETIMEDOUT;
+	return a->text ? 0 : a->status;
 }
 
-static char *copy(const struct rank_query *a)
+uint64_t rank_query_ask_all(struct engine *e, const char *what)
 {
-	char *text;
+	uint64_t since = engine_asked_since();
 
-	if (a->text)
-		return strdup(a->text);
-	return asprintf(&text, "not known: %s\n", strerror(-a->status)) < 0 ? NULL : text;
+	LOCKED(&e->lock);
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		struct rank_query *a = find_or_add(e, rank, what);
+
+		if (a && a->told_ns < since && !a->fetching)
+			a->wanted = true;
+	}
+	node_wake(e);
+	return since;
 }
 
-char *rank_query_text(struct engine *e, uint32_t rank, const char *what)
+char *rank_query_text_since(struct engine *e, uint32_t rank, const char *what, uint64_t since)
 {
 	struct rank_query *a;
 	char *text = NULL;
@@ -148,10 +161,17 @@ char *rank_query_text(struct engine *e, uint32_t rank, const char *what)
 	pthread_mutex_lock(&e->lock);
 	a = find_or_add(e, rank, what);
 	if (a)
-		rc = await(e, a);
-	if (!rc)
-		text = copy(a);
+		rc = await(e, a, since);
+	if (!rc) {
+		text = strdup(a->text);
+		rc = text ? 0 : -ENOMEM;
+	}
 	pthread_mutex_unlock(&e->lock);
 	errno = -rc;
 	return text;
+}
+
+char *rank_query_text(struct engine *e, uint32_t rank, const char *what)
+{
+	return rank_query_text_since(e, rank, what, engine_asked_since());
 }

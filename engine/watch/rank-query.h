@@ -3,19 +3,31 @@
 #define ENGINE_WATCH_RANK_QUERY_H
 
 /* Questions that an observer asks a rank, answered by a text: "swap" about its states on NVMe,
- * "pinned" about the buffers that they pass through.  Each pair of rank and question keeps its
- * last answer; a caller is given an answer that was asked for no earlier than its call.
+ * "pinned" about the buffers that they pass through, "log" for its kept lines, "comms" about
+ * what its operations take, "timers" and "phases" about times.  Each pair of rank and question
+ * keeps its last answer; a caller is given one that was asked for no earlier than its call.
  */
 
 #include "engine/node/node.h"
 
 /* Any thread, without the lock; waits for the rank's answer.  Returns the text, which the
- * caller frees; where the rank has not answered, the text says why.
+ * caller frees.
  * NULL: no such rank.
  * NULL, errno EAGAIN: the calling thread may not wait (engine_hurry).
+ * NULL, errno EIO: the rank is lost.
+ * NULL, errno ETIMEDOUT: the rank does not answer.
+ * NULL, errno EINVAL: the rank knows no such text.
+ * NULL, errno EPROTO: the answer is none.
  * NULL, errno ENOMEM.
  */
 char *rank_query_text(struct engine *e, uint32_t rank, const char *what);
+/* Asks all ranks at once that have not answered since the call began, or since its first try
+ * in a hurry.  Returns that time, for rank_query_text_since: so that the slowest one alone is
+ * waited for.
+ */
+uint64_t rank_query_ask_all(struct engine *e, const char *what);
+/* Does rank_query_text for an answer that was asked for no earlier than since (ns). */
+char *rank_query_text_since(struct engine *e, uint32_t rank, const char *what, uint64_t since);
 
 /* Engine thread, with the lock. */
 void rank_query_turn(struct engine *e, uint64_t now);

@@ -14,6 +14,7 @@
 struct watch {
 	struct edit_history *edit_history; /* NULL: nobody has asked yet */
 	SLIST_HEAD(, rank_query) rank_queries;
+	LIST_HEAD(, place_order) place_orders;
 	struct engine_wait *waits;       /* for a change of the job */
 	struct engine_wait *epoch_waits; /* for a change of the epoch */
 	unsigned streams;                /* of events that are open */

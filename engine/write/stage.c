@@ -5,7 +5,6 @@
 #include "engine/base/log.h"
 #include "engine/write/stage.h"
 #include "engine/write/stored-write.h"
-#include "engine/node/plan.h"
 #include "engine/read/onesided-read.h"
 #include "engine/read/remote-read.h"
 
@@ -24,7 +23,7 @@ static bool is_whole(const struct engine_extent *x, uint64_t element)
 static void take_edge(struct stage_edge *edge, const uint8_t *element)
 {
 	for (uint32_t i = 0; i < edge->read.size; i++)
-		if (i < edge->from || i >= edge->to)
+		if (!edge->written[i])
 			edge->bytes[i] = element[i];
 	dtype_convert(edge->lp, edge->converted, edge->hp, edge->bytes, 1);
 }
@@ -54,9 +53,9 @@ static struct stage_edge *edge_new(struct transaction *c, const struct stage_edg
 		return NULL;
 	*edge = *like;
 	edge->commit = c;
-	edge->file = (struct engine_file){ .engine = f->engine,
-					   .address = f->address,
-					   .live = true };
+	edge->file = (struct engine_file){
+		.engine = f->engine, .parts = f->parts, .nparts = f->nparts, .live = true
+	};
 	edge->read = (struct engine_read){ .file = &edge->file,
 					   .offset = offset,
 					   .size = frag_dtype_size(like->hp),
@@ -88,26 +87,46 @@ static int add_edge(struct engine *e, struct transaction *c, const struct stage_
 }
 
 struct widened { /* an extent, widened to whole elements */
-	const struct engine_file *file;
+	const struct engine_write *write;
+	size_t number;        /* of the extent in the write */
 	uint64_t first, n;    /* elements */
 	uint64_t before, end; /* bytes in them */
-	uint8_t *bytes, *converted;
+	uint8_t *converted;
 	enum frag_dtype hp, lp;
 };
 
-/* The extent cuts element i, of which the user writes bytes [from, to). */
-static int add_cut(struct engine *e, struct transaction *c, const struct widened *w, uint64_t i,
-		   uint64_t from, uint64_t to)
+/* Takes what the extent has of the element at offset.  False: it has nothing of it. */
+static bool take_written(struct stage_edge *edge, uint64_t offset,
+			 const struct engine_extent *x)
 {
-	uint64_t element = frag_dtype_size(w->hp);
-	struct stage_edge like = { .from = (uint32_t)from,
-				   .to = (uint32_t)to,
-				   .converted = w->converted + i * frag_dtype_size(w->lp),
+	uint64_t begin = u64_max(x->offset, offset);
+	uint64_t end = u64_min(x->offset + x->size, offset + frag_dtype_size(edge->hp));
+
+	for (uint64_t at = begin; at < end; at++) {
+		edge->bytes[at - offset] = ((const uint8_t *)x->data)[at - x->offset];
+		edge->written[at - offset] = true;
+	}
+	return begin < end;
+}
+
+/* The extent cuts element i.  The extents before and behind it may have other bytes of this
+ * element: extents of one element follow each other, in stored order too.
+ */
+static int add_cut(struct engine *e, struct transaction *c, const struct widened *w, uint64_t i)
+{
+	uint64_t offset = (w->first + i) * frag_dtype_size(w->hp);
+	const struct engine_extent *extents = w->write->extents;
+	struct stage_edge like = { .converted = w->converted + i * frag_dtype_size(w->lp),
 				   .hp = w->hp,
 				   .lp = w->lp };
+	size_t k = w->number + 1;
 
-	memcpy(like.bytes, w->bytes + i * element, element);
-	return add_edge(e, c, &like, w->file, (w->first + i) * element);
+	while (k > 0 && take_written(&like, offset, &extents[k - 1]))
+		k--;
+	k = w->number + 1;
+	while (k < w->write->nextents && take_written(&like, offset, &extents[k]))
+		k++;
+	return add_edge(e, c, &like, w->write->file, offset);
 }
 
 static int add_cuts(struct engine *e, struct transaction *c, const struct widened *w)
@@ -117,9 +136,9 @@ static int add_cuts(struct engine *e, struct transaction *c, const struct widene
 	int rc = 0;
 
 	if (w->before || (one && rest))
-		rc = add_cut(e, c, w, 0, w->before, u64_min(element, w->end));
+		rc = add_cut(e, c, w, 0);
 	if (!rc && !one && rest)
-		rc = add_cut(e, c, w, w->n - 1, 0, rest);
+		rc = add_cut(e, c, w, w->n - 1);
 	return rc;
 }
 
@@ -133,17 +152,20 @@ static int convert(struct engine *e, struct transaction *c, const struct engine_
 	w->converted = malloc(w->n * frag_dtype_size(w->lp));
 	if (!bytes || !w->converted)
 		return -ENOMEM;
-	w->bytes = bytes;
 	memcpy(bytes + w->before, x->data, x->size);
 	dtype_convert(w->lp, w->converted, w->hp, bytes, w->n);
 	return add_cuts(e, c, w);
 }
 
-static int add_lp_source(struct engine *e, struct transaction *c, const struct engine_file *f,
-			 const struct engine_extent *x, enum frag_dtype hp, enum frag_dtype lp)
+static int add_lp_source(struct engine *e, struct transaction *c,
+			 const struct engine_write *write, size_t number, enum frag_dtype lp)
 {
+	const struct engine_file *f = write->file;
+	const struct engine_extent *x = &write->extents[number];
+	enum frag_dtype hp = f->parts->dtype;
 	uint64_t element = frag_dtype_size(hp), first = x->offset / element;
-	struct widened w = { .file = f,
+	struct widened w = { .write = write,
+			     .number = number,
 			     .first = first,
 			     .n = u64_div_ceil(x->offset + x->size, element) - first,
 			     .before = x->offset % element,
@@ -184,13 +206,13 @@ void stage_cancel_edges(struct transaction *c)
 
 bool stage_lp_follows(struct engine *e, const struct engine_file *f, enum frag_dtype *lp)
 {
-	if (f->address.kind != ENGINE_PARAM || strcmp(f->address.key, "fp32"))
+	if (f->parts->address.kind != ENGINE_PARAM || strcmp(f->parts->address.key, "fp32"))
 		return false;
-	*lp = e->catalog->params[f->address.param].dtype;
-	if (!dtype_convert(*lp, NULL, f->dtype, NULL, 0))
+	*lp = e->catalog->params[f->parts->address.param].dtype;
+	if (!dtype_convert(*lp, NULL, f->parts->dtype, NULL, 0))
 		return true;
 	log_warn("no way from %s to %s: the low-precision copy keeps its old bytes",
-		 frag_dtype_name(f->dtype), frag_dtype_name(*lp));
+		 frag_dtype_name(f->parts->dtype), frag_dtype_name(*lp));
 	return false;
 }
 
@@ -211,7 +233,7 @@ static int add_write(struct engine *e, struct transaction *c, const struct engin
 								   x->size, x->data, NULL };
 		c->bytes += x->size;
 		if (follows)
-			rc = add_lp_source(e, c, w->file, x, w->file->dtype, lp);
+			rc = add_lp_source(e, c, w, i, lp);
 	}
 	return rc;
 }
@@ -267,6 +289,7 @@ void stage_free(struct transaction *c)
 		free(c->sources[i].owned);
 	free(c->sources);
 	free(c->items.items);
+	free(c->computes.items);
 	free(c->proposal.holders);
 	free(c);
 }
@@ -279,26 +302,33 @@ struct see {
 	const struct stage_source *source;
 };
 
+struct stage_item *stage_add_item(struct transaction *c, const struct piece *piece)
+{
+	struct stage_item *item = vec_add(&c->items, sizeof(*item));
+	uint32_t *holder = &c->proposal.holders[piece->rank];
+
+	if (!item)
+		return NULL;
+	if (!*holder)
+		c->proposal.commit.count++;
+	*item = (struct stage_item){ .rank = piece->rank,
+				     .row = piece->row,
+				     .turn = (*holder)++ };
+	return item;
+}
+
 static int see_piece(void *arg, const struct piece *piece)
 {
 	struct see *s = arg;
-	struct proposal *p = &s->c->proposal;
 
-	if (!p->holders[piece->rank] && piece->size)
-		p->commit.count++;
 	for (uint64_t done = 0; done < piece->size; done += WIRE_CHUNK) {
-		struct stage_item *item = vec_add(&s->c->items, sizeof(*item));
+		struct stage_item *item = stage_add_item(s->c, piece);
 
 		if (!item)
 			return -ENOMEM;
-		*item = (struct stage_item){
-			.rank = piece->rank,
-			.row = piece->row,
-			.size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done),
-			.turn = p->holders[piece->rank]++,
-			.offset = piece->offset + done,
-			.data = s->source->data + piece->at + done,
-		};
+		item->size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done);
+		item->offset = piece->offset + done;
+		item->data = s->source->data + piece->at + done;
 	}
 	return 0;
 }
@@ -306,7 +336,7 @@ static int see_piece(void *arg, const struct piece *piece)
 static int plan_source(struct engine *e, struct transaction *c,
 		       const struct stage_source *source)
 {
-	struct engine_address address = source->file->address;
+	struct engine_address address = source->file->parts->address;
 	struct see see = { e, c, source };
 	int rc;
 
@@ -332,13 +362,15 @@ int stage_plan(struct engine *e, struct transaction *c)
 	struct proposal *p = &c->proposal;
 	int rc = 0;
 
-	c->items.count = c->sent = 0;
+	c->items.count = c->computes.count = c->sent = 0;
 	p->commit.count = 0;
 	if (!p->holders && !(p->holders = calloc(e->world, sizeof(*p->holders))))
 		return -ENOMEM;
 	memset(p->holders, 0, e->world * sizeof(*p->holders));
 	for (size_t i = 0; i < c->nsources && !rc; i++)
 		rc = plan_source(e, c, &c->sources[i]);
+	if (!rc && c->write->operation)
+		rc = stage_plan_operation(e, c);
 	if (!rc && c->items.count)
 		qsort(c->items.items, c->items.count, sizeof(struct stage_item), by_turn);
 	p->commit.transaction[1] = ++e->commit.newest;

@@ -8,10 +8,12 @@
  * extent cuts is read one-sided where that is possible, or else by message: an edge.
  */
 
+#include "engine/base/phase.h"
 #include "engine/base/vec.h"
 #include "engine/commit/proposal.h"
 #include "engine/commit/termination.h"
 #include "engine/node/file.h"
+#include "engine/node/plan.h"
 
 struct stage_source { /* bytes for one range of the file, or of its low-precision copy */
 	const struct engine_file *file;
@@ -28,6 +30,8 @@ struct stage_item { /* one STAGE message */
 	uint32_t turn; /* among the items of this rank: ranks get their items in turns */
 	uint64_t offset;
 	const uint8_t *data;
+	bool copied;    /* by the rank, out of this process: engine/node/writer-memory.h */
+	size_t compute; /* 0: a STAGE; else a COMPUTE: computes[compute - 1] */
 };
 
 /* An element that an extent cuts, and that its owner has to be asked for: the low-precision
@@ -39,9 +43,9 @@ struct stage_edge {
 	struct engine_file file;
 	struct engine_read read;
 	bool over;
-	uint32_t from, to;  /* the bytes of it that the user writes */
-	uint8_t bytes[8];   /* these, and then the rest */
-	uint8_t *converted; /* where its low-precision copy goes */
+	bool written[8];              /* the bytes of it that the user writes, by any extent */
+	_Alignas(8) uint8_t bytes[8]; /* these, and then the rest */
+	uint8_t *converted;           /* where its low-precision copy goes */
 	enum frag_dtype hp, lp;
 };
 
@@ -67,12 +71,16 @@ struct transaction {
 	struct proposal proposal; /* its commit.transaction names the transaction */
 	uint64_t progress_ms;
 	uint64_t start_ns;
+	struct phase_span span;
 	uint64_t bytes;
 	struct stage_source *sources;
 	size_t nsources;
 	struct stage_edge *edges;
 	unsigned edges_waiting; /* under the lock */
 	struct vec items;       /* of struct stage_item */
+	bool lp_follows;        /* of an operation, as `lp`: stage_lp_follows */
+	enum frag_dtype lp;
+	struct vec computes; /* of struct wire_compute, without what send_items fills in */
 	uint32_t sent;
 	struct termination termination;
 	unsigned outstanding;
@@ -93,5 +101,16 @@ void stage_cancel_edges(struct transaction *c);
  */
 int stage_plan(struct engine *e, struct transaction *c);
 void stage_free(struct transaction *c);
+
+/* stage-compute.c: edits by an operation. */
+
+/* Checks the operation of c->write.  -EOPNOTSUPP, -EINVAL: as engine_write. */
+int stage_add_operation(struct engine *e, struct transaction *c);
+/* Adds the items of the operation.  Errors of plan_write.
+ * -EOPNOTSUPP: a low-precision copy cannot follow.
+ */
+int stage_plan_operation(struct engine *e, struct transaction *c);
+/* Adds an item; counts its rank among the holders.  NULL: no memory. */
+struct stage_item *stage_add_item(struct transaction *c, const struct piece *piece);
 
 #endif

@@ -29,8 +29,8 @@ static int store_run(void *arg, const struct cuts_box *box, uint64_t from, uint6
 		return 0;
 	x->size = (to - from) * g->element;
 	x->data = g->s->bytes + g->used;
-	cuts_from_file(g->s->write.file->cuts, box, from, to, g->element, g->s->bytes + g->used,
-		       g->data, g->first);
+	cuts_from_file(g->s->write.file->parts->cuts, box, from, to, g->element,
+		       g->s->bytes + g->used, g->data, g->first);
 	g->used += x->size;
 	return 0;
 }
@@ -39,7 +39,7 @@ static int store_run(void *arg, const struct cuts_box *box, uint64_t from, uint6
 static int store(struct storing *g, uint64_t first, uint64_t end)
 {
 	g->first = first;
-	return cuts_walk(g->s->write.file->cuts, first, end, store_run, g);
+	return cuts_walk(g->s->write.file->parts->cuts, first, end, store_run, g);
 }
 
 /* An extent is whole elements, before and behind which it may cut one. */
@@ -64,7 +64,7 @@ static int store_extent(struct storing *g, const struct engine_extent *x)
 int stored_write_init(struct stored_write *s, const struct engine_write *write)
 {
 	const struct engine_file *f = write->file;
-	struct storing g = { .s = s, .element = frag_dtype_size(f->dtype) };
+	struct storing g = { .s = s, .element = frag_dtype_size(f->parts->dtype) };
 	uint64_t bytes = 0;
 	int rc = 0;
 
@@ -72,7 +72,7 @@ int stored_write_init(struct stored_write *s, const struct engine_write *write)
 	for (size_t i = 0; i < write->nextents; i++) {
 		const struct engine_extent *x = &write->extents[i];
 
-		if (!f->cuts || x->offset > f->bytes || x->size > f->bytes - x->offset)
+		if (!f->parts->cuts || x->offset > f->bytes || x->size > f->bytes - x->offset)
 			return 0; /* who takes the write refuses it */
 		bytes += x->size;
 	}

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/catalog/operation.h"
+#include "engine/base/slice.h"
 #include "engine/write/stage.h"
 #include "engine/write/transaction.h"
 #include "engine/node/event-log.h"
 #include "engine/node/file.h"
 #include "engine/node/peers.h"
+#include "engine/node/writer-memory.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -15,9 +19,8 @@
  */
 
 #define DEADLOCK                                                                               \
-	"its writer is the thread that trains a rank, and would wait for the boundary that "   \
-	"it "                                                                                  \
-	"has to pass itself: write from another thread or process"
+	"its writer is the thread that trains a rank, and would wait for the boundary "        \
+	"that it has to pass itself: write from another thread or process"
 
 enum {
 	RESTARTS_MAX = 20,
@@ -40,8 +43,11 @@ static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct
 
 	c->outstanding--;
 	c->progress_ms = monotonic_ms();
-	if (answer->status == -ESTALE || answer->status == -EAGAIN) {
+	if (answer->status == -ESTALE || answer->status == -EAGAIN ||
+	    answer->status == -ENOLINK) {
 		e->peers[rank].states_stale |= answer->status == -ESTALE;
+		if (answer->status == -ENOLINK)
+			writer_memory_refused(e, (uint32_t)rank);
 		c->stale = true;
 	} else if (answer->status && !c->result) {
 		c->result = answer->status;
@@ -49,21 +55,41 @@ static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct
 	return false;
 }
 
+static int send_item(struct engine *e, struct transaction *c, struct stage_item *item)
+{
+	const struct states *states = e->peers[item->rank].states;
+	const uint64_t *id = c->proposal.commit.transaction;
+	struct wire_stage stage = { { id[0], id[1] },
+				    states ? states->epoch : 0,
+				    item->row,
+				    item->size,
+				    item->offset,
+				    { 0 },
+				    c->proposal.commit.origin };
+	struct wire_compute compute;
+
+	if (!states)
+		return -EIO;
+	if (!item->compute) {
+		item->copied = writer_memory_name(e, item->rank, item->data, &stage.from);
+		return peers_call(e, item->rank, WIRE_STAGE, &stage, item->data,
+				  item->copied ? 0 : item->size, on_staged, c, item->rank);
+	}
+	compute = ((const struct wire_compute *)c->computes.items)[item->compute - 1];
+	memcpy(compute.transaction, stage.transaction, sizeof(compute.transaction));
+	compute.epoch = stage.epoch;
+	compute.origin = stage.origin;
+	return peers_call(e, item->rank, WIRE_COMPUTE, &compute, NULL, 0, on_staged, c,
+			  item->rank);
+}
+
 static void send_items(struct engine *e, struct transaction *c)
 {
-	const struct stage_item *items = c->items.items;
+	struct stage_item *items = c->items.items;
 
 	while (c->sent < c->items.count && c->outstanding < NODE_STAGE_WINDOW && !c->result &&
 	       !c->stale) {
-		const struct stage_item *item = &items[c->sent];
-		const struct states *states = e->peers[item->rank].states;
-		const uint64_t *id = c->proposal.commit.transaction;
-		struct wire_stage stage = { { id[0], id[1] }, states ? states->epoch : 0,
-					    item->row,        item->size,
-					    item->offset,     c->proposal.commit.origin };
-		int rc = states ? peers_call(e, item->rank, WIRE_STAGE, &stage, item->data,
-					     item->size, on_staged, c, item->rank)
-				: -EIO;
+		int rc = send_item(e, c, &items[c->sent]);
 
 		if (rc == -EAGAIN)
 			return;
@@ -76,14 +102,26 @@ static void send_items(struct engine *e, struct transaction *c)
 	}
 }
 
+static void count_staged(struct engine *e, const struct transaction *c)
+{
+	const struct stage_item *items = c->items.items;
+
+	for (size_t i = 0; i < c->items.count; i++)
+		atomic_fetch_add_explicit(items[i].copied ? &e->counters.staged_memory
+							  : &e->counters.staged_messages,
+					  items[i].size, memory_order_relaxed);
+}
+
 static void ask_commit(struct engine *e, struct transaction *c)
 {
 	int rc = proposal_ask(e, &c->proposal);
 
-	if (!rc)
+	if (!rc) {
 		c->phase = TRANSACTION_ASKED;
-	else if (rc != -EAGAIN)
+		count_staged(e, c);
+	} else if (rc != -EAGAIN) {
 		c->result = rc;
+	}
 }
 
 static void turn_asked(struct engine *e, struct transaction *c)
@@ -158,6 +196,14 @@ static void turn_stage(struct engine *e, struct transaction *c)
 		ask_commit(e, c);
 }
 
+/* Returns true if the holders could not carry out an operation, of which nothing was staged:
+ * the writer does without it.
+ */
+static bool is_refused(const struct transaction *c)
+{
+	return c->write->operation && c->result == -EOPNOTSUPP;
+}
+
 /* Logs what became of the transaction.  The events of what ranks were asked for come from them.
  */
 static void tell(struct engine *e, const struct transaction *c)
@@ -170,6 +216,8 @@ static void tell(struct engine *e, const struct transaction *c)
 				      .status = c->result,
 				      .why = c->deadlocked ? DEADLOCK : NULL };
 
+	if (is_refused(c))
+		return;
 	if (p->state == PROPOSAL_NEW)
 		event_log_edit(e, &told);
 	if (p->state == PROPOSAL_LOST && c->result) /* some may have applied it */
@@ -214,6 +262,7 @@ void transaction_turn(struct engine *e, uint64_t now, struct transaction_list *f
 {
 	struct transaction *c, *next;
 
+	assert(node_is_engine_thread(e));
 	LIST_FOREACH_SAFE (c, &e->write.transactions, link, next) {
 		stop_deadlock(e, c);
 		if (!turn_commit(e, c, now))
@@ -226,11 +275,13 @@ void transaction_turn(struct engine *e, uint64_t now, struct transaction_list *f
 		tell(e, c);
 		rpc_forget(e, &c->proposal); /* APPLIED may come, and nothing waits for it */
 		atomic_fetch_add(&e->write.edits, 1);
-		atomic_fetch_add_explicit(c->result ? &e->counters.write_errors
-						    : &e->counters.writes,
-					  1, memory_order_relaxed);
-		atomic_fetch_add_explicit(&e->counters.write_bytes, c->result ? 0 : c->bytes,
-					  memory_order_relaxed);
+		if (!is_refused(c))
+			atomic_fetch_add_explicit(c->result ? &e->counters.write_errors
+							    : &e->counters.writes,
+						  1, memory_order_relaxed);
+		if (!c->result && !c->write->operation) /* which moves no bytes */
+			atomic_fetch_add_explicit(&e->counters.write_bytes, c->bytes,
+						  memory_order_relaxed);
 	}
 }
 
@@ -240,6 +291,7 @@ void transaction_finish(struct transaction_list *finished)
 
 	while ((c = LIST_FIRST(finished))) {
 		LIST_REMOVE(c, link);
+		phase_end(PHASE_COMMIT, &c->span, c->result);
 		c->write->done(c->write, c->result);
 		stage_free(c);
 	}
@@ -293,7 +345,7 @@ void transaction_describe(struct engine *e, FILE *out)
 	const struct transaction *c;
 
 	LIST_FOREACH (c, &e->write.transactions, link) {
-		const struct engine_address *a = &c->write->file->address;
+		const struct engine_address *a = &c->write->file->parts->address;
 		bool accepted =
 			c->phase == TRANSACTION_ASKED && c->proposal.state == PROPOSAL_ACCEPTED;
 
@@ -339,7 +391,7 @@ static int take_window(struct engine *e, struct wire_commit *commit,
 void transaction_origin(struct engine *e, const struct engine_file *file, size_t n,
 			uint64_t bytes, struct wire_origin *origin)
 {
-	const struct engine_address *a = &file->address;
+	const struct engine_address *a = &file->parts->address;
 
 	node_origin(e, origin);
 	origin->bytes = bytes;
@@ -360,19 +412,25 @@ static int commit_new(struct engine *e, struct engine_write *writes, size_t n,
 
 	if (!c)
 		return -ENOMEM;
+	c->write = writes;
 	rc = take_window(e, &c->proposal.commit, writes, n);
-	if (!rc)
+	if (!rc && writes->operation)
+		rc = stage_add_operation(e, c);
+	else if (!rc)
 		rc = stage_add_writes(e, c, writes, n);
 	if (rc) {
 		stage_free(c);
 		return rc;
 	}
 	transaction_origin(e, writes->file, n, c->bytes, &c->proposal.commit.origin);
-	c->write = writes;
+	if (writes->operation)
+		operation_format(writes->operation, writes->file->parts->dtype,
+				 c->proposal.commit.origin.operation);
 	c->wait_applied = wait_applied;
 	c->proposal.commit.transaction[0] = e->job.engine_id;
 	c->progress_ms = monotonic_ms();
 	c->start_ns = monotonic_ns();
+	phase_begin(PHASE_COMMIT, &c->span);
 	*out = c;
 	return 0;
 }
@@ -427,8 +485,11 @@ void transaction_ask(struct engine *e, struct engine_write *write)
 {
 	if (!e->write.allowed)
 		write->done(write, -EROFS);
-	else if (engine_is_local(write->file->address.kind) && !e->write.local_allowed)
+	else if (write->file->nparts > 1 ||
+		 (engine_is_local(write->file->parts->address.kind) && !e->write.local_allowed))
 		write->done(write, -EACCES);
+	else if (write->operation && !write->slice->numel)
+		write->done(write, 0);
 	else
 		transaction_start(e, write, 1, true);
 }

@@ -11,6 +11,7 @@ import runpy
 import shutil
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 USAGE = ("usage: python -m fragfs run SCRIPT [ARGUMENT...]\n"
          "       python -m fragfs attach [OPTION...] PID... (--help: its options)\n       python -m fragfs doctor")
@@ -62,8 +63,8 @@ def _findings() -> Iterator[tuple[bool, str]]:
     yield bool(program), f"fragfs: {program or 'not in PATH: fragfs.open reads mounts that are there, and makes none'}"
     fuse = os.access("/dev/fuse", os.R_OK | os.W_OK)
     yield fuse, f"/dev/fuse: {'can be opened' if fuse else 'cannot be opened: nothing can be mounted here'}"
-    for package, what in (("torch", "FSDP2, DDP and plain torch can be attached"),
-                          ("deepspeed", "ZeRO 1 to 3 and BF16_Optimizer can be attached"),
+    for package, what in (("torch", "DDP, FSDP1 (use_orig_params) and 2, tensor parallelism and plain torch can be attached"),
+                          ("deepspeed", "ZeRO 0 to 3 and BF16_Optimizer can be attached"),
                           ("numpy", "states can be read as arrays"), ("ml_dtypes", "bfloat16 and float8 too")):
         version = _version(package)
         yield bool(version), f"{package} {version}: {what}" if version else f"{package}: not installed"

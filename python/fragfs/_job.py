@@ -9,7 +9,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_int, c_uint32, c_uint64, c_void_p
+from ctypes import addressof, c_double, c_int, c_uint32, c_uint64, c_void_p, sizeof
 from typing import Any, NamedTuple
 
 from . import _libfrag
@@ -28,39 +28,92 @@ class Fragment(NamedTuple):
     numel: int
 
 
+_forks = 0  # between the process that loaded this module and this one
+
+
+def _note_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+class _Hypers:
+    """Numbers that the trainer keeps where it likes, and doubles of libfrag's beside them.
+
+    Readers get, and edits change, the doubles.  libfrag could get each number itself (frag_hyper_calls); calls from C
+    into Python cost more than all else of a step, and so it calls for edits alone.
+    """
+
+    def __init__(self, get: Callable[[], list[float]], put: Callable[[int, float], None]) -> None:
+        self._get, self._put = get, put  # each list that get gives is a new one
+        self._seen = get()
+        self._shown = (c_double * len(self._seen))(*self._seen)
+        self.set = _libfrag.frag_hyper_set(self._edited)
+        self.failure: Exception | None = None  # of the trainer's, as it was given an edit
+
+    def show(self) -> None:
+        seen = self._get()
+        if seen != self._seen:
+            self._shown[:] = self._seen = seen
+
+    def address(self, index: int) -> int:
+        return addressof(self._shown) + index * sizeof(c_double)
+
+    def _edited(self, address: int, value: float) -> None:
+        index = (address - addressof(self._shown)) // sizeof(c_double)
+        self._seen[index] = value
+        try:
+            self._put(index, value)
+        except Exception as e:  # which ctypes would print, and forget
+            self.failure = e
+
+
 class Job:
     """struct frag.  libfrag takes one call at a time: a lock holds back finalizers of other threads."""
 
     def __init__(self, **config: Any) -> None:
         """config: the fields of struct frag_config; what is not given is taken from the environment."""
         self._library = _libfrag.load()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._frag = c_void_p()
+        self._calls = 0  # of libfrag that are under way: a finalizer may make another
+        self._closing = False
         fields = {name: str(value).encode() if name in _CONFIG_TEXTS else value
                   for name, value in config.items() if value is not None}
         self._config = _libfrag.frag_config(**fields)
-        self._numels: dict[int, int] = {}  # of fragments
-        self._callbacks: list[Any] = []  # which libfrag calls
-        self._pid = os.getpid()
+        self._numels = array("q")  # of fragments, by parameters; -1: not asked yet
+        self._hypers: _Hypers | None = None
+        self._forks = _forks
         self._library.frag_error()
         code = self._library.frag_open(ctypes.byref(self._frag), ctypes.byref(self._config))
         if code:
             raise self._error(code, "frag_open")
 
     def close(self) -> None:
-        with self._lock:
+        """Within a call of libfrag, as by a finalizer that runs in it: behind that call."""
+        with self.lock:
+            self._closing = True
+            if self._calls or not self._frag:
+                return
             frag, self._frag = self._frag, c_void_p()
             self._library.frag_close(frag)
-            self._callbacks.clear()
 
     def _call(self, function: str, *arguments: Any) -> int:
-        with self._lock:
-            self._library.frag_error()  # what came before is not the reason
-            code = getattr(self._library, function)(self._frag, *arguments)
-            if code >= 0:
-                return code
-            what = next((a.decode(errors="replace") for a in arguments if isinstance(a, bytes)), "")
-            raise self._error(code, f"{function}{f' of {what}' if what else ''}")
+        with self.lock:
+            self._calls += 1
+            try:
+                self._library.frag_error()  # what came before is not the reason
+                code = getattr(self._library, function)(self._frag, *arguments)
+                if code >= 0:
+                    return code
+                what = next((a.decode(errors="replace") for a in arguments if isinstance(a, bytes)), "")
+                raise self._error(code, f"{function}{f' of {what}' if what else ''}")
+            finally:
+                self._calls -= 1
+                if self._closing and not self._calls:
+                    self.close()
 
     def _error(self, code: int, what: str) -> OSError:
         reason = self._library.frag_error().decode(errors="replace")
@@ -69,7 +122,7 @@ class Job:
     @property
     def is_open(self) -> bool:
         """Not in a forked child, nor after close()."""
-        return bool(self._frag) and os.getpid() == self._pid
+        return bool(self._frag) and not self._closing and _forks == self._forks
 
     @property
     def rank(self) -> int:
@@ -82,7 +135,7 @@ class Job:
     @property
     def address(self) -> str | None:
         """HOST:PORT, the source to mount; None until it is known."""
-        with self._lock:
+        with self.lock:
             text = self._library.frag_address(self._frag)
         return text.decode() if text else None
 
@@ -103,9 +156,11 @@ class Job:
             lp=_address(lp), lp_shard=_address(shard), flags=_libfrag.FRAG_FROZEN if frozen else 0,
             cuts=cut, ncuts=len(cuts))
         try:
-            return self._call("frag_param", ctypes.byref(tensor))
+            number = self._call("frag_param", ctypes.byref(tensor))
         except OSError as e:
             raise OSError(e.errno, f"{e.strerror} ({name})") from None
+        self._numels.append(-1)
+        return number
 
     def group(self, params: Sequence[int], *, stage: int = 0, sharding: int = _libfrag.FRAG_ZERO,
               ranks: Sequence[int] | None = None, replicas: int = 0, sub_group_size: int = 0,
@@ -133,8 +188,16 @@ class Job:
         try:
             self._call("frag_fragment", param, ctypes.byref(out))
         except FileNotFoundError:
+            self._numels[param] = 0
             return None
+        self._numels[param] = out.numel
         return Fragment(out.group, out.sub, out.partition_offset, out.param_offset, out.numel)
+
+    def numel(self, param: int) -> int:
+        """Of this rank's fragment; 0: it has none."""
+        if self._numels[param] < 0:
+            self.fragment(param)
+        return self._numels[param]
 
     def keep(self, group: int, sub: int, key: str, tensor: Any) -> None:
         """frag_state_keep: the tensor is the partition, flat."""
@@ -146,13 +209,15 @@ class Job:
         self._need(tensor, self.flat_numel(group), key)
         self._call("frag_state_keep_whole", group, key.encode(), number_of(tensor.dtype), _address(tensor))
 
-    def keep_fragment(self, param: int, key: str, tensor: Any) -> None:
-        """frag_fragment_keep: the tensor is this rank's fragment of one parameter."""
-        if param not in self._numels:
-            fragment = self.fragment(param)
-            self._numels[param] = fragment.numel if fragment else 0
-        self._need(tensor, self._numels[param], key)
-        self._call("frag_fragment_keep", param, key.encode(), number_of(tensor.dtype), _address(tensor))
+    def keep_fragments(self, params: Sequence[int], key: str, tensors: Sequence[Any]) -> None:
+        """frag_fragments_keep: each tensor is this rank's fragment of one parameter."""
+        for param, tensor in zip(params, tensors):
+            self._need(tensor, self.numel(param), key)
+        if len({tensor.dtype for tensor in tensors}) > 1:
+            raise ValueError(f"{key} has several dtypes in one param group")
+        if tensors:
+            self._call("frag_fragments_keep", _ints(params), len(params), key.encode(), number_of(tensors[0].dtype),
+                       _pointers(tensor.data_ptr() for tensor in tensors))
 
     @staticmethod
     def _need(tensor: Any, numel: int, key: str) -> None:
@@ -164,9 +229,9 @@ class Job:
         """frag_state_keep without memory."""
         self._call("frag_state_keep", group, sub, key.encode(), number_of(dtype), None)
 
-    def declare_fragment(self, param: int, key: str, dtype: Any) -> None:
-        """frag_fragment_keep without memory."""
-        self._call("frag_fragment_keep", param, key.encode(), number_of(dtype), None)
+    def declare_fragments(self, params: Sequence[int], key: str, dtype: Any) -> None:
+        """frag_fragments_keep without memory."""
+        self._call("frag_fragments_keep", _ints(params), len(params), key.encode(), number_of(dtype), None)
 
     def move(self, group: int, sub: int, key: str, tensor: Any) -> None:
         """frag_state_move; None: the state has no memory now."""
@@ -176,8 +241,7 @@ class Job:
 
     def move_fragments(self, params: Any, key: str, addresses: Iterable[int]) -> None:
         """frag_fragments_move: params is an array of c_int; address 0: no memory."""
-        memory = (c_void_p * len(params)).from_buffer(array("Q", addresses))
-        self._call("frag_fragments_move", params, len(params), key.encode(), memory)
+        self._call("frag_fragments_move", params, len(params), key.encode(), _pointers(addresses))
 
     def move_lp(self, param: int, shard: bool, tensor: Any) -> None:
         """frag_lp_move; None: the parameter has no such values now."""
@@ -186,26 +250,17 @@ class Job:
     def drop(self, group: int, sub: int, key: str) -> None:
         self._call("frag_state_drop", group, sub, key.encode())
 
-    def hyper(self, group: int, name: str, get: Callable[[], float], put: Callable[[float], None]) -> None:
-        """frag_hyper_calls: get and put are called at boundaries; while get raises, readers see what it gave last."""
-        last = get()
+    def hypers(self, names: Sequence[tuple[int, str]], get: Callable[[], list[float]],
+               put: Callable[[int, float], None]) -> None:
+        """frag_hyper_calls of doubles that get fills before each boundary; put is called in one with an edit's index and
+        value.
 
-        def get_or_last(_: Any) -> float:
-            nonlocal last
-            try:
-                last = get()
-            except Exception:
-                pass
-            return last
-
-        def put_value(_: Any, value: float) -> None:
-            nonlocal last
-            last = value
-            put(value)
-
-        calls = _libfrag.frag_hyper_get(get_or_last), _libfrag.frag_hyper_set(put_value)
-        self._call("frag_hyper_calls", group, name.encode(), *calls, None)
-        self._callbacks.append(calls)
+        names: (group, name) of each.
+        """
+        self._hypers = _Hypers(get, put)
+        for index, (group, name) in enumerate(names):
+            self._call("frag_hyper_calls", group, name.encode(), _libfrag.frag_hyper_get(), self._hypers.set,
+                       self._hypers.address(index))
 
     def ready(self) -> None:
         self._call("frag_ready")
@@ -217,19 +272,56 @@ class Job:
     # ---- the step ----
 
     def grads_gone(self) -> None:
-        self._call("frag_grads_gone")
+        self._step_call(self._library.frag_grads_gone)
+
+    def grads_skip(self) -> None:
+        self._step_call(self._library.frag_grads_skip)
+
+    def asked(self, fd: int) -> bool:
+        """frag_asked: whether anybody looks at this rank; fd, unless it is -1, is told of the next who does."""
+        return bool(self._call("frag_asked", fd))
 
     def grads_valid(self, loss_scale: float) -> None:
         self._call("frag_grads_valid", loss_scale)
 
     def step_begin(self) -> None:
-        self._call("frag_step_begin")
+        self._step_call(self._library.frag_step_begin, self._hypers)
 
     def step_end(self) -> None:
-        self._call("frag_step_end")
+        """Readers see the numbers that the step began with."""
+        self._step_call(self._library.frag_step_end, self._hypers, show=False)
 
     def safe_point(self) -> None:
-        self._call("frag_safe_point")
+        self._step_call(self._library.frag_safe_point, self._hypers)
+
+    def _step_call(self, function: Any, hypers: _Hypers | None = None, show: bool = True) -> None:
+        """As _call, and a boundary where there are hypers.  A step leaves the caches full of its own, so that each
+        Python function, each object and each call of libfrag that can be saved here costs more than it does in a loop.
+        """
+        with self.lock:
+            self._calls += 1  # get and put of hyper-parameters run Python of others, of which a finalizer may close
+            try:
+                if hypers and show:
+                    hypers.show()
+                code = function(self._frag)
+                if code < 0:
+                    raise self._error(code, function.__name__)
+                if hypers and hypers.failure:
+                    failure, hypers.failure = hypers.failure, None
+                    raise failure
+            finally:
+                self._calls -= 1
+                if self._closing and not self._calls:
+                    self.close()
+
+
+def _ints(numbers: Sequence[int]) -> Any:
+    return (c_int * len(numbers))(*numbers)
+
+
+def _pointers(addresses: Iterable[int]) -> Any:
+    values = array("Q", addresses)
+    return (c_void_p * len(values)).from_buffer(values)
 
 
 def _address(tensor: Any) -> int | None:

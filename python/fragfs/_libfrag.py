@@ -39,6 +39,7 @@ FRAG_SHARD = 1 << 0
 FRAG_SWEEP_MAX = 16
 FRAG_READ_ONLY = 1 << 0
 FRAG_WRITE_ONLY = 1 << 1
+FRAG_LEAF_NAME, FRAG_LEAF_SUFFIX, FRAG_LEAF_GLOB = range(3)
 FRAG_ADD = 1 << 0
 FRAG_CHANGED = 1 << 0
 FRAG_FETCHES_MAX = 16
@@ -90,7 +91,8 @@ frag_arena_moved = CFUNCTYPE(None, c_void_p, c_int, c_uint, c_void_p)
 
 
 class frag_arena(_Sized):
-    _fields_ = [("size", c_size_t), ("bytes", c_uint64), ("moved", frag_arena_moved), ("arg", c_void_p)]
+    _fields_ = [("size", c_size_t), ("bytes", c_uint64), ("moved", frag_arena_moved), ("arg", c_void_p),
+                ("memory", c_void_p)]
 
 
 class frag_arena_figures(_Sized):
@@ -137,6 +139,7 @@ FUNCTIONS = {
     "frag_state_keep_whole": (c_int, [_F, c_int, _KEY, _DTYPE, c_void_p]),
     "frag_flat_numel": (c_uint64, [_F, c_int]),
     "frag_fragment_keep": (c_int, [_F, c_int, _KEY, _DTYPE, c_void_p]),
+    "frag_fragments_keep": (c_int, [_F, POINTER(c_int), c_size_t, _KEY, _DTYPE, _ADDRESS]),
     "frag_state_move": (c_int, [_F, c_int, c_uint32, _KEY, c_void_p]),
     "frag_fragments_move": (c_int, [_F, POINTER(c_int), c_size_t, _KEY, _ADDRESS]),
     "frag_lp_move": (c_int, [_F, c_int, c_uint, c_void_p]),
@@ -147,6 +150,8 @@ FUNCTIONS = {
     "frag_ready": (c_int, [_F]),
     "frag_wait_ready": (c_int, [_F, c_uint]),
     "frag_grads_gone": (c_int, [_F]),
+    "frag_grads_skip": (c_int, [_F]),
+    "frag_asked": (c_int, [_F, c_int]),
     "frag_grads_valid": (c_int, [_F, c_double]),
     "frag_step_begin": (c_int, [_F]),
     "frag_step_end": (c_int, [_F]),
@@ -163,6 +168,8 @@ FUNCTIONS = {
     "frag_update_hp": (c_int, [_F, c_int]),
     "frag_update_lp": (c_int, [_F, c_int]),
     "frag_state_from_fragments": (c_int, [_F, c_int, c_uint32, _KEY, _DTYPE, _ADDRESS, c_size_t]),
+    "frag_leaf": (c_int, [_F, c_int, c_char_p, c_int]),
+    "frag_leaf_params": (c_int, [_F, c_int, POINTER(c_int), c_int]),
     "frag_swp_import": (c_int64, [_F, POINTER(frag_swp)]),
     "frag_swp_export": (c_int64, [_F, POINTER(frag_swp)]),
     "frag_arena_open": (c_int, [_F, POINTER(frag_arena)]),

@@ -10,6 +10,7 @@ import atexit
 import functools
 import os
 import sys
+import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -21,25 +22,23 @@ from ._log import say
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
 _FEW = 64  # tensors, whose addresses each boundary compares
-_LOOK_EVERY = 32  # boundaries; after a change sooner
+_LOOK_EVERY = 16  # steps; after a change sooner
 
 
 class _Registered:
     """A state that libfrag knows: where its tensors were, and what drops it before their memory is freed."""
 
-    def __init__(self, kept: Kept, forget: Callable[[Any], None]) -> None:
-        self.signature = _signature(kept)
-        tensors = [tensor for _, tensor in kept.tensors]
-        self._watches = [weakref.ref(storage, forget) for storage in
-                         {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors)}.values()]
-        self._refs = [weakref.ref(tensor) for tensor in tensors] if len(tensors) <= _FEW else []
+    __slots__ = ("signature", "_watches")
 
-    def has_moved(self) -> bool:
-        """Of few tensors: whether one is gone, or has other memory."""
-        try:
-            return any(ref().data_ptr() != address for ref, address in zip(self._refs, self.signature.addresses))
-        except AttributeError:  # of None
-            return True
+    def __init__(self, kept: Kept, signature: _Signature, forget: Callable[[Any], None]) -> None:
+        self.signature = signature
+        self._watches: list[Any] = []
+        last = None
+        for _, tensor in kept.tensors:
+            storage = tensor.untyped_storage()
+            if storage is not last:  # of views of one buffer
+                self._watches.append(weakref.ref(storage, forget))
+                last = storage
 
 
 class _Gradients:
@@ -48,15 +47,15 @@ class _Gradients:
     def __init__(self, job: Job, place: Place, declared: Declared) -> None:
         self.place, self.declared = place, declared
         self._numbers = (c_int * len(declared.numbers))(*declared.numbers)
-        self._numels = [fragment.numel for fragment in map(job.fragment, declared.numbers) if fragment]
+        self._numels = array("q", map(job.numel, declared.numbers))
         self._watches: list[Any] = []
         self._declare(job)
 
     def _declare(self, job: Job) -> None:
-        if not self.declared.numbers:
+        if self.declared.numbers:
+            job.declare_fragments(self.declared.numbers, self.place.key, self.declared.dtype)
+        else:
             job.declare(*self.place, self.declared.dtype)
-        for number in self.declared.numbers:
-            job.declare_fragment(number, self.place.key, self.declared.dtype)
 
     def come(self, job: Job, tensors: Sequence[Any], forget: Callable[[Any], None]) -> None:
         """forget is called when memory of theirs is freed, whoever holds it until then."""
@@ -77,8 +76,8 @@ class _Gradients:
             return
         numels = self._numels
         if len(present) < len(tensors):
-            numels = [numel for numel, tensor in zip(numels, tensors) if tensor is not None]
-        if list(map(of.numel, present)) != numels or not all(map(of.is_contiguous, present)):
+            numels = array("q", [numel for numel, tensor in zip(numels, tensors) if tensor is not None])
+        if array("q", map(of.numel, present)) != numels or not all(map(of.is_contiguous, present)):
             raise ValueError("a gradient has other elements than the layout, or is not contiguous")
         addresses: Iterable[int] = map(of.data_ptr, present)
         if len(present) < len(tensors):
@@ -104,42 +103,60 @@ class _Signature(NamedTuple):
 def _signature(kept: Kept) -> _Signature:
     tensors = [tensor for _, tensor in kept.tensors]
     return _Signature(kept.kind, tuple(tensor.dtype for tensor in tensors),
-                      array("q", [number for number, _ in kept.tensors]),
+                      array("i", [number for number, _ in kept.tensors]),
                       array("Q", [tensor.data_ptr() for tensor in tensors]),
                       array("Q", [tensor.numel() for tensor in tensors]))
 
 
-class _Hyper:
-    """A number of an optimizer's param group."""
+class _Hypers:
+    """The numbers of an optimizer's param groups: each a key of the group's dict, or an index in a tuple there."""
 
-    def __init__(self, group: int, options: dict[str, Any], key: str, index: int | None = None) -> None:
-        self.group, self.options, self._key, self._index = group, options, key, index
+    def __init__(self, param_groups: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        self.names: list[tuple[int, str]] = []  # group, and name to readers
+        self._places: list[tuple[dict[str, Any], str, int]] = []  # the index -1: none
+        for group, options in param_groups:
+            for key in ("lr", "weight_decay", "eps", "momentum", "alpha"):
+                if isinstance(options.get(key), (int, float)) or hasattr(options.get(key), "fill_"):
+                    self.names.append((group, key))
+                    self._places.append((options, key, -1))
+            betas = options.get("betas")
+            for index in range(len(betas) if isinstance(betas, (tuple, list)) else 0):
+                self.names.append((group, f"beta{index + 1}"))
+                self._places.append((options, "betas", index))
+        self._last = [0.0] * len(self._places)
 
-    def get(self) -> float:
-        value = self.options[self._key]
-        return float(value if self._index is None else value[self._index])
+    def find(self, param_groups: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        """load_state_dict makes other dicts."""
+        by_group = dict(param_groups)
+        self._places = [(by_group.get(group, options), key, index)
+                        for (group, _), (options, key, index) in zip(self.names, self._places)]
 
-    def put(self, value: float) -> None:
-        old = self.options[self._key]
-        if self._index is not None:
+    def get(self) -> list[float]:
+        try:
+            self._last = [float(o[key] if index < 0 else o[key][index]) for o, key, index in self._places]
+        except Exception:  # of what is not there now, readers see what it was
+            self._last = [self._get_or(last, place) for last, place in zip(self._last, self._places)]
+        return self._last
+
+    @staticmethod
+    def _get_or(last: float, place: tuple[dict[str, Any], str, int]) -> float:
+        options, key, index = place
+        try:
+            return float(options[key] if index < 0 else options[key][index])
+        except Exception:
+            return last
+
+    def put(self, number: int, value: float) -> None:
+        options, key, index = self._places[number]
+        old = options[key]
+        if index >= 0:
             new = list(old)
-            new[self._index] = value
-            self.options[self._key] = type(old)(new)
+            new[index] = value
+            options[key] = type(old)(new)
         elif hasattr(old, "fill_"):
             old.fill_(value)
         else:
-            self.options[self._key] = value
-
-
-def _hypers(group: int, options: dict[str, Any]) -> dict[str, _Hyper]:
-    found = {}
-    for key in ("lr", "weight_decay", "eps", "momentum", "alpha"):
-        if isinstance(options.get(key), (int, float)) or hasattr(options.get(key), "fill_"):
-            found[key] = _Hyper(group, options, key)
-    betas = options.get("betas")
-    for index in range(len(betas) if isinstance(betas, (tuple, list)) else 0):
-        found[f"beta{index + 1}"] = _Hyper(group, options, "betas", index)
-    return found
+            options[key] = value
 
 
 class Attachment:
@@ -150,22 +167,24 @@ class Attachment:
         self._registered: dict[Place, _Registered] = {}
         self._lps: dict[tuple[int, bool], tuple[int, Any]] = {}  # address and finalizer of low-precision values
         self._gradients: list[_Gradients] = []
-        self._hypers: list[_Hyper] = []
         self._dirty = True
-        self._shape: object = None
-        self._few = True
-        self._boundaries = self._look_at = 0
+        self._shape = 0, 0  # of the optimizer's dict of states: its id and length
+        self._lp_addresses: object = None
+        self._few: list[tuple[Any, int]] = []  # where no more than _FEW are registered: each tensor and its address
+        self._steps = self._look_at = 0
         self._in_step = False
+        self._loss_scale: float | None = None  # of gradients that are valid and not shown
+        self._is_asked = False
+        self._is_synced = False  # since the window of gradients has begun
         self._unhook: Callable[[], None] = lambda: None
         try:
             self._adapter = make_adapter(self._job)
-            for group, options in self._adapter.param_groups():
-                for name, hyper in _hypers(group, options).items():
-                    self._job.hyper(group, name, hyper.get, hyper.put)
-                    self._hypers.append(hyper)
+            self._hypers = _Hypers(self._adapter.param_groups())
+            self._job.hypers(self._hypers.names, self._hypers.get, self._hypers.put)
             self._sync()
             self._gradients = [_Gradients(self._job, *declared) for declared in self._adapter.declared()]
             self._job.ready()
+            self._listen()
             self._unhook = self._adapter.hook(Boundaries(
                 *(functools.partial(self._guard, step) for step in
                   (self._grads_gone, self._grads_valid, self._step_begin, self._step_end, self._changed))))
@@ -229,28 +248,70 @@ class Attachment:
             self._close()  # this is a hook: torch goes through its hooks, and they must not change meanwhile
 
     def _grads_gone(self, job: Job) -> None:
-        job.grads_gone()
-        for gradients in self._gradients:
-            gradients.go(job)
+        with job.lock:
+            if self._loss_scale is not None:
+                self._loss_scale = None
+                job.grads_skip()
+                return
+            job.grads_gone()
+            for gradients in self._gradients:
+                gradients.go(job)
 
     def _grads_valid(self, job: Job, loss_scale: float) -> None:
-        self._sync()
-        forget = functools.partial(_forget_gradients, weakref.ref(self))
-        for gradients in self._gradients:
-            gradients.come(job, self._adapter.gradients(gradients.place), forget)
-        job.grads_valid(loss_scale)
+        """While nobody asks, new gradients, whose objects are in no cache, are not looked at one by one."""
+        with job.lock:
+            self._loss_scale = loss_scale
+            if not self._is_asked:
+                return
+            self._sync()
+            self._is_synced = True
+            if not job.asked(-1):  # the last mount has gone
+                self._listen()
+            self._show_gradients(job)
+
+    def _show_gradients(self, job: Job) -> None:
+        """Makes the window that begins or has begun one of libfrag's; nothing outside of one, or in one that is."""
+        with job.lock:
+            if self._loss_scale is None:
+                return
+            forget = functools.partial(_forget_gradients, weakref.ref(self))
+            for gradients in self._gradients:
+                gradients.come(job, self._adapter.gradients(gradients.place), forget)
+            job.grads_valid(self._loss_scale)
+            self._loss_scale = None
+
+    def _listen(self) -> None:
+        """Starts a thread that sleeps until somebody asks for this rank's states: a job may stand for long when the
+        first mount comes.
+        """
+        assert self._job is not None
+        hears, tells = os.pipe()
+        try:
+            self._is_asked = self._job.asked(tells)
+        finally:
+            os.close(tells)
+        threading.Thread(target=_hear, args=(hears, weakref.ref(self)), name="fragfs", daemon=True).start()
+
+    def _asked(self, job: Job) -> None:
+        self._is_asked = True
+        self._show_gradients(job)
 
     def _step_begin(self, job: Job) -> None:
         if self._in_step:  # of an optimizer within the optimizer
             return
+        if not self._is_synced:
+            self._sync()
+        if self._is_asked:  # since the window began; a freeze, in which no other thread can, begins here
+            self._show_gradients(job)
         job.step_begin()
         self._in_step = True
 
     def _step_end(self, job: Job) -> None:
         if not self._in_step:
             return
-        self._in_step = False
-        self._sync()
+        self._in_step = self._is_synced = False
+        if self._dirty or not self._shape[1] or self._look_at == 1:  # else its states are there since long
+            self._sync(look=False)
         job.step_end()
 
     def _changed(self, _: Job) -> None:
@@ -258,35 +319,48 @@ class Attachment:
 
     # ---- the registry ----
 
-    def _may_have_changed(self) -> bool:
+    def _has_moved(self) -> bool:
         """Finalizers tell of memory that is freed.  Where somebody holds what was replaced, a look finds it: at
-        few tensors at each boundary, at many, whose objects are in no cache by then, within _LOOK_EVERY.
+        few tensors in each step, at many, whose objects are in no cache by then, within _LOOK_EVERY.
         """
-        self._boundaries += 1
-        return (self._dirty or self._shape != self._adapter.shape_of_states() or
-                self._boundaries >= self._look_at or
-                self._few and any(registered.has_moved() for registered in self._registered.values()))
+        self._steps += 1
+        if self._steps >= self._look_at or self._lp_addresses != self._adapter.lp_addresses():
+            return True
+        for ref, address in self._few:
+            tensor = ref()
+            if tensor is None or tensor.data_ptr() != address:
+                return True
+        return False
 
-    def _sync(self) -> None:
+    def _sync(self, look: bool = True) -> None:
         """Makes libfrag's registry what the optimizer holds now."""
-        if not self._may_have_changed():
+        state = self._adapter.state()
+        shape = id(state), len(state)
+        if not (self._dirty or shape != self._shape or look and self._has_moved()):
             return
-        self._dirty, self._shape = False, self._adapter.shape_of_states()
-        options = dict(self._adapter.param_groups())  # others, after load_state_dict
-        for hyper in self._hypers:
-            hyper.options = options.get(hyper.group, hyper.options)
-        wanted = {place: kept for place, kept in self._adapter.states() if kept.tensors}
-        changed = False
-        for place in list(self._registered):
-            if place not in wanted or self._registered[place].signature != _signature(wanted[place]):
-                self._drop(place)
-        self._dirty = False
-        for place, kept in wanted.items():
-            if place not in self._registered:
-                self._keep(place, kept)
-                changed = True
-        self._few = sum(len(kept.tensors) for kept in wanted.values()) <= _FEW
-        self._boundaries, self._look_at = 0, 1 if changed else min(2 * self._look_at + 1, _LOOK_EVERY)
+        self._dirty, self._shape = False, shape
+        self._lp_addresses = self._adapter.lp_addresses()
+        self._hypers.find(self._adapter.param_groups())
+        gone, changed, ntensors = set(self._registered), False, 0
+        self._few = few = []
+        for place, kept in self._adapter.states():
+            if not kept.tensors:
+                continue
+            gone.discard(place)
+            ntensors += len(kept.tensors)
+            signature, registered = _signature(kept), self._registered.get(place)
+            if ntensors <= _FEW:
+                few += [(weakref.ref(tensor), tensor.data_ptr()) for _, tensor in kept.tensors]
+            if registered and registered.signature == signature:
+                continue
+            self._drop(place)
+            self._keep(place, kept, signature)
+            changed = True
+        for place in gone:
+            self._drop(place)
+        if ntensors > _FEW:
+            few.clear()
+        self._steps, self._look_at = 0, 1 if changed else min(2 * self._look_at + 1, _LOOK_EVERY)
         for number, is_shard, tensor in self._adapter.lps():
             self._place_lp((number, is_shard), tensor)
 
@@ -304,22 +378,21 @@ class Attachment:
         elif old and not new:
             self._job.move_lp(*lp, None)
 
-    def _keep(self, place: Place, kept: Kept) -> None:
+    def _keep(self, place: Place, kept: Kept, signature: _Signature) -> None:
         assert self._job is not None
-        self._registered[place] = _Registered(kept, functools.partial(_forget, weakref.ref(self), place))
-        for number, tensor in kept.tensors:
-            if kept.kind == "fragments":
-                self._job.keep_fragment(number, place.key, tensor)
-            elif kept.kind == "whole":
-                self._job.keep_whole(place.group, place.key, tensor)
-            else:
-                self._job.keep(place.group, place.sub, place.key, tensor)
+        self._registered[place] = _Registered(kept, signature, functools.partial(_forget, weakref.ref(self), place))
+        numbers, tensors = zip(*kept.tensors)
+        if kept.kind == "fragments":
+            self._job.keep_fragments(numbers, place.key, tensors)
+        elif kept.kind == "whole":
+            self._job.keep_whole(place.group, place.key, tensors[0])
+        else:
+            self._job.keep(place.group, place.sub, place.key, tensors[0])
 
     def _drop(self, place: Place) -> None:
         if not self._registered.pop(place, None) or self._job is None or not self._job.is_open:
             return
         self._job.drop(*place)
-        self._dirty = True
 
 
 def _forget(attachment: Callable[[], Attachment | None], place: Place, _: object) -> None:
@@ -327,6 +400,7 @@ def _forget(attachment: Callable[[], Attachment | None], place: Place, _: object
     owner = attachment()
     if owner is not None:
         owner._drop(place)
+        owner._dirty = True
 
 
 def _forget_lp(attachment: Callable[[], Attachment | None], lp: tuple[int, bool]) -> None:
@@ -337,6 +411,15 @@ def _forget_lp(attachment: Callable[[], Attachment | None], lp: tuple[int, bool]
     owner._dirty = True
     if not owner._in_step and owner._lps.pop(lp, None) and owner._job and owner._job.is_open:
         owner._job.move_lp(*lp, None)
+
+
+def _hear(fd: int, attachment: Callable[[], Attachment | None]) -> None:
+    """libfrag writes to the pipe once: when somebody asks, or when it is closed."""
+    os.read(fd, 8)
+    os.close(fd)
+    owner = attachment()
+    if owner is not None:
+        owner._guard(owner._asked)
 
 
 def _forget_gradients(attachment: Callable[[], Attachment | None], _: object) -> None:
@@ -389,7 +472,9 @@ def launched_as() -> dict[str, Any]:
 def attach(*things: Any, strict: bool = False, **config: Any) -> Attachment | _Nothing:
     """Lets `fragfs HOST:PORT /frag` mount what is trained here; each rank calls it, and waits for none.
 
-    things: a DeepSpeedEngine; or a model and its torch optimizer (FSDP2, DDP, one process).
+    things: a DeepSpeedEngine (stages 0 to 3, BF16_Optimizer); or a model and its torch optimizer: FSDP2, FSDP1 with
+    use_orig_params, tensor parallelism, DDP, ZeroRedundancyOptimizer, one process; or an optimizer alone, also
+    Accelerate's, whose engine or model is looked for.
     config: fields of struct frag_config of frag(3), such as job="run-7"; by default the launcher's
     environment says where rank 0 is, and torch.distributed, or else the environment, rank and world.
     strict: raises what is wrong.  By default one line says it, the result is false, training goes on.

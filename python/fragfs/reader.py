@@ -18,9 +18,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import errno
 import io
 import json
+import mmap
 import operator
 import os
 import shutil
@@ -33,6 +34,10 @@ from . import _dtypes
 
 PREAD_MAX = 1 << 30
 _READERS = 4  # threads
+_LARGE, _HUGE = 1 << 20, 2 << 20
+
+# What a file name has in place of these letters of a key.
+_ESCAPED = str.maketrans({"%": "%25", "/": "%2F", "@": "%40"})
 
 # Files of a parameter's folder that are no states.
 _FACTS = frozenset({"shape", "dtype", "numel", "group", "group_index", "fragments"})
@@ -60,6 +65,14 @@ def _numel(shape: tuple[int, ...]) -> int:
     return product
 
 
+def _row_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    return _numel(shape[1:]) * _dtypes.DTYPES[dtype].itemsize
+
+
+def _part_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    return (rows, *shape[1:]) if shape else ()
+
+
 def _extents(text: str) -> tuple[int, ...]:
     return tuple(int(extent) for extent in text.split())
 
@@ -77,19 +90,33 @@ class State:
     def __repr__(self) -> str:
         return f"<fragfs.State {self.path}>"
 
-    @functools.cached_property
+    def _attribute(self, name: str) -> str:
+        """FileNotFoundError: the job has dropped the state, and the file is about to go."""
+        try:
+            return os.getxattr(self.path, "user.frag." + name).decode()
+        except OSError as e:
+            if e.errno != errno.ENODATA:
+                raise
+            raise FileNotFoundError(errno.ENOENT, "the job has no such state now", self.path) from None
+
+    def _tensor(self) -> tuple[str, tuple[int, ...]]:
+        """dtype and shape, by one request to the mount: a job that comes back may have another dtype."""
+        dtype, *extents = self._attribute("tensor").split()
+        return dtype, tuple(map(int, extents))
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        return _extents(os.getxattr(self.path, "user.frag.shape").decode())
+        return self._tensor()[1]
 
     @property
     def dtype(self) -> str:
         """Its name, as in frag_dtype_name(): 'float32', 'bfloat16' ..."""
-        return os.getxattr(self.path, "user.frag.dtype").decode()
+        return self._tensor()[0]
 
     @property
     def generation(self) -> int:
         """The newest one; it grows with each step and each edit."""
-        return int(os.getxattr(self.path, "user.frag.generation"))
+        return int(self._attribute("generation"))
 
     @property
     def nbytes(self) -> int:
@@ -117,16 +144,17 @@ class State:
         """The whole tensor; the array is the caller's own.  bfloat16 and float8 need ml_dtypes."""
         import numpy
 
-        dtype = self.dtype
-        data = numpy.empty(_numel(self.shape) * _dtypes.DTYPES[dtype].itemsize, numpy.uint8)
+        dtype, shape = self._tensor()
+        data = _aligned(_numel(shape) * _dtypes.DTYPES[dtype].itemsize)
         self._read_into(data)
-        return _array(data, dtype, self.shape)
+        return _array(data, dtype, shape)
 
     def torch(self) -> Any:
         """The whole tensor, in the host's memory."""
         import torch
 
-        tensor = torch.empty(self.shape, dtype=_dtypes.torch_dtype(self.dtype))
+        dtype, shape = self._tensor()
+        tensor = torch.empty(shape, dtype=_dtypes.torch_dtype(dtype))
         if tensor.numel():
             self._read_into(tensor.reshape(-1).view(torch.uint8).numpy())
         return tensor
@@ -135,17 +163,11 @@ class State:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
-    def _row_bytes(self, dtype: str) -> int:
-        return _numel(self.shape[1:]) * _dtypes.DTYPES[dtype].itemsize
-
-    def _part_shape(self, rows: int) -> tuple[int, ...]:
-        return (rows, *self.shape[1:]) if self.shape else ()
-
-    def _rows(self, key: Any) -> tuple[int, int, Any]:
+    def _rows(self, shape: tuple[int, ...], key: Any) -> tuple[int, int, Any]:
         """The rows [first, last) of dimension 0 that key needs, and what key is within these rows."""
-        if not self.shape:
+        if not shape:
             return 0, 1, key
-        rows = self.shape[0]
+        rows = shape[0]
         of_rows, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
         if isinstance(of_rows, slice):
             wanted = range(*of_rows.indices(rows))
@@ -163,19 +185,19 @@ class State:
 
     def __getitem__(self, key: Any) -> Any:
         """As of a numpy array; of dimension 0 the rows that key needs are gathered, and no others."""
-        first, last, inner = self._rows(key)
-        dtype = self.dtype
-        row = self._row_bytes(dtype)
-        return _array(self.bytes(first * row, (last - first) * row), dtype, self._part_shape(last - first))[inner]
+        dtype, shape = self._tensor()
+        first, last, inner = self._rows(shape, key)
+        row = _row_bytes(dtype, shape)
+        return _array(self.bytes(first * row, (last - first) * row), dtype, _part_shape(shape, last - first))[inner]
 
     def _patch(self, key: Any, value: Any) -> _Patch:
         """What state[key] = value writes: rows, and which of their elements."""
         import numpy
 
-        first, last, inner = self._rows(key)
-        dtype = self.dtype
-        row = self._row_bytes(dtype)
-        part = _array(bytearray((last - first) * row), dtype, self._part_shape(last - first))
+        dtype, shape = self._tensor()
+        first, last, inner = self._rows(shape, key)
+        row = _row_bytes(dtype, shape)
+        part = _array(bytearray((last - first) * row), dtype, _part_shape(shape, last - first))
         part[inner] = numpy.asarray(value, dtype=part.dtype)
         asked = numpy.zeros(part.shape, dtype=bool)
         asked[inner] = True
@@ -213,6 +235,10 @@ class _StateChange(NamedTuple):
     state: State
     patches: list[_Patch]
 
+    @property
+    def path(self) -> str:
+        return self.state.path
+
     def commit(self) -> None:
         fd = os.open(self.state.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -227,6 +253,20 @@ class _StateChange(NamedTuple):
         return _StateChange(self.state, [
             patch._replace(part=_array(self.state.bytes(patch.offset, patch.part.nbytes), self.state.dtype,
                                        patch.part.shape)) for patch in self.patches])
+
+
+def _aligned(size: int) -> Any:
+    """Memory for bytes of a file.  A MiB of it is one request to the mount where it begins with a page, and two where it
+    does not; numpy asks for huge pages where it takes 4 MiB and more.
+    """
+    import numpy
+
+    if size < _LARGE:
+        return numpy.empty(size, numpy.uint8)
+    align = _HUGE if size >= _HUGE else mmap.PAGESIZE
+    room = numpy.empty(size + align, numpy.uint8)
+    first = -room.__array_interface__["data"][0] % align
+    return room[first:first + size]
 
 
 def _array(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
@@ -282,8 +322,7 @@ class Parameter(Mapping[str, State]):
         return len(self.states)
 
     def _file(self, key: str) -> str:
-        escaped = {"%": "%25", "/": "%2F", "@": "%40"}
-        return os.path.join(self.path, "".join(escaped.get(letter, letter) for letter in key))
+        return os.path.join(self.path, key.translate(_ESCAPED))
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and key not in _FACTS and os.path.exists(self._file(key))
@@ -333,6 +372,10 @@ class _HyperChange(NamedTuple):
     group: Group
     name: str
     value: float
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.group.path, self.name)
 
     def commit(self) -> None:
         self.group[self.name] = self.value
@@ -384,14 +427,23 @@ class Edit:
         return [_StagedGroup(group.path, self._changes) for group in self._mount.groups]
 
     def _commit(self) -> None:
-        undo: list[Any] = []
+        """Raises what a change raises; OSError names those before it that could not be put back."""
+        several = len(self._changes) > 1  # else the job is not frozen, and the change is all or nothing itself
+        undo = [change.inverse() for change in self._changes.values()] if several else []
+        done = 0
         try:
             for change in self._changes.values():
-                undo.append(change.inverse())
                 change.commit()
-        except BaseException:
-            for change in undo[:-1]:
-                change.commit()
+                done += 1
+        except BaseException as e:
+            left = []
+            for inverse in undo[:done + (not isinstance(e, OSError))]:  # one that is interrupted may be in
+                try:
+                    inverse.commit()
+                except OSError:
+                    left.append(inverse.path)
+            if left:
+                raise OSError(getattr(e, "errno", None), f"{e}; not put back: {', '.join(left)}") from e
             raise
 
 
@@ -449,11 +501,15 @@ class Mount(Mapping[str, Parameter]):
     def __len__(self) -> int:
         return len(self._files())
 
+    def _likely_file(self, name: str) -> str | None:
+        """The file of the parameter, if there is one; None: the list of all says which it is."""
+        is_plain = name and not set("/%") & set(name) and not name.startswith(".") and len(name) < 200
+        return self._names.get(name) or (name if is_plain else None)
+
     def __getitem__(self, name: str) -> Parameter:
-        file = self._names.get(name)
-        if not file and name and not set("/%") & set(name) and not name.startswith(".") and len(name) < 200:
-            file = name if os.path.isdir(os.path.join(self._folder(), name)) else None
-        file = file or self._files().get(name)
+        file = self._likely_file(name)
+        if file is None or name not in self._names and not os.path.isdir(os.path.join(self._folder(), file)):
+            file = self._files().get(name)
         if file is None:
             raise KeyError(f"{self.path} has no parameter {name}")
         return Parameter(os.path.join(self._folder(), file), name)
@@ -508,11 +564,20 @@ class Mount(Mapping[str, Parameter]):
         """The state `key` of these parameters, or of all that have it: sooner than one after the other."""
         from concurrent.futures import ThreadPoolExecutor
 
+        folder, key_file = self._folder(), key.translate(_ESCAPED)
+
+        def read(name: str) -> Any:
+            file = self._likely_file(name)
+            if file is not None and key not in _FACTS:
+                with contextlib.suppress(FileNotFoundError):  # a look before would be a request of its own
+                    return State(os.path.join(folder, file, key_file)).numpy()
+            return self[name][key].numpy()  # KeyError says what there is
+
         wanted = [name for name in self if key in self[name]] if names is None else list(names)
         if len(wanted) == 1:
-            return {wanted[0]: self[wanted[0]][key].numpy()}
+            return {wanted[0]: read(wanted[0])}
         with ThreadPoolExecutor(_READERS) as pool:
-            return dict(zip(wanted, pool.map(lambda name: self[name][key].numpy(), wanted)))
+            return dict(zip(wanted, pool.map(read, wanted)))
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What happens from now on, until the mount or the job ends; fragfs(1), Events."""

@@ -12,6 +12,7 @@ import argparse
 import math
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -248,6 +249,8 @@ class Rank:
 
     def take_back(self) -> bool:
         """Whether the order is undone, or was done with; false: the rank is at it just now."""
+        if not self.folder:
+            return True
         for name in ("order.py", "taken"):
             try:
                 os.unlink(f"{self.folder}/{name}")
@@ -341,12 +344,15 @@ class Round:
         seconds = (float(ended) - float(began)) / (int(last) - int(first))
         return latest + max(2, min(100000, math.ceil(ahead_s / max(seconds, 1e-5))))
 
-    def take_back(self) -> None:
-        """Nothing is left of the order in a rank that has not done it."""
+    def take_back(self) -> bool:
+        """Nothing is left of the order in a rank that has not done it.  False: a rank is still at it."""
         end = time.monotonic() + 10
-        while not all([rank.take_back() for rank in self.ranks]) and time.monotonic() < end:
+        while True:
+            is_back = all([rank.take_back() for rank in self.ranks])
             for rank in self.ranks:
                 rank.hear()
+            if is_back or time.monotonic() > end:
+                return is_back
             time.sleep(0.02)
 
 
@@ -362,10 +368,10 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
 def _again(args: argparse.Namespace, step: int) -> str:
     """The same command for another host, where the launcher has another number."""
     name = _read(f"/proc/{args.launcher}/comm").strip() if args.launcher else ""
-    words = ["python3 -m fragfs attach", f"--launcher $(pgrep -o {name})" if name else "PID...", f"--step {step}"]
+    words = ["python3 -m fragfs attach", f"--launcher $(pgrep -o {shlex.quote(name)})" if name else "PID...", f"--step {step}"]
     words += [f"--timeout {args.timeout + args.ahead:g}"]
     words += ["--detach"] if args.detach else []
-    words += [f"--{option.replace('_', '-')} {value}" for option, value in _config(args).items()]
+    words += [f"--{option.replace('_', '-')} {shlex.quote(str(value))}" for option, value in _config(args).items()]
     return " ".join(words)
 
 
@@ -410,12 +416,15 @@ def _do(args: argparse.Namespace, out: Callable[[str], None]) -> None:
         if args.detach:
             out("detached")
     except (Refused, KeyboardInterrupt) as e:
-        order.take_back()
+        is_back = order.take_back()
         done = [rank for rank in ranks if rank.said("done")]
-        if done and action == "attach":
-            out(f"{len(done)} of {len(ranks)} ranks are attached: attach --detach "
-                f"{' '.join(str(rank.pid) for rank in done)}")
-        raise e
+        if done:
+            rest = done if action == "attach" else [rank for rank in ranks if rank not in done]
+            out(f"{len(done)} of {len(ranks)} ranks are {action}ed" +
+                (f": attach --detach {' '.join(str(rank.pid) for rank in rest)}" if rest else ""))
+        elif isinstance(e, KeyboardInterrupt) and is_back:
+            out("the job is as it was")
+        raise
     finally:
         for rank in ranks:
             rank.clean()
@@ -446,7 +455,7 @@ def main(arguments: list[str]) -> int:
     try:
         _do(args, out)
     except KeyboardInterrupt:
-        out("interrupted: the job is as it was")
+        out("interrupted")
         return 130
     except (Refused, OSError) as e:
         print(f"fragfs: {e}", file=sys.stderr)

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import torch
+from joined import open_joined
 
 import fragfs
 
@@ -37,7 +38,7 @@ def compare(job: Any, model: torch.nn.Module, optimizer: Any) -> None:
     assert job, "not attached"
     if os.environ.get("RANK", "0") != "0":
         return
-    with fragfs.open(job.address) as mount:
+    with open_joined(job.address) as mount:
         for name, p in model.named_parameters():
             name = "model." + name if "model." + name in mount else name  # a LightningModule has it below itself
             shown = mount[name]

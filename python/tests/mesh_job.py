@@ -77,14 +77,20 @@ class FlatJob(TorchJob):
     def __init__(self, kind: str) -> None:
         from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
-        strategy = ShardingStrategy.SHARD_GRAD_OP if kind == "fsdp1-grad" else ShardingStrategy.FULL_SHARD
-        options = {"use_orig_params": True, "sharding_strategy": strategy, "device_id": torch.device("cpu")}
+        strategies = {"fsdp1-grad": ShardingStrategy.SHARD_GRAD_OP, "fsdp1-hybrid": ShardingStrategy.HYBRID_SHARD}
+        options = {"use_orig_params": True, "device_id": torch.device("cpu"),
+                   "sharding_strategy": strategies.get(kind, ShardingStrategy.FULL_SHARD)}
+        self.sharers = WORLD
+        if kind == "fsdp1-hybrid":
+            self.sharers = WORLD // 2
+            options["device_mesh"] = init_device_mesh("cpu", (2, self.sharers), mesh_dim_names=("replicate", "shard"))
         self.model = Model()
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
         self.model.first = FullyShardedDataParallel(self.model.first, **options)
         self.model = FullyShardedDataParallel(self.model, **options)
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=1e-3)
+        groups = [{"params": trained[:1]}, {"params": trained[1:], "lr": 3e-3}] if kind == "fsdp1-groups" else trained
+        self.optimizer = torch.optim.AdamW(groups, lr=1e-3)
 
     def full(self, name: str, param: torch.nn.Parameter, key: str) -> torch.Tensor:
         tensor = {"fp32": param, "grad": param.grad}.get(key)
@@ -92,7 +98,8 @@ class FlatJob(TorchJob):
             tensor = self.optimizer.state[param][key]
         parts: list = [None] * WORLD
         dist.all_gather_object(parts, torch.empty(0) if tensor is None else tensor.detach().clone())
-        return torch.cat(parts).reshape(self.shapes[name.replace("_fsdp_wrapped_module.", "")])
+        mine = dist.get_rank() // self.sharers * self.sharers  # hybrid: this node's first
+        return torch.cat(parts[mine:mine + self.sharers]).reshape(self.shapes[name.replace("_fsdp_wrapped_module.", "")])
 
     def truth(self, keys=()):
         return {(name.replace("_fsdp_wrapped_module.", ""), key): tensor
@@ -139,7 +146,8 @@ class OddJob(TorchJob):
                 if tensor is not None and not tensor.is_sparse}
 
 
-JOBS = {"fsdp1": FlatJob, "fsdp1-grad": FlatJob, "odd-sparse": OddJob, "odd": OddJob, "zero-redundancy": RedundancyJob, "foreach": KernelsJob, "fused": KernelsJob}
+JOBS = {"odd-sparse": OddJob, "odd": OddJob, "zero-redundancy": RedundancyJob, "foreach": KernelsJob, "fused": KernelsJob,
+        "fsdp1": FlatJob, "fsdp1-grad": FlatJob, "fsdp1-groups": FlatJob, "fsdp1-hybrid": FlatJob}
 
 if __name__ == "__main__":
     main(sys.argv[1], JOBS.get(sys.argv[1], MeshJob))

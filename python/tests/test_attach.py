@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m fragfs attach: jobs that run already and know nothing of it (plain_job.py)."""
 
+import contextlib
 import hashlib
+import io
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -155,6 +158,46 @@ class Attach(unittest.TestCase):
             attaching.send_signal(signal.SIGINT)
             self.assertIn("the job is as it was", attaching.communicate(timeout=TIMEOUT_S)[0])
         self.assertEqual(process.communicate("x")[0], "False\n")
+
+    def test_an_interrupt_says_what_is_left(self) -> None:
+        """Of two ranks: whether the job is as it was, and what undoes that of the rank that was faster."""
+
+        class FakeRank:
+            way = "a debugger"
+
+            def __init__(self, pid: int) -> None:
+                self.pid = pid
+
+            def said(self, word: str) -> list:
+                return [["-"]] if word == "done" and self.pid in done else []
+
+            def take_back(self) -> bool:
+                return True
+
+            def hear(self) -> None:
+                pass
+
+            clean = hear
+
+        for done, detach, words in (({}, [], "the job is as it was"), ({}, ["--detach"], "the job is as it was"),
+                                    ({7}, [], "1 of 2 ranks are attached: attach --detach 7"),
+                                    ({7}, ["--detach"], "1 of 2 ranks are detached: attach --detach 8"),
+                                    ({7, 8}, ["--detach"], "2 of 2 ranks are detached")):
+            with self.subTest(done=done, detach=detach), unittest.mock.patch.object(remote, "Rank", FakeRank), \
+                    unittest.mock.patch.object(remote.Round, "tell", side_effect=KeyboardInterrupt), \
+                    contextlib.redirect_stdout(io.StringIO()) as said:
+                self.assertEqual(remote.main([*detach, "7", "8"]), 130)
+                self.assertEqual(said.getvalue().splitlines()[-2:], [f"fragfs: {words}", "fragfs: interrupted"])
+
+    def test_an_order_that_was_never_told_is_taken_back_at_once(self) -> None:
+        rank = remote.Rank(os.getpid())
+        self.assertTrue(rank.take_back())
+
+    def test_the_line_for_other_hosts_is_one_of_a_shell(self) -> None:
+        with unittest.mock.patch.object(remote, "_do", lambda args, out: out(remote._again(args, 5))), \
+                contextlib.redirect_stdout(io.StringIO()) as said:
+            remote.main(["--job", "my job", "--key-file", "/a b", "1"])
+        self.assertEqual(shlex.split(said.getvalue())[-4:], ["--job", "my job", "--key-file", "/a b"])
 
     def test_what_is_no_python_that_can_be_told(self) -> None:
         sleep = shutil.which("sleep")

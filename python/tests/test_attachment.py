@@ -7,11 +7,14 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 import threading
 import time
 import unittest
+import unittest.mock
 
 import fragfs
+from fragfs.attachment import _Hypers
 
 TORCH = importlib.util.find_spec("torch")
 STATES = ("exp_avg", "exp_avg_sq")
@@ -20,11 +23,12 @@ STATES = ("exp_avg", "exp_avg_sq")
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
 @unittest.skipUnless(TORCH, "torch is not installed")
 class Memory(unittest.TestCase):
-    def start(self, layers: int) -> None:
+    def start(self, layers: int, mount: bool = True) -> None:
         import torch
 
-        os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", FRAG_PLAIN="1",
-                          FRAG_JOB_ID=f"memory-{os.getpid()}-{self.id()}")
+        self.enterContext(unittest.mock.patch.dict(
+            os.environ, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", FRAG_PLAIN="1",
+            FRAG_JOB_ID=f"memory-{os.getpid()}-{self.id()}"))
         self.model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(layers)])  # weights of 256 bytes
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         self.weight = self.model[0].weight
@@ -32,6 +36,10 @@ class Memory(unittest.TestCase):
         self.addCleanup(self.attachment.detach)
         for _ in range(3):
             self.step()
+        if mount:
+            self.open()
+
+    def open(self) -> None:
         self.mount = fragfs.open(self.attachment.address)
         self.addCleanup(self.mount.close)
 
@@ -88,7 +96,7 @@ class Memory(unittest.TestCase):
     def test_what_is_replaced_and_held_is_found_by_a_look(self) -> None:
         from fragfs.attachment import _LOOK_EVERY
 
-        self.find_replaced(layers=40, hold=True, steps=_LOOK_EVERY // 2)
+        self.find_replaced(layers=40, hold=True, steps=_LOOK_EVERY)
 
     def test_of_few_what_is_replaced_and_held_is_found_at_once(self) -> None:
         self.find_replaced(layers=1, hold=True, steps=1)
@@ -109,6 +117,42 @@ class Memory(unittest.TestCase):
         self.assertIn(raised.exception.errno, (errno.ENOENT, errno.ESTALE, errno.EIO))
         del others
 
+    def test_gradients_of_a_job_that_stands_are_there_when_the_first_mount_comes(self) -> None:
+        """Until then nobody looks at them; a child of fork, as a worker of a DataLoader, makes no difference."""
+        import torch
+
+        self.start(1, mount=False)
+        self.assertIsNotNone(self.attachment._loss_scale)
+        child = os.fork()
+        if not child:
+            signal.pause()
+        self.addCleanup(os.waitpid, child, 0)
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        self.open()
+        mine = self.mount["0.weight"]
+        self.assertTrue(torch.equal(mine.grad.torch(), self.weight.grad))
+        self.assertIsNone(self.attachment._loss_scale)
+        self.step()
+        self.assertTrue(torch.equal(mine.grad.torch(), self.weight.grad))
+
+    def test_when_the_last_mount_has_gone_nobody_looks_again(self) -> None:
+        import torch
+
+        self.start(1)
+        self.mount["0.weight"].grad.torch()
+        self.assertTrue(self.attachment._is_asked)
+        self.mount.close()
+        end = time.monotonic() + 60
+        while self.attachment._is_asked and time.monotonic() < end:
+            time.sleep(0.1)
+            self.step()
+        self.assertFalse(self.attachment._is_asked)
+        self.step()
+        self.assertIsNotNone(self.attachment._loss_scale)
+        self.open()
+        self.assertTrue(torch.equal(self.mount["0.weight"].grad.torch(), self.weight.grad))
+        self.assertTrue(self.attachment._is_asked)
+
     def test_gradients_are_gone_before_their_memory_is_freed(self) -> None:
         self.start(1)
         grad = os.path.join(self.mount["0.weight"].path, "grad")
@@ -120,6 +164,21 @@ class Memory(unittest.TestCase):
         with self.assertRaises(OSError) as raised:
             os.read(os.open(grad, os.O_RDONLY | os.O_NONBLOCK), 256)
         self.assertEqual(raised.exception.errno, errno.ENODATA)
+
+
+class Hypers(unittest.TestCase):
+    def test_one_that_is_not_there_now_is_what_it_was(self) -> None:
+        options = {"lr": 0.5, "betas": (0.9, 0.99), "foreach": None}
+        hypers = _Hypers([(3, options)])
+        self.assertEqual(hypers.names, [(3, "lr"), (3, "beta1"), (3, "beta2")])
+        self.assertEqual(hypers.get(), [0.5, 0.9, 0.99])
+        hypers.put(2, 0.75)
+        self.assertEqual(options["betas"], (0.9, 0.75))
+        options = {"betas": (0.8, 0.75)}
+        hypers.find([(3, options)])
+        self.assertEqual(hypers.get(), [0.5, 0.8, 0.75])
+        hypers.find([])
+        self.assertEqual(hypers.get(), [0.5, 0.8, 0.75])
 
 
 if __name__ == "__main__":

@@ -105,6 +105,14 @@ class Doctor(unittest.TestCase):
         self.assertIn("missing libfrag: libfrag.so was not found at /nonexistent", done.stdout)
 
 
+class Package(unittest.TestCase):
+    def test_is_imported_without_torch_numpy_or_libfrag(self) -> None:
+        script = "import fragfs, sys; print(*{'torch', 'numpy', 'deepspeed', 'ctypes'} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
+                              env={**os.environ, "FRAG_LIBRARY": "/nonexistent"})
+        self.assertEqual(done.stdout.split(), [])
+
+
 class Library(unittest.TestCase):
     def setUp(self) -> None:
         try:

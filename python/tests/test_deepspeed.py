@@ -24,14 +24,14 @@ class DeepSpeed(unittest.TestCase):
         self.run_cases("2 4", "0-fp16", "0-bf16", "0-fused", "0-bf16-fused")
 
     def test_stage_0_of_torch_s_own_optimizer(self) -> None:
-        self.run_cases("2 3", "0-fp32")
+        self.run_cases("2 3 4", "0-fp32")
 
     def test_stages_1_and_2(self) -> None:
         self.run_cases("2", "1-bf16", "1-fp32", "1-fp16", "2-bf16", "2-fp32", "2-fp16", "2-fp32-grads", "2-aligned")
         self.run_cases("3 4", "1-bf16", "2-bf16", "2-aligned")
 
     def test_several_param_groups(self) -> None:
-        self.run_cases("2 3", "1-groups", "2-groups")
+        self.run_cases("2 3 4", "1-groups", "2-groups")
 
     def test_round_robin_gradients(self) -> None:
         self.run_cases("2 3 4", "1-round-robin", "2-round-robin")
@@ -41,13 +41,21 @@ class DeepSpeed(unittest.TestCase):
 
     def test_offload_to_the_host(self) -> None:
         self.run_cases("2", "1-offload", "2-offload", "2-offload-groups", "3-offload", "3-offload-all", "3-offload-fp32")
-        self.run_cases("3", "2-offload-groups", "3-offload-all")
+        self.run_cases("3 4", "2-offload-groups", "3-offload-all")
 
     def test_bf16_optimizer(self) -> None:
-        self.run_cases("2 3", "bf16-optimizer")
+        self.run_cases("2 3 4", "bf16-optimizer")
 
     def test_experts(self) -> None:
         self.run_cases("2 4", "0-moe", "1-moe", "2-moe", "2-moe-all")
+
+    def test_experts_of_stage_3_are_refused_by_deepspeed_itself(self) -> None:
+        self.run_cases("2", "refused/3-moe")
+
+    def test_states_on_nvme_are_said_not_to_be_shown(self) -> None:
+        for world in (2, 4):
+            output = self.run_ranks([JOB, "swapped/3-bf16"], "swapped-3-bf16", world)
+            self.assertIn("masters, optimizer states and gradients on NVMe are not shown", output)
 
     def test_stage_3(self) -> None:
         self.run_cases("2", "3-bf16", "3-fp16", "3-fp32", "3-subs", "3-partitioned")

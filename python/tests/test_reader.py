@@ -2,6 +2,7 @@
 """fragfs.open over a job of docs/examples/train that is running: FRAG_SOURCE is its HOST:PORT, FRAGFS the program."""
 
 import array
+import contextlib
 import ctypes
 import errno
 import importlib.util
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import fragfs
 from fragfs import _job, _libfrag
-from fragfs.reader import _unescape
+from fragfs.reader import Edit, _unescape
 
 SOURCE = os.environ.get("FRAG_SOURCE")
 NUMPY = importlib.util.find_spec("numpy")
@@ -26,6 +27,10 @@ class Names(unittest.TestCase):
     def test_escapes(self) -> None:
         for file, name in (("a%2Fb", "a/b"), ("%", ""), ("100%25", "100%"), ("w@tp=1", "w@tp=1"), ("%2E%2E", "..")):
             self.assertEqual(_unescape(file), name)
+
+    def test_a_state_without_attributes_is_none_any_more(self) -> None:
+        with tempfile.NamedTemporaryFile(dir=".") as file, self.assertRaises(FileNotFoundError):
+            fragfs.reader.State(file.name).dtype
 
     def test_a_source_that_is_none_says_why(self) -> None:
         with self.assertRaisesRegex(OSError, "no-such-checkpoint"):
@@ -199,6 +204,56 @@ class Reader(unittest.TestCase):
             self.assertEqual(after[name].tobytes(), before[name].tobytes(), name)
 
 
+class _Change:
+    """A change of an edit that goes in, is refused, or is interrupted behind its commit; log has what was committed."""
+
+    def __init__(self, path: str, log: list, fails: type | None = None, cannot_read: bool = False) -> None:
+        self.path, self.log, self.fails, self.cannot_read = path, log, fails, cannot_read
+
+    def inverse(self) -> "_Change":
+        if self.cannot_read:
+            raise FileNotFoundError(self.path)
+        return _Change("old " + self.path, self.log, OSError if self.path == "stuck" else None)
+
+    def commit(self) -> None:
+        if self.fails is not OSError:
+            self.log.append(self.path)
+        if self.fails:
+            raise self.fails(self.path)
+
+
+class Edits(unittest.TestCase):
+    """What is left of several changes of which one goes wrong."""
+
+    def commit(self, error: type, *changes: dict) -> list:
+        log: list = []
+        edit = Edit(None)
+        edit._changes = {str(i): _Change(log=log, **change) for i, change in enumerate(changes)}
+        with self.assertRaises(error) as raised:
+            edit._commit()
+        self.text = str(raised.exception)
+        return log
+
+    def test_all_are_put_back_where_one_is_refused(self) -> None:
+        log = self.commit(OSError, {"path": "a"}, {"path": "b"}, {"path": "c", "fails": OSError})
+        self.assertEqual(log, ["a", "b", "old a", "old b"])
+
+    def test_one_that_cannot_be_read_leaves_the_others_out(self) -> None:
+        self.assertEqual(self.commit(OSError, {"path": "a"}, {"path": "b", "cannot_read": True}), [])
+
+    def test_one_that_is_interrupted_is_put_back(self) -> None:
+        log = self.commit(KeyboardInterrupt, {"path": "a"}, {"path": "b", "fails": KeyboardInterrupt}, {"path": "c"})
+        self.assertEqual(log, ["a", "b", "old a", "old b"])
+
+    def test_the_only_one_is_left_to_the_mount(self) -> None:
+        self.assertEqual(self.commit(KeyboardInterrupt, {"path": "a", "fails": KeyboardInterrupt}), ["a"])
+
+    def test_one_that_cannot_be_put_back_is_named(self) -> None:
+        log = self.commit(OSError, {"path": "stuck"}, {"path": "b"}, {"path": "c", "fails": OSError})
+        self.assertEqual(log, ["stuck", "b", "old b"])
+        self.assertIn("not put back: old stuck", self.text)
+
+
 class OwnMount(unittest.TestCase):
     """The training thread uses a mount of its own job."""
 
@@ -212,7 +267,13 @@ class OwnMount(unittest.TestCase):
         for key in (b"fp32", b"grad"):
             self.job._call("frag_state_alloc", group, 0, key, _libfrag.FRAG_F32, ctypes.byref(ctypes.c_void_p()))
         self.options = {"lr": 0.5}
-        self.job.hyper(group, "lr", lambda: self.options["lr"], lambda value: self.options.update(lr=value))
+        self.when_got = self.when_put = lambda: None
+
+        def put(_: int, value: float) -> None:
+            self.options["lr"] = value
+            self.when_put()
+
+        self.job.hypers([(group, "lr")], lambda: [self.when_got() or self.options["lr"]], put)
         self.job.ready()
         self.job.wait_ready(60)
         self.mount = fragfs.open(self.job.address, "rw")
@@ -229,9 +290,34 @@ class OwnMount(unittest.TestCase):
             self.job.safe_point()
             time.sleep(0.001)
         self.assertEqual(self.options, {"lr": 0.125})
-        del self.options["lr"]
+
+    def finalize(self) -> None:
+        """As weak references may at any line: forgets a state, and closes the job, as where that goes wrong."""
+        self.job.drop(0, 0, "fp32")
+        self.job.close()
+
+    def test_a_finalizer_may_run_while_a_hyper_parameter_is_got(self) -> None:
+        self.when_got = self.finalize
         self.job.safe_point()
-        self.assertEqual(group["lr"], 0.125)
+        self.assertFalse(self.job.is_open or self.job._frag)
+
+    def test_a_finalizer_may_run_while_a_hyper_parameter_is_put(self) -> None:
+        self.when_put = self.finalize
+        group = self.mount.groups[0]
+
+        def write() -> None:
+            with contextlib.suppress(OSError):  # the job has closed
+                group["lr"] = 0.25
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        end = time.monotonic() + 60
+        while self.job.is_open and time.monotonic() < end:
+            self.job.safe_point()
+            time.sleep(0.001)
+        writer.join(60)
+        self.assertFalse(self.job.is_open or self.job._frag)
+        self.assertEqual(self.options, {"lr": 0.25})
 
     def test_what_waits_for_itself_raises(self) -> None:
         with self.assertRaises(OSError) as raised:

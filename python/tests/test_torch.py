@@ -35,7 +35,7 @@ class Torch(unittest.TestCase):
         """What rank 0 has written."""
         environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
                        "MASTER_PORT": str(free_port()), "FRAG_PLAIN": "1", "DS_ACCELERATOR": "cpu",
-                       "PYTHONPATH": str(HERE.parent), "FRAG_JOB_ID": f"{case}-{os.getpid()}"}
+                       "PYTHONPATH": str(HERE.parent), "FRAG_JOB_ID": f"{case.replace('/', '-')}-{os.getpid()}"}
         ranks = [subprocess.Popen([sys.executable, *command],
                                   env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -50,7 +50,9 @@ class Torch(unittest.TestCase):
         return outputs[0]
 
     def test_ddp(self) -> None:
-        self.run_job("ddp", 2)
+        for world in (2, 4):
+            with self.subTest(world=world):
+                self.run_job("ddp", world)
 
     def test_a_parameter_without_a_master_is_shown_as_what_it_is(self) -> None:
         for case in ("ddp-bf16", "fsdp2-bf16"):
@@ -58,12 +60,14 @@ class Torch(unittest.TestCase):
                 self.run_job(case, 2)
 
     def test_fsdp2(self) -> None:
-        for world in (2, 3):
+        for world in (2, 3, 4):
             with self.subTest(world=world):
                 self.run_job("fsdp2", world)
 
     def test_fsdp2_mixed_precision(self) -> None:
-        self.run_job("fsdp2-mixed", 2)
+        for world in (2, 4):
+            with self.subTest(world=world):
+                self.run_job("fsdp2-mixed", world)
 
     def test_hsdp(self) -> None:
         self.run_job("hsdp", 4)
@@ -77,10 +81,14 @@ class Torch(unittest.TestCase):
         self.run_mesh_jobs(("tp", 2), ("tp", 3), ("fsdp2-tp", 4), ("fsdp2-columns", 2), ("fsdp2-columns", 4))
 
     def test_fsdp1(self) -> None:
-        self.run_mesh_jobs(("fsdp1", 2), ("fsdp1", 3), ("fsdp1-grad", 2))
+        self.run_mesh_jobs(("fsdp1", 2), ("fsdp1", 3), ("fsdp1", 4), ("fsdp1-grad", 2), ("fsdp1-hybrid", 2), ("fsdp1-hybrid", 4))
+
+    def test_fsdp1_of_param_groups_within_a_unit(self) -> None:
+        output = self.run_ranks([str(HERE / "mesh_job.py"), "fsdp1-groups"], "fsdp1-groups", 2)
+        self.assertIn("first.weight and first.bias are of one FSDP1 unit and of 2 param groups", output)
 
     def test_zero_redundancy_optimizer(self) -> None:
-        self.run_mesh_jobs(("zero-redundancy", 2), ("zero-redundancy", 3))
+        self.run_mesh_jobs(("zero-redundancy", 2), ("zero-redundancy", 3), ("zero-redundancy", 4))
 
     def test_the_forms_of_torchs_optimizers(self) -> None:
         self.run_mesh_jobs(("foreach", 2), ("fused", 2))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from joined import open_joined
 
 import fragfs
 
@@ -166,7 +167,7 @@ def main(kind: str, make: Callable[[str], Job] = TorchJob) -> None:
         for _ in range(3):
             job.step()
         dist.barrier()
-        mount = fragfs.open(attachment.address, "rw") if RANK == 0 else None
+        mount = open_joined(attachment.address, "rw") if RANK == 0 else None
         if mount:
             assert ("fp32" in mount["first.weight"].states) == (job.value == "fp32")
         compare(job, mount, "after three steps")

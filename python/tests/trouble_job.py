@@ -128,7 +128,7 @@ def hook_fails(job: Job, _: str) -> None:
         def fail(*_: object) -> None:
             raise OSError("of libfrag")
 
-        job.attachment._job.grads_valid = fail
+        job.attachment._job.step_begin = fail
     job.steps(3)
     assert not job.attachment
 

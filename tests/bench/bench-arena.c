@@ -339,7 +339,7 @@ int main(void)
 	if (python)
 		row("90 % full: an action", oldest, "ns", "DeepSpeed's way", python, "null");
 	else
-		fprintf(stderr, "bench-arena: DeepSpeed's way skipped: no python3\n");
+		fprintf(stderr, "bench-arena: DeepSpeed's way: skipped: no python3\n");
 	plan_often(&s, moved);
 	for (size_t w = 0; w < ARRAY_SIZE(wants); w++)
 		moved_rows(wants[w].name, &moved[w]);

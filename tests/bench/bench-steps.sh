@@ -83,6 +83,18 @@ idle_rows() {
 	cost_row idle cpu "trainer's thread on a core in a step, mount idle" ms "no mount" 1.001
 }
 
+# Gradients are looked at once in each step, and the ranks wait for each other at both of its boundaries.
+watch_rows() {
+	sh -c "$off"
+	"$builddir/fragfs" "$address" "$mnt" -o rw 5<&-
+	steps watch 0 0 "echo 'break nan(grad) > 0' >'$mnt/.frag/control'" -- "echo 'break off' >'$mnt/.frag/control'"
+	cost_row watch step "step of the example trainer, watched for a NaN" ms "not watched" 1.05
+	cost_row watch cpu "trainer's thread on a core in a step, watched for a NaN" ms "not watched" null
+	cost_row watch other "engine's threads on a core in a step, watched for a NaN" ms "not watched" null
+	sh -c "$off"
+	sh -c "$on"
+}
+
 # reader_rows COUNT TITLE RATE GOAL
 reader_rows() {
 	held=$(rank_number held_seconds_total) kept=$(rank_number kept_bytes_total)
@@ -102,6 +114,7 @@ start_trainer
 mnt=$work/frag mounts=$work/frag
 mkdir "$mnt"
 idle_rows
+watch_rows
 for file in $(cd "$mnt/params" && states .); do
 	mkdir -p "$shm/params/${file%/*}"
 	cp "$mnt/params/$file" "$shm/params/$file"

@@ -11,7 +11,7 @@ rounds=${FRAG_BENCH_ROUNDS:-7}
 job='' readers='' mounts='' measuring='the first row'
 
 skip() {
-	echo "skipped: $*" >&2
+	echo "${0##*/}: skipped: $*" >&2
 	exit 77
 }
 

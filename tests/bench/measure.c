@@ -5,9 +5,9 @@
  *
  *   measure random FILE COUNT	4 KiB reads at random places of an open file: median and 99th
  *				percentile, microseconds
- *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it: seconds
- * of
- *				the writes, seconds of the close
+ *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it:
+ *				seconds of the writes, seconds of the close
+ *   measure copy BYTES		memcpy from and to memory in huge pages: seconds
  *   measure time COMMAND...	runs it, its output thrown away: seconds
  *   measure load FILE...	reads them all into its memory: MiB it then had at most
  */
@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -109,6 +110,28 @@ static int write_whole(const char *path)
 	return 0;
 }
 
+static char *huge_pages(size_t size)
+{
+	char *memory =
+		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		fail("memory");
+	madvise(memory, size, MADV_HUGEPAGE);
+	memset(memory, 1, size);
+	return memory;
+}
+
+static int copy(size_t size)
+{
+	char *from = huge_pages(size), *to = huge_pages(size);
+	uint64_t begin = monotonic_ns();
+
+	memcpy(to, from, size);
+	printf("%.6f\n", seconds_since(begin));
+	return to[size / 2] != 1;
+}
+
 static int time_command(char **argv)
 {
 	uint64_t begin = monotonic_ns();
@@ -167,11 +190,13 @@ int main(int argc, char **argv)
 		return random_reads(argv[2], atoi(argv[3]));
 	if (argc == 3 && !strcmp(argv[1], "write"))
 		return write_whole(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "copy"))
+		return copy(strtoul(argv[2], NULL, 10));
 	if (argc > 2 && !strcmp(argv[1], "time"))
 		return time_command(argv + 2);
 	if (argc > 2 && !strcmp(argv[1], "load"))
 		return load(argv + 2, argc - 2);
-	fprintf(stderr, "usage: measure random FILE COUNT | write FILE | time COMMAND... |\n"
-			"       measure load FILE...\n");
+	fprintf(stderr, "usage: measure random FILE COUNT | write FILE | copy BYTES |\n"
+			"       measure time COMMAND... | load FILE...\n");
 	return 2;
 }

@@ -6,7 +6,7 @@
 # ("higher" or "lower").  reference, reference_value and ratio are null when there is nothing to compare with,
 # goal is null when there is none; it is the ratio's, or the value's where there is no ratio.  A goal within the
 # spread is neither met nor missed: "?".  Fails when a program did or printed nothing, not when a goal is missed; a program
-# that cannot run here exits 77.
+# that cannot run here exits 77.  In the end it names what was skipped.
 # FRAG_BENCH_SECONDS: one that takes longer (1800) is ended, and so is what it started; what it has mounted is unmounted.
 set -u
 out=$1
@@ -35,6 +35,12 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
+
+# What programs say is kept, for what they skip.
+mkfifo "$work/errors"
+tee "$work/said" <"$work/errors" >&2 &
+teller=$!
+exec 2>"$work/errors"
 
 # In a process group of its own, which timeout ends.
 run() {
@@ -94,4 +100,11 @@ for program; do
 	grep '^{.*}$' "$lines" | table $head
 	head=0
 done
+exec 2>&1
+timeout 2 tail --pid="$teller" -f /dev/null # something that was left behind may still have the fifo
+kill "$teller" 2>/dev/null
+if grep -q 'skipped: ' "$work/said"; then
+	echo "not measured:"
+	sed -n 's/^.*skipped: /  &/p' "$work/said"
+fi
 exit $status

@@ -9,7 +9,7 @@
 
 #ifdef HAVE_CUDA
 
-enum { CHUNK = 8192, CALLS = 4096 };
+enum { CHUNK = DEVICE_CHUNK_MIN, CALLS = 4096 };
 
 /* By the last take_calls. */
 extern struct stub_call calls[CALLS];

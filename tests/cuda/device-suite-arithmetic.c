@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/convert.h"
+#include "engine/stats/stats.h"
 #include "tests/cuda/device-suite.h"
 
 #include <errno.h>
@@ -90,55 +91,61 @@ START_TEST(the_device_converts_to_the_same_bits)
 }
 END_TEST
 
-static struct device_sums sums_of(enum device_what what, const void *elements, unsigned size,
-				  uint64_t count)
+/* The device's sums of the first count elements are those of stats.h. */
+static void expect_sums(enum device_what what, enum frag_dtype dtype, const void *elements,
+			uint64_t count)
 {
-	struct device_sums sums = { .squares = -1 };
-	uint8_t *memory = here->alloc(0, ELEMENTS * size);
+	uint64_t size = ELEMENTS * frag_dtype_size(dtype);
+	struct device_sums seen = { .squares = -1 };
+	uint8_t *memory = here->alloc(0, size);
+	struct stats own;
 
-	here->put(memory, elements, ELEMENTS * size);
+	here->put(memory, elements, size);
 	ck_assert_int_eq(run_io((struct device_io){
-				 .what = what, .size = count, .to = &sums, .from = memory }),
+				 .what = what, .size = count, .to = &seen, .from = memory }),
 			 here->has_kernels ? 0 : -ENOSYS);
 	here->free(memory);
-	return sums;
-}
-
-static void expect_sums(struct device_sums seen, double squares, uint64_t nans,
-			uint64_t infinities)
-{
 	if (!here->has_kernels)
 		return;
-	ck_assert_double_le(fabs(seen.squares - squares), 1e-9 * squares);
-	ck_assert_uint_eq(seen.nans, nans);
-	ck_assert_uint_eq(seen.infinities, infinities);
+	stats_init(&own, false);
+	stats_add(&own, dtype, elements, count, 0);
+	ck_assert_uint_eq(seen.finite, own.finite);
+	ck_assert_uint_eq(seen.nan, own.nan);
+	ck_assert_uint_eq(seen.inf, own.inf);
+	ck_assert_uint_eq(seen.zero, own.zero);
+	ck_assert_uint_eq(seen.first_nan, own.first_nan);
+	ck_assert_uint_eq(seen.first_inf, own.first_inf);
+	ck_assert_double_eq(seen.min, own.finite ? own.min : 0);
+	ck_assert_double_eq(seen.max, own.finite ? own.max : 0);
+	ck_assert_double_le(fabs(seen.squares - own.squares), 1e-9 * own.squares);
+	ck_assert_double_le(fabs(seen.deviations - own.deviations), 1e-9 * own.deviations);
+	ck_assert_double_le(fabs(seen.mean - own.mean),
+			    1e-9 * fmax(fabs(seen.min), fabs(seen.max)));
 }
 
-START_TEST(sums_leave_out_what_is_not_finite)
+START_TEST(sums_are_those_of_statistics)
 {
 	float *values = calloc(ELEMENTS, sizeof(*values));
 	uint16_t *half = calloc(ELEMENTS, sizeof(*half));
-	double squares = 0;
 
 	for (uint32_t i = 0; i < ELEMENTS; i++) {
 		values[i] = (float)next_random(1000) - 500;
 		if (i % 1000 == 1)
 			values[i] = i % 3 ? NAN : -INFINITY;
-		if (i % 1000 != 1)
-			squares += (double)values[i] * values[i];
 	}
-	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, ELEMENTS), squares, 44, 22);
-	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, 0), 0, 0, 0);
-	expect_sums(sums_of(DEVICE_SUMS_F32, values, 4, 1), (double)values[0] * values[0], 0,
-		    0);
+	expect_sums(DEVICE_SUMS_F32, FRAG_F32, values, ELEMENTS);
+	expect_sums(DEVICE_SUMS_F32, FRAG_F32, values, 0);
+	expect_sums(DEVICE_SUMS_F32, FRAG_F32, values, 1);
 	for (uint32_t i = 0; i < ELEMENTS; i++)
 		half[i] = i % 2 ? 0xff80 : 0xc040; /* -infinity and -3 */
-	expect_sums(sums_of(DEVICE_SUMS_BF16, half, 2, ELEMENTS), 9.0 * ELEMENTS / 2, 0,
-		    ELEMENTS / 2);
+	expect_sums(DEVICE_SUMS_BF16, FRAG_BF16, half, ELEMENTS);
 	for (uint32_t i = 0; i < ELEMENTS; i++)
-		half[i] = i % 2 ? 0x7e00 : 0x4200; /* NaN and 3 */
-	expect_sums(sums_of(DEVICE_SUMS_F16, half, 2, ELEMENTS), 9.0 * ELEMENTS / 2,
-		    ELEMENTS / 2, 0);
+		half[i] = (uint16_t)(i % 2 ? 0x7e00 : 0x4200 + i % 1000); /* NaN, 3 and more */
+	expect_sums(DEVICE_SUMS_F16, FRAG_F16, half, ELEMENTS);
+	for (uint32_t i = 0; i < ELEMENTS; i++)
+		values[i] = i ? 1.1f : NAN;
+	expect_sums(DEVICE_SUMS_F32, FRAG_F32, values, 1);
+	expect_sums(DEVICE_SUMS_F32, FRAG_F32, values, ELEMENTS);
 	free(values);
 	free(half);
 }
@@ -148,5 +155,5 @@ void device_suite_add_arithmetic(TCase *c)
 {
 	tcase_add_loop_test(c, the_device_converts_to_the_same_bits, 0,
 			    ARRAY_SIZE(conversions));
-	tcase_add_test(c, sums_leave_out_what_is_not_finite);
+	tcase_add_test(c, sums_are_those_of_statistics);
 }

@@ -10,7 +10,13 @@
 
 /* TEST_SEED: of ranges and values. */
 
-enum { CHUNK = 8192, SIZE = 10 * CHUNK + 123, PAGE = 4096, JOBS = 32, KEEP = 4 * CHUNK };
+enum {
+	CHUNK = DEVICE_CHUNK_MIN,
+	SIZE = 10 * CHUNK + 123,
+	PAGE = 4096,
+	JOBS = 32,
+	KEEP = 4 * CHUNK
+};
 
 const struct trainer *here;
 struct device *device;

@@ -35,6 +35,8 @@ enum {
 	SCATTER_AT = 4, /* of them */
 	BARRIER_STEPS = 16,
 	SILENCE_MS = 2000,
+	DEVICE_MS =
+		30000, /* an edit that a device does not take in time is with some ranks only */
 	OPEN_MS = 1000,
 	END_MS = 500,
 	GATHER_MS = 1000,
@@ -505,7 +507,7 @@ static void connect(void)
 	const struct frag_devices devices = { .size = sizeof(devices),
 					      .number = (int)rank % 2,
 					      .stream = stream,
-					      .timeout_ms = SILENCE_MS };
+					      .timeout_ms = DEVICE_MS };
 	struct collective_options options = { .number = devices.number,
 					      .open_ms = OPEN_MS,
 					      .end_ms = END_MS };

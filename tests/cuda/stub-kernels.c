@@ -36,37 +36,49 @@ static void from_f16(struct stub_work *w)
 		((uint32_t *)w->to)[i] = convert_one_f16_to_f32(((const uint16_t *)w->from)[i]);
 }
 
-/* Each block has its own. */
-static struct device_sums *clear_sums(struct stub_work *w)
+/* Each block has its own sums. */
+static void sums(struct stub_work *w, uint32_t (*element)(const void *from, uint64_t i))
 {
-	return memset(w->to, 0, w->size ? w->blocks * sizeof(struct device_sums) : 0);
+	struct device_sums *to = w->to;
+
+	for (unsigned block = 0; block < w->blocks && w->size; block++) {
+		struct device_adding a;
+
+		device_sums_begin(&a);
+		for (uint64_t i = block; i < w->size; i += w->blocks)
+			device_sums_add(&a, element(w->from, i), i);
+		device_sums_end(&a, &to[block]);
+	}
+}
+
+static uint32_t f32_of(const void *from, uint64_t i)
+{
+	return ((const uint32_t *)from)[i];
+}
+
+static uint32_t bf16_of(const void *from, uint64_t i)
+{
+	return convert_one_bf16_to_f32(((const uint16_t *)from)[i]);
+}
+
+static uint32_t f16_of(const void *from, uint64_t i)
+{
+	return convert_one_f16_to_f32(((const uint16_t *)from)[i]);
 }
 
 static void sums_f32(struct stub_work *w)
 {
-	struct device_sums *sums = clear_sums(w);
-
-	for (uint64_t i = 0; i < w->size; i++)
-		device_sums_add(&sums[i / DEVICE_KERNEL_THREADS % w->blocks],
-				((const uint32_t *)w->from)[i]);
+	sums(w, f32_of);
 }
 
 static void sums_bf16(struct stub_work *w)
 {
-	struct device_sums *sums = clear_sums(w);
-
-	for (uint64_t i = 0; i < w->size; i++)
-		device_sums_add(&sums[i / DEVICE_KERNEL_THREADS % w->blocks],
-				convert_one_bf16_to_f32(((const uint16_t *)w->from)[i]));
+	sums(w, bf16_of);
 }
 
 static void sums_f16(struct stub_work *w)
 {
-	struct device_sums *sums = clear_sums(w);
-
-	for (uint64_t i = 0; i < w->size; i++)
-		device_sums_add(&sums[i / DEVICE_KERNEL_THREADS % w->blocks],
-				convert_one_f16_to_f32(((const uint16_t *)w->from)[i]));
+	sums(w, f16_of);
 }
 
 static const struct kernel {

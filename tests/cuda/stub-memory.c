@@ -5,8 +5,11 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Memory is ordinary; the table says whose it is. */
+
+enum { ALIGNMENT = 256 }; /* of cudaMalloc */
 
 struct range {
 	struct range *next;
@@ -120,8 +123,12 @@ STUB_API cudaError_t cudaHostUnregister(void *at)
 {
 	cudaError_t error = stub_enter("HostUnregister", NULL, 0, false);
 
+	unsigned char resident;
+
 	if (error != cudaSuccess)
 		return error;
+	if (mincore((void *)((uintptr_t)at & ~(uintptr_t)4095), 4096, &resident))
+		return cudaErrorInvalidValue; /* it was unmapped before */
 	if (!drop(at))
 		return cudaErrorHostMemoryNotRegistered;
 	stub_count_left(-1);
@@ -143,7 +150,7 @@ STUB_API cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigne
 
 static cudaError_t take(void **memory, size_t size, int device, bool coming)
 {
-	*memory = malloc(size);
+	*memory = aligned_alloc(ALIGNMENT, u64_div_ceil(size, ALIGNMENT) * ALIGNMENT);
 	if (!*memory)
 		return cudaErrorMemoryAllocation;
 	add(*memory, size, device, coming);
@@ -190,11 +197,25 @@ void stub_pools(bool there)
 	no_pools = !there;
 }
 
+static int node = -1;
+
+void stub_node(int number)
+{
+	node = number;
+}
+
 STUB_API cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
 					    int device)
 {
-	cudaError_t error = stub_enter("DeviceGetAttribute", NULL, 0, false);
+	cudaError_t error;
 
+#if CUDART_VERSION >= 12020
+	if (attribute == cudaDevAttrHostNumaId) { /* no call that stub_fail counts */
+		*value = node;
+		return cudaSuccess;
+	}
+#endif
+	error = stub_enter("DeviceGetAttribute", NULL, 0, false);
 	*value = attribute == cudaDevAttrMemoryPoolsSupported && !no_pools;
 	return error;
 }

@@ -37,6 +37,8 @@ STUB_API void stub_break(cudaError_t error);
 STUB_API void stub_stall(bool stall);
 /* Whether there are pools; at first there are. */
 STUB_API void stub_pools(bool there);
+/* The NUMA node next to each device; -1, the default: it is not known. */
+STUB_API void stub_node(int number);
 /* Until all streams have done all; the test's own time limit bounds it. */
 STUB_API void stub_drain(void);
 /* Streams are being captured, by a thread that forbids all others what could spoil that. */

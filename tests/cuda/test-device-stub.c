@@ -2,6 +2,9 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/rank/devices.h"
+#include "engine/rank/registry.h"
+#include "engine/swap/swapper.h"
 #include "tests/cuda/device-stub.h"
 #include "tests/cuda/device-suite.h"
 #include "tests/ranks/scarce.h"
@@ -319,6 +322,21 @@ START_TEST(what_is_missing_is_said)
 }
 END_TEST
 
+/* A node that no machine has shows by its line that buffers were to be there. */
+START_TEST(buffers_are_near_their_device)
+{
+	char text[4096];
+	struct device *d;
+
+	stub_node(5000);
+	ck_assert_int_eq(open_and_use(&d), 0);
+	device_cuda.close(d);
+	stub_node(-1);
+	log_tail(text, sizeof(text));
+	ck_assert_msg(strstr(text, "pinned buffers are not on NUMA node 5000"), "%s", text);
+}
+END_TEST
+
 START_TEST(a_stream_that_is_captured_is_busy)
 {
 	uint8_t *memory = here->alloc(0, CHUNK);
@@ -489,6 +507,41 @@ START_TEST(nothing_is_left_after_close)
 }
 END_TEST
 
+/* What frag_devices does with the buffers of a rank that has a swap folder. */
+START_TEST(buffers_of_states_on_nvme_are_registered_and_unregistered_before_they_go)
+{
+	struct swapper_options o = { .dir = getenv("TMPDIR"),
+				     .name = "test.swap",
+				     .budget = 1 << 20,
+				     .slice = 1 << 16 };
+	struct device_options options = device_test_options;
+	unsigned before = stub_left();
+	const struct stub_call *call;
+	struct registry r = { 0 };
+	char why[200];
+
+	o.unlocked = _i == 1;
+	ck_assert_int_eq(registry_init(&r), 0);
+	ck_assert_msg(!swapper_open(&r.swapper, &o, why, sizeof(why)), "%s", why);
+	ck_assert_int_eq(devices_open(&r.devices, &device_cuda, &options), 0);
+	ck_assert_int_eq(devices_use(r.devices, 0, NULL), 0);
+	stub_reset();
+	if (_i == 2)
+		stub_fail("HostRegister", 1, cudaErrorMemoryAllocation);
+	registry_pin_buffers(&r);
+	ck_assert_int_eq(r.buffers_on_devices, _i == 0);
+	ck_assert_uint_eq(stub_count("HostRegister", true), _i == 1 ? 0 : 1);
+	if (_i != 1) {
+		call = call_of("HostRegister", 0);
+		ck_assert_uint_eq(call->size, 1 << 20);
+		registry_pin_buffers(&r);
+		ck_assert_uint_eq(stub_count("HostRegister", true), _i == 2 ? 2 : 1);
+	}
+	registry_fini(&r);
+	ck_assert_uint_eq(stub_left(), before);
+}
+END_TEST
+
 static TCase *calls_and_errors(void)
 {
 	TCase *c = tcase_create("calls");
@@ -499,6 +552,7 @@ static TCase *calls_and_errors(void)
 	tcase_add_test(c, a_small_request_does_not_wait_for_a_large_one);
 	tcase_add_test(c, the_trainers_stream_gets_events_and_what_is_preserved);
 	tcase_add_test(c, what_the_trainer_captures_is_not_spoilt);
+	tcase_add_test(c, buffers_are_near_their_device);
 	tcase_add_test(c, a_stream_that_is_captured_is_busy);
 	tcase_add_test(c, memory_that_has_gone_is_the_requests_error_alone);
 	return c;
@@ -518,6 +572,9 @@ static TCase *lives(void)
 	tcase_add_test(c, a_device_that_fails_is_given_up);
 	tcase_add_test(c, each_call_fails_once);
 	tcase_add_test(c, nothing_is_left_after_close);
+	tcase_add_loop_test(
+		c, buffers_of_states_on_nvme_are_registered_and_unregistered_before_they_go, 0,
+		3);
 	return c;
 }
 

@@ -4,6 +4,7 @@
 #include "engine/frag.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,16 +13,25 @@
 #include <time.h>
 #include <unistd.h>
 
-/* tear-job STAGE PAUSE_US [STEP_US [GRADS|IN|SKEW STEP]]: one rank (torchrun's environment) of
- * a job that writes the number of the step into every element of every state, until SIGTERM; a
- * step lasts STEP_US.  Rank 0 prints the address to mount. With FRAG_SWAP_DIR the states are on
- * NVMe.  GRADS, IN: the rank waits for no other, and stands from then on, before the gradients
- * of that step are valid, or inside it.  SKEW: ranks meet after each so many steps alone, pause
- * for as long as chance has it, and one after the other stands for STAND_US before every
- * STAND_STEPS-th step, then goes on.
+/* tear-job STAGE PAUSE_US [STEP_US [GRADS|IN|SKEW|NAN STEP]]: one rank (torchrun's
+ * environment) of a job that writes the number of the step into every element of every state,
+ * until SIGTERM; a step lasts STEP_US. Rank 0 prints the address to mount. With FRAG_SWAP_DIR
+ * the states are on NVMe; with TEAR_GRAD the gradients' state has that key. GRADS, IN: the
+ * rank waits for no other, and stands from then on, before the gradients of that step are
+ * valid, or inside it. SKEW: ranks meet after each so many steps alone, pause for as long as
+ * chance has it, and one after the other stands for STAND_US before every STAND_STEPS-th step,
+ * then goes on. NAN: element NAN_AT of rank 1's gradients is a NaN in each step whose number
+ * STEP divides.
  */
 
-enum { STATES = 3, PARAMS = 5, WAIT_MS = 60000, STAND_STEPS = 50, STAND_US = 2500000 };
+enum {
+	STATES = 3,
+	PARAMS = 5,
+	WAIT_MS = 60000,
+	STAND_STEPS = 50,
+	STAND_US = 2500000,
+	NAN_AT = 7
+};
 
 static const char *const keys[STATES] = { "fp32", "exp_avg", "grad" };
 static const uint64_t shapes[PARAMS][2] = {
@@ -133,12 +143,15 @@ static void train(const struct job *j, long pause_us, long step_us, const char *
 		  unsigned last)
 {
 	bool in = where && !strcmp(where, "IN"), skew = where && !strcmp(where, "SKEW");
+	bool nan_in = where && !strcmp(where, "NAN");
 	struct frag *f = j->f;
 
 	for (unsigned step = 1; !stop; step++) {
 		frag_grads_gone(f);
 		fill_gradients(j, (float)step);
-		if (where && !in && !skew && step == last)
+		if (nan_in && step % last == 0 && frag_rank(f) == 1)
+			j->states[2][NAN_AT] = NAN;
+		if (where && !in && !skew && !nan_in && step == last)
 			stand();
 		frag_grads_valid(f, 65536);
 		nap(pause_us / 2);
@@ -151,16 +164,18 @@ static void train(const struct job *j, long pause_us, long step_us, const char *
 		nap(pause_us / 2);
 		if (skew)
 			nap_by_chance(f, pause_us, step);
-		if ((!where || (skew && step % last == 0)) && frag_barrier(f, WAIT_MS))
+		if ((!where || nan_in || (skew && step % last == 0)) &&
+		    frag_barrier(f, WAIT_MS))
 			return; /* another rank has left */
 	}
 }
 
 static int add_state(struct job *j, int i)
 {
+	const char *key = i == 2 && getenv("TEAR_GRAD") ? getenv("TEAR_GRAD") : keys[i];
 	void *memory = NULL;
-	int rc = j->swapped ? frag_state_swap(j->f, j->group, 0, keys[i], FRAG_F32)
-			    : frag_state_alloc(j->f, j->group, 0, keys[i], FRAG_F32, &memory);
+	int rc = j->swapped ? frag_state_swap(j->f, j->group, 0, key, FRAG_F32)
+			    : frag_state_alloc(j->f, j->group, 0, key, FRAG_F32, &memory);
 
 	j->states[i] = memory;
 	return rc;

@@ -90,6 +90,10 @@ done
 printf e >&5
 printf s >&4
 printf s >&6
+for at in '0 62' '1 62' '2 62'; do
+	# shellcheck disable=SC2086
+	wait_until 60 stands_at $at || fail "not at $at: $(cat patient/.frag/health)"
+done
 for way in auto zmq; do
 	within 60 cat $way/params/w/fp32 >got || fail "$way: after that step"
 	shows got 31 || fail "$way: $(od -A n -v -t f4 -w4 got | sort | uniq -c)"

@@ -59,16 +59,17 @@ order() {
 
 # mount_at FOLDER: its server is $server.
 mount_at() {
-	"$top_builddir/fragfs" "$address" "$1" -f -o rw,timeout=20 2>>"$1.log" &
+	"$top_builddir/fragfs" "$address" "$1" -f -o rw,timeout=20 2>>"$1.log" 3>&- 4<&- &
 	server=$!
 	started $server
 	wait_until 60 mounted "$1" || give_up "no mount at $1"
 }
 
-# client HOW MOUNT ID: its pid is added to $clients.
+# client HOW MOUNT ID: its pid is added to $clients.  It closes the job's orders, as the mounts do: a child that
+# outlives it would else keep the job.
 client() {
 	luck=$(chance 1000000)
-	"$tools/edit-client" "$1" "$2" "$3" "$luck" "client.$3" &
+	"$tools/edit-client" "$1" "$2" "$3" "$luck" "client.$3" 3>&- 4<&- &
 	started $!
 	clients="$clients $!"
 }
@@ -148,18 +149,19 @@ compare_ranks() {
 }
 
 # What became of the edits of a writer that was killed .frag/log says, in which each edit that was committed has a
-# line: as many as close(2) returned 0, and one for each that the ranks have.  An edit that another one replaced at
-# once has not been seen, and may have been committed.
+# line: as many as close(2) returned 0, and one for each that the ranks have.  An edit that another one, by either
+# mount, replaced at the same boundary has not been seen, and may have been committed.
 log_says_which() {
 	grep "\"pid\":$first,.*\"outcome\":\"committed\"" "$M/.frag/log" |
 		sed 's|.*"param":"p\([0-9]\)".*|L \1|' >logged || :
 	{
 		grep -h '^S' rank.*
 		echo "S 0 0 ${answer#ok }" # at the end: behind the last step edits are applied, too
-	} | cat - client.0 client.1 logged | awk '
+	} | cat - logged | awk '
 	$1 == "S" { for (p = 0; p < 4; p++) seen[p, int($(p + 4) / 4096)] = 1 }
-	$1 == "W" { begun[$3] = $2; time[$3] = $4 }
-	$1 == "D" { if (!$5) { sure[$2]++; returned[$2] = $4 > returned[$2] ? $4 : returned[$2] } delete begun[$3] }
+	$1 == "W" && ours { begun[$3] = $2; time[$3] = $4 }
+	$1 == "D" && ours { if (!$5) sure[$2]++; delete begun[$3] }
+	$1 == "D" && !$5 { returned[$2] = $4 > returned[$2] ? $4 : returned[$2] }
 	$1 == "L" { logged[$2]++ }
 	END {
 		for (n in begun) {
@@ -175,7 +177,7 @@ log_says_which() {
 				bad = 1
 			}
 		exit bad
-	}' >log.out
+	}' - ours=1 client.0 client.1 ours=0 client.2 client.3 >log.out
 }
 
 end_round() {

@@ -4,40 +4,14 @@
 # boundary, so that files copied one after the other have one number; edits made meanwhile are seen at once; and
 # whoever dies, the job goes on.
 . "$top_srcdir/tests/mount/lib.sh"
+. "$top_srcdir/tests/fail/frozen.sh"
 need_fuse
 tools=$top_builddir/tests/fail
 mkdir "$T/mnt2"
 cd "$T"
 
-phase() {
-	cat "$M/phase"
-}
-
-is() {
-	[ "$(phase)" = "$1" ]
-}
-
-steps_on() {
-	before=$(cat "$M/step")
-	wait_until 60 later
-}
-
-later() {
-	[ "$(cat "$M/step")" -gt "$before" ]
-}
-
-# goes_on WHAT: it is no longer frozen, and trains.
-goes_on() {
-	wait_until 40 trains || fail "$1: the job stays $(phase)"
-	steps_on || fail "$1: no step after $before"
-}
-
-trains() {
-	! is frozen
-}
-
 stands() {
-	is frozen || fail "$1: the phase is $(phase)"
+	is frozen || fail "$1: the phase is $(cat "$M/phase")"
 	before=$(cat "$M/step")
 	sleep 0.3
 	[ "$(cat "$M/step")" = "$before" ] || fail "$1: a frozen job has made a step"
@@ -63,19 +37,6 @@ end_job() {
 	fusermount3 -u "$M"
 	kill $ranks 2>/dev/null || :
 	wait $ranks 2>/dev/null || :
-}
-
-# The pid of rank $1.
-rank() {
-	# shellcheck disable=SC2086 # a list
-	echo $ranks | cut -d' ' -f$(($1 + 1))
-}
-
-gone() {
-	case $(cat "/proc/$1/stat" 2>/dev/null) in
-	"" | *") Z "*) ;;
-	*) return 1 ;;
-	esac
 }
 
 values() {

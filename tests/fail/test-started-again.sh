@@ -4,8 +4,8 @@
 # takes edits; a file that was being read is none of that one.  If its parameters are others, or its key, it says so.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
-# Of those that nobody takes who was not told: another job would have it in between.
-export FRAG_PORT=$((22000 + $$ % 8000)) FRAG_JOB_ID=again-$$
+export FRAG_JOB_ID=again-$$
+take_port
 
 # start STAGE: of two ranks.
 start() {
@@ -93,6 +93,11 @@ for way in transport=auto transport=zmq,key=$T/kept; do
 	within 60 fragctl freeze -t 120 "$M" >/dev/null || fail "$way: fragctl freeze: $?"
 
 	kill_all
+	name=${file%/*}
+	for command in "set ${name##*/}/fp32 zero" "get ${name##*/}/fp32[0]"; do
+		# shellcheck disable=SC2086 # words
+		refused 'Input/output error: rank 0 is lost: ' fragctl ${command%% *} -j "$M" ${command#* }
+	done
 	start 1
 	until_alive 'started again'
 	wait_until 60 grep -qx thawed "$M/.frag/freeze" || fail "$way: started again, and $(cat "$M/.frag/freeze")"
@@ -134,3 +139,29 @@ for way in transport=auto transport=zmq,key=$T/kept; do
 	unmount
 	end_all
 done
+
+# A mount by the job's name finds the one that is started again at another address, with another key.
+way=name
+start 1
+wait_until 60 trains || fail "no job"
+mkdir "$FRAG_JOB_ID"
+cd "$T"
+within 60 fragfs "$FRAG_JOB_ID" "$M" 2>why && fail "a folder of the job's name is mounted"
+grep -q "a job of that name runs, at 127.0.0.1:$FRAG_PORT, and what is here hides it$" why || fail "hidden: $(cat why)"
+rmdir "$FRAG_JOB_ID"
+within 60 fragfs "$FRAG_JOB_ID" "$M" -o rw || fail "fragfs $FRAG_JOB_ID: $?"
+kill -TERM $rank0 $rank1
+for rank in 0 1; do
+	wait_until 60 is_in_state $rank left || fail "ended, rank $rank: $(state $rank)"
+done
+wait $rank0 $rank1 || :
+FRAG_PORT=$((FRAG_PORT + 1))
+until is_free $FRAG_PORT; do
+	FRAG_PORT=$((FRAG_PORT + 1))
+done
+start 1
+until_alive 'started again at another address'
+within 60 cat "$file" >/dev/null || fail "not read at another address"
+within 60 fragctl freeze "$M" >/dev/null && fragctl thaw "$M" || fail "the mount does not write any more"
+unmount
+end_all

@@ -4,6 +4,7 @@
 #include "tests/fs/fake-engine.h"
 
 #include "engine/base/log.h"
+#include "engine/catalog/condition.h"
 #include "engine/engine.h"
 
 #include <assert.h>
@@ -46,7 +47,7 @@ static const struct fake_param params[] = {
 	{ HUNDRED HUNDRED HUNDRED ".b", "", 1, { 3 }, 0, USUAL },
 	{ "shard", "tp=0", 1, { 7 }, 0, USUAL },
 	{ "shard", "tp=1", 1, { 7 }, 0, USUAL },
-	{ "faulty", "", 1, { 4096 }, 0, { "fails", "never", "never_async", "slow" } },
+	{ "faulty", "", 1, { 4096 }, 0, { "fails", "never", "never_async", "slow", "viewed" } },
 	{ "frozen", "", 1, { 5 }, -1, { "bf16" } },
 	{ "tail", "", 1, { 786432 + 250 }, 0, USUAL },
 	{ "keys", "", 1, { 2 }, 0, { ".", "a.npy", "x/y z", "shape" } },
@@ -71,9 +72,10 @@ struct op {
 struct engine_file {
 	struct engine *engine;
 	struct engine_address address;
-	unsigned char *data;
+	unsigned char *data, *viewed; /* viewed: what "viewed" had when it was opened */
 	uint64_t bytes;
 	enum manner manner;
+	unsigned char *own; /* of several states: data is a copy */
 };
 
 struct engine {
@@ -90,6 +92,7 @@ struct engine {
 	uint64_t epoch, generation;
 	struct engine_wait *waits;
 	uint64_t frozen, freezes; /* number of the one that lasts, 0: none; of the newest */
+	char watch[CONDITION_TEXT_MAX]; /* a condition, which never holds; "": none */
 	struct op *ops;
 	bool stop;
 	bool local; /* as opened */
@@ -138,6 +141,11 @@ static void make_members(struct engine *e)
 }
 
 static void *worker(void *arg);
+
+void engine_hidden_job(const struct engine_options *options, char *address, size_t size)
+{
+	*address = '\0';
+}
 
 bool engine_is_checkpoint(const struct engine_options *options)
 {
@@ -288,13 +296,20 @@ uint64_t engine_epoch(struct engine *e)
 	return e->epoch;
 }
 
+static _Thread_local struct engine_hurry *hurried;
+
 void engine_hurry(struct engine_hurry *hurry)
 {
+	hurried = hurry;
 }
 
 uint64_t engine_asked_since(void)
 {
-	return 0;
+	if (!hurried)
+		return monotonic_ns();
+	if (!hurried->since_ns)
+		hurried->since_ns = monotonic_ns();
+	return hurried->since_ns;
 }
 
 static struct engine_state state_of(uint32_t param, const char *key)
@@ -538,6 +553,11 @@ char *engine_rank_text(struct engine *e, uint32_t rank, const char *what)
 	return rank < NRANKS ? strdup("none\n") : NULL;
 }
 
+int engine_place(struct engine *e, const char *states, const char *tier)
+{
+	return -EOPNOTSUPP;
+}
+
 int engine_rank_arena(struct engine *e, uint32_t rank)
 {
 	return rank < NRANKS ? rank == FAKE_ARENA_RANK : -ENOENT;
@@ -546,10 +566,22 @@ int engine_rank_arena(struct engine *e, uint32_t rank)
 char *engine_text(struct engine *e, const char *what)
 {
 	char *text;
+	int rc;
 
 	if (!strcmp(what, "inflight"))
 		return asprintf(&text, "%u\n", count_ops(e)) < 0 ? NULL : text;
-
+	if (!strcmp(what, "freeze")) {
+		pthread_mutex_lock(&e->lock);
+		text = strdup(e->frozen ? "frozen\n" : "thawed\n");
+		pthread_mutex_unlock(&e->lock);
+		return text;
+	}
+	if (!strcmp(what, "control")) {
+		pthread_mutex_lock(&e->lock);
+		rc = asprintf(&text, "break %s\n", *e->watch ? e->watch : "off");
+		pthread_mutex_unlock(&e->lock);
+		return rc < 0 ? NULL : text;
+	}
 	if (!strcmp(what, "log")) {
 		text = malloc(65536);
 		if (text)
@@ -648,19 +680,55 @@ int engine_file_open(struct engine *e, const struct engine_address *address,
 	if (number < 0)
 		return -ENOENT;
 	f = calloc(1, sizeof(*f));
-	*f = (struct engine_file){ e, *address, NULL, state.bytes, manner_of(address->key) };
+	*f = (struct engine_file){ .engine = e,
+				   .address = *address,
+				   .bytes = state.bytes,
+				   .manner = manner_of(address->key) };
 	pthread_mutex_lock(&e->lock);
 	f->data = address->kind == ENGINE_HYPER
 			  ? (unsigned char *)&e->hypers[number]
 			  : data_of(e, address->param, address->key, 4 * numel(address->param));
+	if (!strcmp(address->key, "viewed")) {
+		f->viewed = malloc(f->bytes);
+		memcpy(f->viewed, f->data, f->bytes);
+	}
 	pthread_mutex_unlock(&e->lock);
 	*file = f;
 	*bytes = state.bytes;
 	return 0;
 }
 
+int engine_file_open_many(struct engine *e, const struct engine_address *addresses, uint32_t n,
+			  struct engine_file **file, uint64_t *bytes)
+{
+	struct engine_file *f = calloc(1, sizeof(*f));
+
+	*f = (struct engine_file){ .engine = e, .address = *addresses };
+	for (uint32_t i = 0; i < n; i++) {
+		struct engine_file *one;
+		uint64_t size;
+
+		if (engine_file_open(e, &addresses[i], &one, &size)) {
+			engine_file_close(f);
+			return -ENOENT;
+		}
+		f->own = realloc(f->own, f->bytes + size + 1);
+		pthread_mutex_lock(&e->lock);
+		memcpy(f->own + f->bytes, one->data, size);
+		pthread_mutex_unlock(&e->lock);
+		f->bytes += size;
+		engine_file_close(one);
+	}
+	f->data = f->own;
+	*file = f;
+	*bytes = f->bytes;
+	return 0;
+}
+
 void engine_file_close(struct engine_file *file)
 {
+	free(file->viewed);
+	free(file->own);
 	free(file);
 }
 
@@ -678,7 +746,7 @@ static void finish_read(struct engine_read *r, int error)
 	if (error || r->file->manner == FAILS)
 		r->done(r, NULL, error ? error : -EIO);
 	else
-		r->done(r, r->file->data + start,
+		r->done(r, (r->file->viewed ? r->file->viewed : r->file->data) + start,
 			(int64_t)u64_min(r->size, r->file->bytes - start));
 }
 
@@ -814,7 +882,10 @@ void engine_read(struct engine *e, struct engine_read *read)
 
 void engine_write(struct engine *e, struct engine_write *write)
 {
-	queue(e, (struct op){ .write = write });
+	if (write->operation)
+		write->done(write, -EOPNOTSUPP);
+	else
+		queue(e, (struct op){ .write = write });
 }
 
 static void cancel(struct engine *e, const void *request)
@@ -838,6 +909,15 @@ static void cancel(struct engine *e, const void *request)
 		finish(e, op);
 }
 
+int engine_sums(struct engine *e, struct engine_sums *sums)
+{
+	return -EOPNOTSUPP;
+}
+
+void engine_sums_cancel(struct engine *e, struct engine_sums *sums)
+{
+}
+
 void engine_read_cancel(struct engine *e, struct engine_read *read)
 {
 	cancel(e, read);
@@ -850,8 +930,23 @@ void engine_write_cancel(struct engine *e, struct engine_write *write)
 
 /* ---- freezes: at once ---- */
 
+static int watch(struct engine *e, const char *text)
+{
+	struct wire_condition c;
+	uint32_t ms;
+	int rc = *text ? condition_parse(text, &c, &ms) : 0;
+
+	if (!rc)
+		e->watch[0] = '\0';
+	if (!rc && *text)
+		condition_print(&c, e->watch);
+	return rc;
+}
+
 static int freeze(struct engine *e, struct engine_freeze *f)
 {
+	if (f->watch)
+		return watch(e, f->watch);
 	if (f->ms && e->frozen)
 		return -EBUSY;
 	if (f->id && f->id != e->frozen)

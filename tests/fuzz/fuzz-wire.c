@@ -144,7 +144,7 @@ static void feed(uint32_t peer, const struct wire_header *header, const void *bo
 	if (tail_size)
 		memcpy(message + sizeof(*header) + body_size, tail, tail_size);
 	if (!scripted.reads_only[peer]) { /* who may only read changes nothing */
-		it.staged |= header->type == WIRE_STAGE;
+		it.staged |= header->type == WIRE_STAGE || header->type == WIRE_COMPUTE;
 		it.decided |= header->type == WIRE_DECIDE || header->type == WIRE_COMMIT ||
 			      header->type == WIRE_KNOWN;
 	}
@@ -421,11 +421,13 @@ static bool open_file(const struct engine_address *a)
 
 	if (it.file || plan_describe(it.e, a, 0, &state))
 		return it.file != NULL;
-	it.file = calloc(1, sizeof(*it.file));
+	it.file = calloc(1, sizeof(*it.file) + sizeof(*it.file->parts));
 	it.file->engine = it.e;
-	it.file->address = *a;
+	it.file->parts = (struct file_part *)(it.file + 1);
+	*it.file->parts =
+		(struct file_part){ .address = *a, .dtype = state.dtype, .bytes = state.bytes };
+	it.file->nparts = 1;
 	it.file->bytes = state.bytes;
-	it.file->dtype = state.dtype;
 	it.file->is_grad = !strcmp(a->key, "grad");
 	return true;
 }
@@ -452,7 +454,7 @@ static void step_user(struct input *in)
 						  .done = on_write,
 						  .owner = r };
 		it.staged = it.decided = true; /* to ourselves, perhaps */
-		if (it.file->bytes <= 300 && !strcmp(it.file->address.key, "grad"))
+		if (it.file->bytes <= 300 && !strcmp(it.file->parts->address.key, "grad"))
 			engine_write(it.e, &r->write);
 		else
 			on_write(&r->write, 0);
@@ -547,7 +549,10 @@ static void close_it(void)
 		loop_free(it.e);
 	assert(!it.pending);
 	if (it.file) { /* its engine, with the read-ahead, is gone */
+		for (uint32_t i = 0; i < it.file->view.n; i++)
+			free(it.file->view.pieces[i].runs.items);
 		free(it.file->view.pieces);
+		free(it.file->view.runs.items);
 		free(it.file->view.closed);
 		free(it.file->whole);
 	}

@@ -128,9 +128,24 @@ fails() { # fails STATUS TEXT ARGUMENT...
 fails 1 'none:1: ' status none:1
 fails 1 'nowhere: No such file' status nowhere
 fails 1 'm/params: no mount of fragfs is there' status m/params
+# A norm that is not finite has a full bar, and no other a shorter one.
+for p in a b c; do
+	mkdir -p "m/params/$p.weight/stats/fp32"
+done
+mkdir -p m/groups/0/params/a.weight m/groups/1/params/b.weight m/groups/2/params/c.weight m/groups/3/params
+echo inf >m/params/a.weight/stats/fp32/norm
+echo 2 >m/params/b.weight/stats/fp32/norm
+echo 1 >m/params/c.weight/stats/fp32/norm
+fragctl top --ascii --once -j m >out
+line '^ *0  *inf  |#\{24\}|'
+line '^ *1  *2  |#\{24\}|'
+line '^ *2  *1  |#\{12\} \{12\}|'
+line '^ *3  *-$'
+rm -rf m/groups m/params/c.weight m/params/*/stats
+
 echo 'something else' >m/.frag/health
 fails 1 'm/.frag/health: not the file of a fragfs mount' status m
-fails 2 'fragctl --help' stats
+fails 2 'fragctl --help' nonsense
 fails 2 'fragctl --help'
 fails 2 'unrecognized option' --jsn status
 for wrong in '--jsn status' '-x' 'status --json=1'; do
@@ -145,7 +160,7 @@ fails 2 'expected: fragctl freeze ' freeze --
 fails 2 'expected: fragctl thaw ' thaw --
 fails 2 'expected: fragctl status|jobs|' --
 for wrong in 'freeze a b' 'thaw a b' 'thaw -t 5' 'freeze -t' 'freeze -t 0' 'freeze -t x' 'freeze -t 5s' 'freeze -j' \
-	'status -t 5' 'freeze --' 'thaw m -- true' 'status -- true'; do
+	'status -t 5' 'freeze --' 'thaw m -- true' 'jobs -- true'; do
 	# shellcheck disable=SC2086 # words
 	fails 2 'fragctl' $wrong
 done
@@ -157,7 +172,7 @@ fails 1 'm: no mount of fragfs is there' thaw m
 
 mkdir -p "$XDG_RUNTIME_DIR"
 fragctl jobs >out
-line '^JOB  *ADDRESS  *WORLD  *PID  *KEY$'
+line '^JOB  *ADDRESS  *WORLD  *PID  *KEY_FILE$'
 fragctl --json jobs >out
 line '"jobs": \[\]'
 
@@ -228,4 +243,22 @@ bad_map 'Bad message' "$figures\n1 2\n"
 bad_map 'Bad message' "$figures\n1\t2\n"
 rm m/ranks/3/arena
 fails 1 'm: no rank of the job has an arena' arena m
+
+comms='op\tsize\tcount\tbytes\tmin_us\tp50_us\tp99_us\tmax_us\talgbw_gbps\tbusbw_gbps\tcaller\n'
+printf "$comms"'read\t1024\t3\t4500\t1.5\t20.25\t300\t400\t12.5\t12.5\ta.c:12\nothers\t0\t7\n\nrank\tcount\tbehind_us\tbehind_max_us\n1\t2\t3.5\t4\n' >m/.frag/comms
+fragctl comms m >out
+line '^read  *1.0K  *3  *4.4K  *20.25  *300  *12.5  *12.5  a.c:12$'
+line '^others  *0B  *7 '
+line '^ *1  *2  *3.5  *4$'
+fragctl comms -H -p -o op,bytes,max_us m >out
+[ "$(head -n 1 out)" = "read	4500	400" ] && [ "$(wc -l <out)" = 2 ] || { cat out; exit 1; }
+fragctl comms --json m >out
+line '"output_version": {'
+line '"command": "fragctl comms"'
+line '"behind_max_us": 4.0'
+line '"count": 7'
+echo off >m/ranks/3/comms
+fails 1 'm/ranks/3/comms: nothing is counted without FRAG_COMMS=1' comms -R 3 m
+fails 1 'm: there is no rank 99, they are 0 to 3' comms -R 99 m
+fails 1 "$TMPDIR: no mount of a job is there" comms "$TMPDIR"
 fails 1 'm/params: no mount of a job is there' arena m/params

@@ -44,11 +44,11 @@ comm -13 "$TMPDIR/types" "$TMPDIR/charted" >"$TMPDIR/unknown"
 [ ! -s "$TMPDIR/unknown" ] || { sed "s:^:$wire has no message :" "$TMPDIR/unknown"; bad=1; }
 
 # Width, with tabs of 8; the first comment of a header.
-for f in $(cat "$TMPDIR/sources"); do
+for f in $(cat "$TMPDIR/sources") $(grep "[.]cu$" "$TMPDIR/files"); do
 	expand -t 8 "$f" | awk -v f="$f" 'length($0) > 96 { print f ":" NR ": wider than 96 columns"; bad = 1 }
 		END { exit bad }' || bad=1
 	case $f in
-	tests/* | *.c) ;;
+	tests/* | *.c | *.cu) ;;
 	*) sed -n '2,$p' "$f" | grep -v '^$\|^#' | head -n 1 | grep -q '^/\*' ||
 		{ echo "$f: does not begin with what it is"; bad=1; } ;;
 	esac

@@ -101,7 +101,8 @@ static void ask_all(struct state *s, unsigned r, unsigned edit)
 
 	a->late = 0;
 	a->order = ++me->agreed_order;
-	me->agreed_boundary = (uint8_t)u64_max(me->agreed_boundary, a->n);
+	if (!is_watch(edit))
+		me->agreed_boundary = (uint8_t)u64_max(me->agreed_boundary, a->n);
 	for (unsigned rank = 0; rank < RANKS; rank++) {
 		if (!a->part[rank])
 			continue;
@@ -114,11 +115,22 @@ static void ask_all(struct state *s, unsigned r, unsigned edit)
 	}
 }
 
+static void forget_checks(struct coordinator_transaction *a)
+{
+	if (mutation != MUTATION_OLD_CHECKS)
+		a->checked = a->found = 0;
+}
+
 static void ask_later(struct state *s, unsigned r, unsigned edit)
 {
 	struct rank *me = &s->ranks[r];
 	struct coordinator_transaction *a = &me->agreements[edit];
 
+	if (is_watch(edit) && a->passed < a->n) { /* the message was lost */
+		ask_all(s, r, edit);
+		return;
+	}
+	forget_checks(a);
 	a->n = bounded((unsigned)u64_max(u64_max(a->passed, a->n) + 1, me->agreed_boundary));
 	ask_all(s, r, edit);
 }
@@ -130,7 +142,8 @@ void agree_on_vote(struct state *s, unsigned r, unsigned from, struct message m)
 	if (a->phase != PHASE_VOTING || !(a->outstanding >> from & 1))
 		return;
 	a->outstanding &= (uint8_t) ~(1u << from);
-	a->passed = (uint8_t)u64_max(a->passed, m.n);
+	if (m.value == VOTE_LATE)
+		a->passed = (uint8_t)u64_max(a->passed, m.n);
 	a->late |= m.value == VOTE_LATE;
 	a->failed |= m.value == VOTE_NO;
 }
@@ -153,9 +166,64 @@ static void end_voting(struct state *s, unsigned r, unsigned edit)
 		return;
 	}
 	a->phase = PHASE_ACCEPTED;
-	send(s, r, WRITER, about(ACCEPTED, edit, a->n, 0));
+	if (!a->first)
+		send(s, r, WRITER, about(ACCEPTED, edit, a->n, 0));
+	if (!a->first)
+		a->first = a->n;
 	if (mutation == MUTATION_SUCCESS_WHEN_ACCEPTED)
 		send(s, r, WRITER, about(VERDICT, edit, 0, 1));
+}
+
+/* ---- a watch ---- */
+
+static bool all_have_checked(const struct state *s, unsigned r,
+			     struct coordinator_transaction *a)
+{
+	bool all = true, any = a->checked != 0;
+
+	for (unsigned rank = 0; rank < RANKS; rank++) {
+		if (!a->part[rank] || a->checked >> rank & 1)
+			continue;
+		if (!holds_for_lost(s, r, rank) || mutation == MUTATION_LOST_IS_AWAITED)
+			all = false;
+		else
+			a->part[rank] = PART_NONE;
+	}
+	return mutation == MUTATION_GOES_ON_ALONE ? any : all;
+}
+
+static void watch(struct state *s, unsigned r, unsigned edit)
+{
+	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
+
+	if (a->n > bounds.boundaries || !all_have_checked(s, r, a))
+		return;
+	if (a->found) {
+		decide(s, r, edit, true);
+		return;
+	}
+	forget_checks(a);
+	a->n++;
+	a->phase = PHASE_VOTING;
+	for (unsigned rank = 0; rank < RANKS; rank++)
+		if (!a->part[rank] && !holds_for_lost(s, r, rank))
+			a->part[rank] = PART_PROMISED;
+	ask_all(s, r, edit);
+}
+
+void coordinator_checked(struct explore *x, struct state *s, unsigned r, unsigned from,
+			 struct message m)
+{
+	struct coordinator_transaction *a = &s->ranks[r].agreements[m.edit];
+
+	if (a->phase != PHASE_VOTING && a->phase != PHASE_ACCEPTED) {
+		coordinator_arrived(x, s, r, from, m.edit);
+		return;
+	}
+	if (m.n != a->n)
+		return;
+	a->checked |= (uint8_t)(1u << from);
+	a->found |= m.value;
 }
 
 /* False: nothing to do. */
@@ -173,7 +241,9 @@ bool coordinator_turn(struct state *s, unsigned r, unsigned edit)
 		end_voting(s, r, edit);
 	if (a->phase <= PHASE_ACCEPTED && !a->outstanding && (a->failed || a->cancelled))
 		decide(s, r, edit, false);
-	if (a->phase == PHASE_ACCEPTED && a->arrived)
+	if (a->phase == PHASE_ACCEPTED && is_watch(edit))
+		watch(s, r, edit);
+	if (a->phase == PHASE_ACCEPTED && a->arrived && !is_watch(edit))
 		decide(s, r, edit, true);
 	if (a->phase == PHASE_DECIDED)
 		decide_here(s, r, edit);
@@ -327,6 +397,13 @@ bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit)
 	    s->ranks[rank].promising != edit + 1) {
 		a->outstanding &= (uint8_t) ~(1u << rank);
 		a->late = any = true;
+	}
+	if (is_watch(edit) && a->phase == PHASE_ACCEPTED && !(a->checked >> rank & 1) &&
+	    a->part[rank] && a->n <= bounds.boundaries &&
+	    mutation != MUTATION_NOBODY_ASKS_AGAIN) {
+		a->phase = PHASE_VOTING;
+		ask_all(s, r, edit);
+		any = true;
 	}
 	if (a->phase == PHASE_DECIDED && a->outstanding >> rank & 1 &&
 	    !is_under_way(s, r, rank, DECIDE, edit) &&

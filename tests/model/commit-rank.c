@@ -47,6 +47,11 @@ void participant_prepare(struct state *s, unsigned r, unsigned from, struct mess
 	}
 	e->coordinator = (uint8_t)from;
 	e->order = m.value;
+	if (e->state == EDIT_PREPARED && e->n == m.n &&
+	    mutation != MUTATION_LOOKS_BEFORE_PROMISE) {
+		vote(s, r, from, m.edit, VOTE_YES);
+		return;
+	}
 	if (mutation == MUTATION_LOOKS_BEFORE_PROMISE && rank->boundary >= m.n) {
 		e->state = EDIT_STAGED;
 		vote(s, r, from, m.edit, VOTE_LATE);
@@ -67,6 +72,8 @@ void edits_promise(struct state *s, unsigned r)
 	bool in_time = e->arrived || rank->boundary < e->n;
 
 	rank->promising = 0;
+	if (is_watch(edit) && e->arrived && rank->boundary < e->n)
+		e->arrived = e->checked = e->found = 0; /* the rank goes on */
 	if (mutation == MUTATION_LOOKS_BEFORE_PROMISE) {
 		e->state = EDIT_PREPARED;
 		in_time = true;
@@ -80,7 +87,7 @@ void edits_promise(struct state *s, unsigned r)
 static void clear(struct edit *e)
 {
 	e->n = e->order = e->coordinator = e->arrived = e->fenced = e->peer = 0;
-	e->awaits = 0;
+	e->awaits = e->checked = e->found = 0;
 }
 
 static void settle(struct edit *e, bool commit, unsigned peer)
@@ -178,6 +185,7 @@ bool participant_pending(const struct state *s, unsigned r)
 	return false;
 }
 
+/* A watch waits for the decision of other edits. */
 static bool arrive(struct rank *rank)
 {
 	bool any = false;
@@ -185,8 +193,10 @@ static bool arrive(struct rank *rank)
 	for (unsigned i = 0; i < EDITS; i++) {
 		struct edit *e = &rank->edits[i];
 
-		if (e->state == EDIT_PREPARED && e->n <= rank->boundary)
-			e->arrived = any = true;
+		if (e->state != EDIT_PREPARED || e->n > rank->boundary)
+			continue;
+		e->arrived = true;
+		any |= !is_watch(i);
 	}
 	return any;
 }
@@ -212,6 +222,20 @@ static struct edit *next_decided(struct rank *rank)
 	return next;
 }
 
+/* Returns true if the trainer waits for the verdict of a watch, which it checks first. */
+static bool check(struct rank *rank, bool is_finder)
+{
+	struct edit *e = &rank->edits[0];
+
+	if (!is_watch(0) || e->state != EDIT_PREPARED || !e->arrived)
+		return false;
+	if (!e->checked && is_finder)
+		e->found = bounds.bad == BAD_BY_EDIT ? rank->edits[1].applied_at != 0
+						     : e->n == bounds.bad;
+	e->checked = 1;
+	return true;
+}
+
 static void take_for_decided(struct rank *rank)
 {
 	for (unsigned i = 0; i < EDITS; i++)
@@ -222,16 +246,20 @@ static void take_for_decided(struct rank *rank)
 bool participant_look(struct state *s, unsigned r)
 {
 	struct rank *rank = &s->ranks[r];
+	bool undecided = false;
 	struct edit *e;
 
 	if (mutation == MUTATION_LAUNCHES_UNDECIDED)
 		take_for_decided(rank);
 	if (mutation != MUTATION_ORDER_OF_ARRIVAL || !next_decided(rank))
-		if (arrive(rank))
-			return true;
+		undecided = arrive(rank);
+	if (mutation == MUTATION_LOOKS_BEFORE_EDITS)
+		check(rank, r == FINDER);
+	if (undecided)
+		return true;
 	e = next_decided(rank);
 	if (!e)
-		return false;
+		return check(rank, r == FINDER);
 	e->state = EDIT_APPLIED;
 	e->applied_at = (uint8_t)(rank->boundary + 1);
 	e->applied_as = ++rank->applied;

@@ -5,6 +5,7 @@
 #include "tests/model/run.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ enum mutation mutation;
 static bool is_request(unsigned type)
 {
 	return type == STAGE || type == COMMIT || type == CANCEL || type == PREPARE ||
-	       type == DECIDE || type == ARRIVED || type == OUTCOME || type == PART;
+	       type == DECIDE || type == ARRIVED || type == OUTCOME || type == PART ||
+	       type == CHECKED;
 }
 
 int send(struct state *s, unsigned from, unsigned to, struct message m)
@@ -92,6 +94,9 @@ static void take_rank_message(struct explore *x, struct state *s, unsigned from,
 		break;
 	case ARRIVED:
 		coordinator_arrived(x, s, r, from, m.edit);
+		break;
+	case CHECKED:
+		coordinator_checked(x, s, r, from, m);
 		break;
 	case ARRIVED_KNOWN:
 		participant_hear(s, r, m.edit, m.value == COMMITTED);
@@ -238,13 +243,15 @@ static void step_trainer(struct explore *x, const struct state *s, unsigned r)
 static void say_arrived(struct explore *x, const struct state *s, unsigned r, unsigned edit)
 {
 	const struct edit *e = &s->ranks[r].edits[edit];
+	enum type type = is_watch(edit) ? CHECKED : ARRIVED;
 	struct state next = *s;
 
-	if (e->state != EDIT_PREPARED || !e->arrived ||
-	    is_under_way(s, r, e->coordinator, ARRIVED, edit) ||
+	if (e->state != EDIT_PREPARED || !e->arrived || (is_watch(edit) && !e->checked) ||
+	    is_under_way(s, r, e->coordinator, type, edit) ||
 	    is_under_way(s, e->coordinator, r, ARRIVED_KNOWN, edit))
 		return;
-	if (!send(&next, r, e->coordinator, (struct message){ ARRIVED, edit & 1, 0, 0 }))
+	if (!send(&next, r, e->coordinator,
+		  (struct message){ type & 31, edit & 1, e->n & 31, e->found & 31 }))
 		next.ranks[r].edits[edit].awaits = 1;
 	then(x, &next, "%d says that it has arrived, edit %d", (int)r, (int)edit);
 }
@@ -257,7 +264,8 @@ static void step_edit(struct explore *x, const struct state *s, unsigned r, unsi
 		then(x, &next, "%d asks what became of edit %d", (int)r, (int)edit);
 	for (unsigned rank = 0; rank < RANKS; rank++) {
 		next = *s;
-		if (bounds.losses && is_up(s, rank) && agree_ask_again(&next, r, rank, edit))
+		if ((bounds.losses || (bounds.bad && bounds.stops)) && is_up(s, rank) &&
+		    agree_ask_again(&next, r, rank, edit))
 			then(x, &next, "%d asks %d again", (int)r, (int)rank);
 	}
 	next = *s;
@@ -436,10 +444,38 @@ static const char *check_result(const struct state *s, unsigned edit, unsigned r
 	return NULL;
 }
 
+/* The first boundary at which the condition holds; UINT_MAX: none. */
+static unsigned first_bad(const struct state *s)
+{
+	if (bounds.bad != BAD_BY_EDIT)
+		return bounds.bad;
+	return s->ranks[FINDER].edits[1].applied_at - 1u;
+}
+
+/* Whoever finds it, and who coordinates, live on, and all had promised the boundary. */
+static const char *check_watch(const struct state *s)
+{
+	unsigned bad = first_bad(s);
+	bool finder_lives = !(s->dead >> FINDER & 1);
+
+	for (unsigned r = 0; r < RANKS; r++) {
+		const struct coordinator_transaction *a = &s->ranks[r].agreements[0];
+		const struct edit *e = edit_of(s, r, 0);
+
+		if (e && e->applied_at && (finder_lives || bounds.bad != BAD_BY_EDIT) &&
+		    e->applied_at - 1u < bad)
+			return "a rank stands where the condition does not hold";
+		if (a->phase && a->first && a->first <= bad && a->n > bad && finder_lives &&
+		    !bounds.stops)
+			return "the boundary at which the condition holds is passed";
+	}
+	return NULL;
+}
+
 static const char *broken(const void *state)
 {
 	const struct state *s = state;
-	const char *why = round_broken(s);
+	const char *why = bounds.bad ? check_watch(s) : round_broken(s);
 
 	for (unsigned edit = 0; edit < bounds.edits; edit++)
 		for (unsigned r = 0; r < RANKS && !why; r++) {
@@ -491,16 +527,28 @@ static void print(const void *state)
 
 /* ---- */
 
-/* edits, holders, ranks, boundaries, crashes, stops, losses, cancels, failures, spoils, reader
+/* edits, holders, ranks, boundaries, crashes, stops, losses, cancels, failures, spoils, reader,
+ * bad
  */
 static const struct bounds bounds_of[] = {
-	{ 1, 3, 3, 2, 1, 0, 0, 0, 0, 0, 0 }, { 1, 3, 3, 1, 0, 0, 0, 1, 0, 0, 0 },
-	{ 1, 3, 3, 1, 0, 0, 1, 0, 0, 0, 0 }, { 1, 3, 2, 2, 0, 1, 0, 0, 0, 0, 0 },
-	{ 2, 3, 2, 2, 0, 0, 0, 0, 0, 0, 0 }, { 1, 3, 3, 1, 0, 1, 0, 0, 0, 0, 0 },
-	{ 2, 3, 3, 1, 0, 0, 0, 0, 0, 0, 0 }, { 1, 3, 3, 2, 0, 0, 1, 0, 0, 0, 0 },
-	{ 1, 3, 2, 2, 1, 0, 0, 0, 0, 0, 0 }, { 1, 6, 3, 1, 1, 0, 0, 0, 0, 0, 3 },
-	{ 2, 3, 2, 2, 0, 0, 0, 0, 0, 0, 2 }, { 1, 3, 2, 2, 0, 0, 0, 1, 1, 0, 2 },
-	{ 1, 3, 2, 1, 1, 0, 0, 0, 0, 1, 1 },
+	{ 1, 3, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0 },
+	{ 1, 3, 3, 1, 0, 0, 0, 1, 0, 0, 0, 0 },
+	{ 1, 3, 3, 1, 0, 0, 1, 0, 0, 0, 0, 0 },
+	{ 1, 3, 2, 2, 0, 1, 0, 0, 0, 0, 0, 0 },
+	{ 2, 3, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0 },
+	{ 1, 3, 3, 1, 0, 1, 0, 0, 0, 0, 0, 0 },
+	{ 2, 3, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0 },
+	{ 1, 3, 3, 2, 0, 0, 1, 0, 0, 0, 0, 0 },
+	{ 1, 3, 2, 2, 1, 0, 0, 0, 0, 0, 0, 0 },
+	{ 1, 6, 3, 1, 1, 0, 0, 0, 0, 0, 3, 0 },
+	{ 2, 3, 2, 2, 0, 0, 0, 0, 0, 0, 2, 0 },
+	{ 1, 3, 2, 2, 0, 0, 0, 1, 1, 0, 2, 0 },
+	{ 1, 3, 2, 1, 1, 0, 0, 0, 0, 1, 1, 0 },
+	{ 1, 0, 3, 2, 1, 0, 0, 0, 0, 0, 0, 2 },
+	{ 1, 0, 2, 2, 0, 0, 1, 0, 0, 0, 0, 2 },
+	{ 1, 0, 2, 2, 0, 1, 0, 0, 0, 0, 0, 1 },
+	{ 2, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, BAD_BY_EDIT },
+	{ 2, 0, 2, 2, 1, 0, 0, 0, 0, 0, 0, BAD_BY_EDIT },
 };
 
 static const struct run_case cases[] = {
@@ -514,6 +562,11 @@ static const struct run_case cases[] = {
 	{ "two rounds on two ranks", &bounds_of[10], false },
 	{ "a round, a part is not launched", &bounds_of[11], false },
 	{ "a round, what is sent was not kept", &bounds_of[12], false },
+	{ "a watch, one dies", &bounds_of[13], false },
+	{ "a watch, a message is lost", &bounds_of[14], false },
+	{ "a watch, the coordinator is stopped", &bounds_of[15], false },
+	{ "a watch, an edit brings it in", &bounds_of[16], false },
+	{ "a watch and an edit, one dies", &bounds_of[17], false },
 	{ "the coordinator is stopped", &bounds_of[5], true },
 	{ "two edits", &bounds_of[6], true },
 	{ "a message is lost, two boundaries", &bounds_of[7], true },
@@ -542,6 +595,15 @@ static const struct run_mutation mutations[] = {
 				   "a round, a part is not launched" },
 	[MUTATION_PARTS_ALONE] = { "tells nobody that the communicator has failed",
 				   "a round, a part is not launched" },
+	[MUTATION_GOES_ON_ALONE] = { "goes on before all ranks have come",
+				     "a watch, one dies" },
+	[MUTATION_OLD_CHECKS] = { "counts what was found at the boundary before",
+				  "a watch, one dies" },
+	[MUTATION_NOBODY_ASKS_AGAIN] = { "does not ask again who does not come",
+					 "a watch, the coordinator is stopped" },
+	[MUTATION_LOOKS_BEFORE_EDITS] = { "looks before it applies an edit",
+					  "a watch, an edit brings it in" },
+	[MUTATION_LOST_IS_AWAITED] = { "waits for a rank that is lost", "a watch, one dies" },
 	[MUTATION_DONE_WHEN_TOLD] = { "gives the memory back while bytes come",
 				      "a round, a part is not launched" },
 };

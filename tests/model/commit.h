@@ -10,17 +10,23 @@
  *
  * Simpler than there: what a rank says to itself, and what the writer is answered, arrives at
  * once; who is late names a boundary one later; STAGE is one message; only rank 0 is ever
- * stopped; there are no freezes; the writer does not ask what became of its edit when its
- * coordinator died (termination.c).
+ * stopped; there are no freezes but those of watches; the writer does not ask what became of
+ * its edit when its coordinator died (termination.c).
  *
  * Rounds are edits (engine/rounds*.c): the writer is then the reader, a part of one of the
  * ranks, and what is applied is launched.  Their communicator is not made anew, and nothing is
  * ended by a deadline: whoever cannot go on is told.
+ *
+ * A watch is edit 0, without bytes: rank 1 finds that its condition holds at boundary `bad`,
+ * or, with BAD_BY_EDIT, from where edit 1 is applied; to apply the watch is to stand.  It is
+ * never taken back.
  */
 
 #include "tests/model/explore.h"
 
 enum { RANKS = 3, WRITER = RANKS, NODES, EDITS = 2, QUEUE = 7 };
+enum { FINDER = 1 }; /* the rank that finds the condition of a watch to hold */
+enum { BAD_BY_EDIT = 31 };
 
 struct message {
 	uint16_t type : 5; /* enum type; 0: none */
@@ -47,6 +53,7 @@ enum type {
 	OUTCOME,
 	OUTCOME_KNOWN,
 	PART,
+	CHECKED, /* n: where; value: the condition holds */
 };
 
 enum vote { VOTE_YES, VOTE_LATE, VOTE_NO };
@@ -60,6 +67,8 @@ struct edit {
 	uint8_t order;
 	uint8_t coordinator;
 	uint8_t arrived;
+	uint8_t checked; /* a watch: the trainer has looked, where it has arrived */
+	uint8_t found;   /* and the condition held */
 	uint8_t fenced;
 	uint8_t awaits;     /* an answer to ARRIVED */
 	uint8_t peer;       /* gets the report; NODES: nobody */
@@ -85,6 +94,9 @@ struct coordinator_transaction {
 	uint8_t spoiled; /* a round: one could not send what it ought to */
 	uint8_t told_self;
 	uint8_t passed;
+	uint8_t checked; /* a watch: ranks that wait at n, a bit each */
+	uint8_t found;
+	uint8_t first; /* n that all had promised first */
 	uint8_t part[RANKS];
 	uint8_t outstanding; /* a bit a rank */
 };
@@ -156,8 +168,14 @@ struct bounds {
 	uint8_t crashes, stops, losses, cancels;
 	uint8_t failures, spoils;
 	uint8_t reader; /* rank + 1, which is the writer too, and a holder: rounds; 0: edits */
+	uint8_t bad;    /* edit 0 is a watch, and there are no holders; 0: none */
 };
 extern struct bounds bounds;
+
+static inline bool is_watch(unsigned edit)
+{
+	return bounds.bad && !edit;
+}
 
 /* What is wrong on purpose. */
 enum mutation {
@@ -177,6 +195,11 @@ enum mutation {
 	MUTATION_FAILS_ALONE,
 	MUTATION_PARTS_ALONE,
 	MUTATION_DONE_WHEN_TOLD,
+	MUTATION_GOES_ON_ALONE,
+	MUTATION_OLD_CHECKS,
+	MUTATION_LOST_IS_AWAITED,
+	MUTATION_NOBODY_ASKS_AGAIN,
+	MUTATION_LOOKS_BEFORE_EDITS,
 	MUTATIONS
 };
 extern enum mutation mutation;
@@ -217,6 +240,8 @@ void coordinator_commit(struct state *s, unsigned r, unsigned edit);
 void coordinator_cancel(struct state *s, unsigned r, unsigned edit);
 void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigned from,
 			 unsigned edit);
+void coordinator_checked(struct explore *x, struct state *s, unsigned r, unsigned from,
+			 struct message m);
 void agree_on_vote(struct state *s, unsigned r, unsigned from, struct message m);
 void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message m);
 void agree_on_known(struct state *s, unsigned r, unsigned from, struct message m);

@@ -33,21 +33,27 @@ struct explore {
 	const char *wrong;
 };
 
-/* Of eight bytes each: which are not 0, and these. */
+/* Of eight bytes each: which are not 0, and these.  Without branches on single bytes, which no
+ * processor predicts: half of the time that a model takes goes here.  out has room for a byte
+ * more than it keeps.
+ */
 static size_t pack(const uint8_t *bytes, size_t size, uint8_t *out)
 {
 	uint8_t *to = out;
 
 	for (size_t i = 0; i < size; i += 8) {
+		size_t n = size - i < 8 ? size - i : 8;
 		uint8_t *which = to++;
+		uint64_t word = 0;
+		unsigned set = 0;
 
-		*which = 0;
-		for (size_t j = i; j < i + 8 && j < size; j++) {
-			if (!bytes[j])
-				continue;
-			*which |= (uint8_t)(1u << (j - i));
-			*to++ = bytes[j];
+		memcpy(&word, bytes + i, n);
+		for (unsigned j = 0; word; j++, word >>= 8) {
+			*to = (uint8_t)word;
+			to += *to != 0;
+			set |= (unsigned)((uint8_t)word != 0) << j;
 		}
+		*which = (uint8_t)set;
 	}
 	return (size_t)(to - out);
 }

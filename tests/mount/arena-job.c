@@ -58,7 +58,7 @@ static void lay(struct frag *f, int param)
 
 static void describe(struct frag *f)
 {
-	struct frag_arena arena = { sizeof(arena), ARENA, moved, NULL };
+	struct frag_arena arena = { sizeof(arena), ARENA, moved, NULL, NULL };
 	struct frag_zero zero = { .size = sizeof(zero), .stage = 1 };
 	int params[PARAMS];
 	char name[16];

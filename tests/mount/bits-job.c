@@ -2,7 +2,8 @@
 #include <config.h>
 
 /* bits-job LAYOUT WORLD SET: a job of WORLD processes.  The job knows each bit that its tensors
- * ought to have, the expected ones.  LAYOUT: 0 to 3 (ZeRO's stages), fsdp2.  SET of parameters:
+ * ought to have, the expected ones.  LAYOUT: 0 to 3 (ZeRO's stages), fsdp2, cuts (fsdp2, where
+ * parameters are cut along other dimensions than rows).  SET of parameters:
  * small (one element to some thousand), large (256 MiB of fp32 alone), some (a few MiB), even
  * (all elements of a parameter have one value), frozen (two of four small parameters are in no
  * group).

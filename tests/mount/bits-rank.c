@@ -71,7 +71,12 @@ static bool is_frozen(const struct rank *r, uint32_t param)
 static uint64_t lp_piece(const struct rank *r, uint32_t param)
 {
 	const struct bits_param *p = &r->job->params[param];
+	struct bits_box box = bits_box(r->job, param, r->rank);
 	uint64_t numel = bits_numel(p);
+	struct frag_cut cuts[2];
+
+	if (bits_cuts(r->job, param, cuts))
+		return bits_box_numel(r->job, param, &box);
 
 	if (r->job->stage == 3)
 		return u64_div_ceil(numel, r->job->world);
@@ -88,10 +93,13 @@ static void add_param(struct rank *r, uint32_t param)
 		.shape = p->shape,  .flags = is_frozen(r, param) ? FRAG_FROZEN : 0
 	};
 	struct buffer b = { BITS_LP, .param = (int)param, .numel = bits_numel(p) };
+	struct frag_cut cuts[2];
 
+	t.ncuts = bits_cuts(r->job, param, cuts);
+	t.cuts = cuts;
 	if (is_cut(r) && !is_frozen(r, param)) {
 		b.numel = lp_piece(r, param);
-		b.first = b.numel * r->rank;
+		b.first = t.ncuts ? 0 : b.numel * r->rank;
 		t.lp_shard = add(r, b, false)->at;
 	} else {
 		t.lp = add(r, b, false)->at;
@@ -195,8 +203,19 @@ static void lay(const struct rank *r, const struct buffer *b, uint8_t *to, uint3
 		uint64_t at, uint64_t first, uint64_t n)
 {
 	uint64_t element = bits_element(b->key);
+	const uint8_t *truth = r->job->truth[param][b->key];
+	struct bits_box box = bits_box(r->job, param, r->rank);
+	struct frag_cut cuts[2];
 
-	memcpy(to + at * element, r->job->truth[param][b->key] + first * element, n * element);
+	if (!bits_cuts(r->job, param, cuts)) {
+		memcpy(to + at * element, truth + first * element, n * element);
+		return;
+	}
+	if (n != bits_box_numel(r->job, param, &box))
+		bits_fail("a fragment is not as large as its box");
+	for (uint64_t i = 0; i < n; i++)
+		memcpy(to + (at + i) * element,
+		       truth + bits_box_at(r->job, param, &box, i) * element, element);
 }
 
 static void draw(const struct rank *r, const struct buffer *b, uint8_t *to)
@@ -364,8 +383,46 @@ static void view_param(struct rank *r, const struct buffer *b, const char *mount
 	compare_file(r, b, path, b->at, n * bits_element(b->key), answer);
 }
 
+/* The table of a parameter's pieces has this rank's of fp32, as a slice of each dimension. */
+static void view_fragments(struct rank *r, uint32_t param, const char *mount, char *answer)
+{
+	struct bits_box box = bits_box(r->job, param, r->rank);
+	uint64_t numel = bits_box_numel(r->job, param, &box);
+	char path[512], name[64], line[512], want[256], got[256];
+	unsigned long long of = 0;
+	unsigned rank, n = 0;
+	FILE *file;
+
+	want[0] = '\0';
+	for (uint32_t d = 0, at = 0; d < r->job->params[param].ndim; d++)
+		at += (uint32_t)snprintf(want + at, sizeof(want) - at, "%s%llu:%llu",
+					 d ? "," : "", (unsigned long long)box.from[d],
+					 (unsigned long long)box.to[d]);
+	snprintf(path, sizeof(path), "%.200s/params/%s/fragments", mount,
+		 file_name(r->job->params[param].name, name, sizeof(name)));
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%u\tfp32\t%*s\t%*s\t%*s\t%255s\t%llu", &rank, got, &of) !=
+			    3 ||
+		    rank != r->rank)
+			continue;
+		n += !strcmp(got, want) && of == numel ? 1 : 100;
+	}
+	if (file)
+		fclose(file);
+	if (n != (numel > 0))
+		snprintf(answer, BITS_LINE,
+			 "rank %u: %.120s has no line of %.60s, %llu elements", r->rank, path,
+			 want, (unsigned long long)numel);
+}
+
 static void views(struct rank *r, const char *mount, char *answer)
 {
+	struct frag_cut cuts[2];
+
+	for (uint32_t p = 0; p < r->job->nparams; p++)
+		if (bits_cuts(r->job, p, cuts))
+			view_fragments(r, p, mount, answer);
 	load(r);
 	for (uint32_t i = 0; i < r->n; i++) {
 		if (r->buffers[i].param >= 0)

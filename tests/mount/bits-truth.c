@@ -58,6 +58,67 @@ uint64_t bits_numel(const struct bits_param *p)
 	return n;
 }
 
+uint32_t bits_cuts(const struct bits_job *job, uint32_t param, struct frag_cut cuts[2])
+{
+	uint32_t ndim = job->params[param].ndim;
+
+	if (!job->cuts || ndim < 2)
+		return 0;
+	if (job->world % 2 || job->world == 2) {
+		cuts[0] = (struct frag_cut){ ndim - 1, job->world };
+		return 1;
+	}
+	cuts[0] = (struct frag_cut){ ndim - 1, 2 };
+	cuts[1] = (struct frag_cut){ 0, job->world / 2 };
+	return 2;
+}
+
+/* As torch.chunk divides. */
+struct bits_box bits_box(const struct bits_job *job, uint32_t param, uint32_t rank)
+{
+	const struct bits_param *p = &job->params[param];
+	struct bits_box box = { 0 };
+	struct frag_cut cuts[2];
+	uint32_t n = bits_cuts(job, param, cuts);
+
+	for (uint32_t d = 0; d < p->ndim; d++)
+		box.to[d] = p->shape[d];
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t *from = &box.from[cuts[i].dim], *to = &box.to[cuts[i].dim];
+		uint64_t chunk = u64_div_ceil(*to - *from, cuts[i].parts);
+		uint32_t part = i + 1 < n ? rank / cuts[1].parts : rank % cuts[i].parts;
+
+		*from = u64_min(*from + part * chunk, *to);
+		*to = u64_min(*from + chunk, *to);
+	}
+	return box;
+}
+
+uint64_t bits_box_numel(const struct bits_job *job, uint32_t param, const struct bits_box *box)
+{
+	uint64_t n = 1;
+
+	for (uint32_t d = 0; d < job->params[param].ndim; d++)
+		n *= box->to[d] - box->from[d];
+	return n;
+}
+
+uint64_t bits_box_at(const struct bits_job *job, uint32_t param, const struct bits_box *box,
+		     uint64_t i)
+{
+	const struct bits_param *p = &job->params[param];
+	uint64_t at = 0, stride = 1;
+
+	for (uint32_t d = p->ndim; d-- > 0;) {
+		uint64_t extent = box->to[d] - box->from[d];
+
+		at += (box->from[d] + i % extent) * stride;
+		stride *= p->shape[d];
+		i /= extent;
+	}
+	return at;
+}
+
 uint64_t bits_mix(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15u;
@@ -143,7 +204,8 @@ static void take_set(struct bits_job *job, const char *name)
 
 void bits_new(struct bits_job *job, const char *layout, uint32_t world, const char *set)
 {
-	job->stage = strcmp(layout, "fsdp2") ? atoi(layout) : 4;
+	job->cuts = !strcmp(layout, "cuts");
+	job->stage = job->cuts || !strcmp(layout, "fsdp2") ? 4 : atoi(layout);
 	job->world = world;
 	if (!world || world > BITS_WORLD_MAX)
 		bits_fail("so many ranks");

@@ -34,6 +34,7 @@ struct bits_shared {
 
 struct bits_job {
 	int stage; /* 4: FSDP2 */
+	bool cuts; /* along the last dimension, in worlds of 4, 6 and 8 also along the first */
 	uint32_t world;
 	bool even;
 	const struct bits_param *params;
@@ -48,6 +49,18 @@ extern const char *const bits_keys[BITS_KEYS_MAX + 1];
 
 _Noreturn void bits_fail(const char *why);
 uint64_t bits_numel(const struct bits_param *p);
+
+/* The box of a cut parameter that a rank holds: indices [from, to) of each dimension. */
+struct bits_box {
+	uint64_t from[3], to[3];
+};
+/* Returns how many steps cut the parameter: 0: it lies in rows. */
+uint32_t bits_cuts(const struct bits_job *job, uint32_t param, struct frag_cut cuts[2]);
+struct bits_box bits_box(const struct bits_job *job, uint32_t param, uint32_t rank);
+uint64_t bits_box_numel(const struct bits_job *job, uint32_t param, const struct bits_box *box);
+/* Returns the number in the whole parameter of element i of the box. */
+uint64_t bits_box_at(const struct bits_job *job, uint32_t param, const struct bits_box *box,
+		     uint64_t i);
 static inline uint64_t bits_element(uint32_t key)
 {
 	return key == BITS_LP ? 2 : 4;

@@ -4,12 +4,12 @@
 seed=${TEST_SEED:-$$}
 echo "TEST_SEED=$seed"
 
-# start_job LAYOUT WORLD SET
+# start_job LAYOUT WORLD SET: by the command $as, if there is one.
 start_job() {
 	what="layout $1, $2 ranks, $3"
 	rm -f orders answers
 	mkfifo orders answers
-	"$top_builddir/tests/mount/bits-job" "$@" <orders >answers 2>job.log &
+	${as:-} "$top_builddir/tests/mount/bits-job" "$@" <orders >answers 2>job.log &
 	job=$!
 	started $job
 	exec 3>orders 4<answers

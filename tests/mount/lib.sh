@@ -63,6 +63,16 @@ same() {
 	cmp "$1" "$2" || fail "$1 and $2 differ"
 }
 
+# train_job JOB: two ranks of docs/examples/train, which print a line for each step into rank0.log and rank1.log.
+train_job() {
+	for rank in 0 1; do
+		RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=$1 "$top_builddir/docs/examples/train" --stage 2 --forever --every 1 \
+			--pause-ms 20 >rank$rank.log 2>&1 &
+		started $!
+	done
+	wait_until 60 grep -qs '^step' rank0.log || fail "it does not train"
+}
+
 # drive_ranks JOB: three ranks that do what descriptors 4, 5 and 6 tell them (tests/fail/driven-job.c); $rank0 and so on
 # are their processes, $address is the job's.
 drive_ranks() {
@@ -76,4 +86,17 @@ drive_ranks() {
 	exec 4>cmd.0 5>cmd.1 6>cmd.2
 	wait_until 60 grep -q '^127' job.log || fail "no job: $(cat job.log)"
 	address=$(grep -m 1 '^127' job.log)
+}
+
+is_free() {
+	! grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04x "$1") " /proc/net/tcp /proc/net/tcp6 2>/dev/null
+}
+# Sets FRAG_PORT to a free port that a job which is started again has again: not of those that
+# jobs draw (20000-32767, 21017-21117) nor, as a rule, of the kernel's ephemeral ones.
+take_port() {
+	FRAG_PORT=$((10000 + $$ % 8000))
+	until is_free $FRAG_PORT; do
+		FRAG_PORT=$((FRAG_PORT + 1))
+	done
+	export FRAG_PORT
 }

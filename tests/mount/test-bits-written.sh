@@ -41,11 +41,19 @@ write_some() {
 	write_part two two exp_avg 3 2
 }
 
-write_small() { # write_small LAYOUT WORLD
+# Ranks copy what is written out of the mount's memory, or are sent it: never both.
+went_by() {
+	awk -v way="fragfs_commit_$1_bytes_total" '
+		/^fragfs_commit_(memory|message)_bytes_total / && ($1 == way) != ($2 > 0) { exit 1 }' "$M/.frag/metrics" ||
+		fail "$what: not by $1: $(grep '^fragfs_commit_' "$M/.frag/metrics")"
+}
+
+write_small() { # write_small LAYOUT WORLD [OPTIONS WAY]
 	start_job "$1" "$2" small
 	ask check
-	mount_job rw
+	mount_job "rw${3:+,$3}"
 	write_some
+	went_by "${4:-memory}"
 	unmount
 	end_job
 }
@@ -57,6 +65,15 @@ for layout in 0 1 2 3 fsdp2; do
 done
 on_nvme write_small 1 3
 on_nvme write_small 3 3
+write_small 2 3 transport=zmq message
+FRAG_PLAIN=1
+export FRAG_PLAIN
+write_small 1 2 plain message
+unset FRAG_PLAIN
+# Ranks that may not read the mount's memory, as under Yama.
+as='setpriv --bounding-set=-sys_ptrace'
+[ "$(id -u)" != 0 ] || ! $as true || write_small 3 2 "" message
+as=
 
 # A frozen parameter has no master: what is written is bf16 itself, of every rank.
 write_frozen() { # write_frozen LAYOUT WORLD

@@ -9,11 +9,11 @@ need_fuse
 worlds='1 2 3 8' large=large
 [ "${sanitizer:-no}" = no ] || worlds='1 3' large=some
 
-for layout in 0 1 2 3 fsdp2; do
+for layout in 0 1 2 3 fsdp2 cuts; do
 	for world in $worlds; do
 		start_job $layout $world small
 		mount_job
-		if [ $world = 3 ]; then
+		if [ $world = 3 ] || [ $layout = cuts ]; then
 			read_all "$SMALL" fp32 grad exp_avg bf16
 		else
 			read_all "one=one odd.w=odd.w embed.weight=embed.weight" fp32 exp_avg

@@ -59,6 +59,20 @@ check_norm() {
 	[ $(($(read_bytes) - bytes)) -le 65536 ] || fail "a norm cost $(($(read_bytes) - bytes)) bytes"
 }
 
+# hf/ in shards that no sum of sizes exceeds, and a byte of the last one costs no read of the others.
+check_hf() {
+	hf=$M/export/hf before=$(now_ms)
+	n=$(ls "$hf" | grep -c '^model-000..-of-000..[.]safetensors$')
+	[ "$n" -gt 28 ] && [ "$n" -lt 40 ] || fail "$n shards of 141 GB"
+	[ "$(stat -c %s "$hf"/*.safetensors | sort -n | tail -n 1)" -lt 5001000000 ] || fail "a shard of more than 5 GB"
+	[ "$(grep -c '": "model-' "$hf/model.safetensors.index.json")" = 723 ] || fail "the index has not all"
+	bytes=$(read_bytes)
+	tail -c 10000 "$hf/model-000$n-of-000$n.safetensors" >"$T/tail"
+	[ "$(wc -c <"$T/tail")" = 10000 ] || fail "the end of the last shard"
+	[ $(($(read_bytes) - bytes)) -le 2097152 ] || fail "10 kB cost $(($(read_bytes) - bytes)) bytes"
+	echo "$n shards listed and one read in $(($(now_ms) - before)) ms"
+}
+
 need_sparse_files
 make_checkpoint
 mount_checkpoint
@@ -68,6 +82,7 @@ check_memory "mounted"
 [ "$(cat "$M/step")" = 1000 ] || fail "step $(cat "$M/step")"
 check_norm
 check_known 97
+check_hf
 check_memory "read"
 unmount
 

@@ -69,6 +69,17 @@ for log in host device; do
 	sed -n 's/^train: losses //p' $log.0.log >$log.losses
 done
 [ -s host.losses ] || fail "no losses"
+# Stage 3, its shards in an arena of the device that is compacted.
+for where in host device; do
+	set -- --stage 3 --steps 8
+	[ $where = host ] || set -- "$@" --device 0 --arena
+	start arena.$where "$@"
+	for pid in $ranks; do
+		wait "$pid" || fail "$name: a rank exited with $?: $(cat "$name".*.log)"
+	done
+done
+[ "$(grep losses arena.host.0.log)" = "$(grep losses arena.device.0.log)" ] || fail "other losses in an arena on a device"
+grep -q ' [1-9][0-9]* moved$' arena.device.0.log || fail "arena: nothing was moved: $(tail -n 1 arena.device.0.log)"
 cmp host.losses device.losses || fail "other losses on a device"
 
 # ---- while it trains

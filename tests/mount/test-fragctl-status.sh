@@ -50,6 +50,13 @@ asked_otherwise FRAG_PLAIN 1 FRAG_KEY_FILE
 (umask 077 && printf %064d 0 >other.key)
 shut_out key=other.key
 asked_otherwise FRAG_KEY_FILE "$T/other.key" FRAG_PLAIN=1
+within 60 fragfs fragctl mnt || fail "fragfs, of a job by its name: $?"
+[ "$(cat mnt/step)" -gt 0 ] || fail "no job is mounted"
+fusermount3 -u mnt
+mkdir fragctl # a folder that is here is a checkpoint first
+! timeout 60 fragfs fragctl mnt 2>why || fail "a folder is taken for a job"
+grep -q fragctl why || fail "$(cat why)"
+rmdir fragctl
 within 60 fragfs "$address" mnt || fail "fragfs: $?"
 # Of all mounts; those of other tests may come and go meanwhile.
 fragctl status >mounted 2>/dev/null || true
@@ -58,3 +65,26 @@ fragctl status mnt >mounted
 expect mounted
 fragctl status --json mnt >json
 grep -q '"alive": 3' json
+within 60 fragctl top --once -j "$M" >top || fail "top: $?"
+grep -q '^job fragctl  .*  [1-9][0-9.]* steps/s ' top || fail "top: $(cat top)"
+unmount
+
+# By its name, where it is not mounted.
+export FRAGFS="$top_builddir/fragfs"
+fragctl status -j fragctl >asked
+expect asked
+within 60 fragctl freeze -j fragctl -- sh -c 'cat "$FRAG_MOUNT/phase"' >phase || fail "freeze -j: $?"
+[ "$(cat phase)" = frozen ] || fail "freeze -j: $(cat phase)"
+refused 'is not mounted: name a command' fragctl freeze -j fragctl
+refused 'no rank of the job has an arena' fragctl arena -j fragctl
+within 60 fragfs "$address" mnt -o rw || fail "fragfs: $?"
+within 60 fragctl freeze "$M" || fail "freeze: $?"
+within 60 fragctl thaw -j fragctl || fail "thaw -j: $?"
+thawed() {
+	grep -q '^thawed$' "$M/.frag/freeze"
+}
+wait_until 60 thawed || fail "thaw -j"
+# Gradients, of which as a rule no window that has a boundary is open.
+for _ in 1 2 3; do
+	within 60 fragctl set -j "$M" "$(ls "$M/params" | head -n 1)/grad" 0 || fail "set of gradients: $?"
+done

@@ -54,6 +54,24 @@ exec 3>&-
 is frozen || fail "a close has thawed what it did not hold"
 line '0\n'
 
+# An edit that reads what it changes is not committed when somebody thaws meanwhile.  A thaw that comes too late is tried
+# again.
+slow=$M/params/faulty/slow
+for try in $(seq 60); do
+	cp "$slow" "$T/before"
+	within 60 fragctl set -j "$M" 'faulty/slow[::100]' '+= 1' 2>"$T/out" &
+	setter=$!
+	wait_until 60 eval "is frozen || is_over $setter"
+	line '0\n'
+	status=0
+	wait $setter || status=$?
+	[ $status = 0 ] || break
+done
+[ $status = 1 ] && grep -q '^fragctl: faulty/slow\[::100\]: the freeze was over too early: nothing is changed$' "$T/out" ||
+	fail "set of a job that is thawed: $status: $(cat "$T/out")"
+same "$slow" "$T/before"
+wait_until 60 is stable || fail "frozen after set"
+
 # fragctl takes the only mount there is; of several it names all.
 mkdir "$T/mnt2"
 within 60 fragfs-fake fake "$T/mnt2" || fail "a second mount"

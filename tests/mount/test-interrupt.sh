@@ -64,6 +64,17 @@ for key in never never_async; do
 done
 [ "$(cat "$M/groups/0/commits")" = 0 ] || fail "an interrupted commit was made"
 
+# fragctl set waits for the bytes of a file in the mount.
+echo 0 >"$M/groups/0/grads_valid"
+fragctl set -j "$M" layers.0.bias/fp32 "=$G" &
+writer=$!
+started $writer
+wait_until 60 waiting 1 || fail "fragctl set does not wait"
+echo 1 >"$M/groups/0/grads_valid"
+wait_until 60 ended $writer || fail "fragctl set misses the window"
+wait $writer || fail "fragctl set: $?"
+cmp "$M/params/layers.0.bias/fp32" "$T/grad" || fail "fragctl set"
+
 # Unmounting with readers in it: they end, the server ends.
 cat "$M/params/faulty/never" >/dev/null 2>&1 &
 reader=$!

@@ -29,6 +29,11 @@ ended() {
 	! mounted "$M" || fail "$1: it is still mounted"
 }
 
+# The kernel may be about to end it.
+sees_dead_mount() {
+	fragctl doctor -H -o found | grep -q "^$M: its fragfs is gone"
+}
+
 start
 grep -q '^Seccomp:.*2' "/proc/$server/status" || fail "no seccomp"
 grep -q '^NoNewPrivs:.*1' "/proc/$server/status" || fail "programs of other rights can be started"
@@ -49,10 +54,12 @@ start
 kill -KILL "$server"
 ended "SIGKILL of the server"
 
-# Without its keeper a server goes; the dead mount is no obstacle to the next one.
+# Without its keeper a server goes; the dead mount is no obstacle to the next one, though its attributes are cached.
 start
+stat "$M" >/dev/null
 kill -KILL "$keeper"
 wait_until_gone || fail "SIGKILL of the keeper: the server stays"
+wait_until 60 sees_dead_mount || fail "fragctl doctor: $(fragctl doctor)"
 start
 within 60 fragfs "$T/x.safetensors" "$M" -f 2>"$T/out" && fail "mounted twice"
 unmount

@@ -44,6 +44,7 @@ serving=yes
 grep -q " $M .* - fuse.fragfs fake,b .*default_permissions,allow_other" /proc/self/mountinfo ||
 	fail "mountinfo: $(grep fragfs /proc/self/mountinfo)"
 [ "$(cat "$M/step")" = 41 ] || fail "not ready"
+[ "$(cat "$M/.frag/options")" = ro,timeout=2.5,stage_mem=2M,allow_other,noatime ] || fail "$(cat "$M/.frag/options")"
 says "already mounted by fragfs" fragfs-fake fake "$M"
 [ "$(readlink "/proc/$(servers)/cwd")" = / ] || fail "the server stays in its directory"
 [ "$(readlink "/proc/$(servers)/fd/2")" = /dev/null ] || fail "the server keeps the terminal"
@@ -68,6 +69,30 @@ for signal in TERM INT HUP; do
 	kill -$signal "$(servers)"
 	wait_until_gone || fail "SIG$signal does not end it"
 	mounted "$M" && fail "SIG$signal leaves the mount"
+done
+
+# Whoever ends the command that mounts, before it has ended, finds no mount later.
+for ms in 0 1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 25 30; do
+	fragfs-fake fake "$M" &
+	starting=$!
+	sleep "$(printf '0.%03d' $ms)"
+	kill $starting 2>/dev/null || :
+	if wait $starting 2>/dev/null; then
+		unmount
+	else
+		wait_until_gone || fail "ended after $ms ms: a server stays"
+		! mounted "$M" || fail "ended after $ms ms: mounted"
+	fi
+done
+
+# Ended as soon as it is mounted.
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	fragfs-fake fake "$M" -f &
+	server=$!
+	started $server
+	until mounted "$M"; do :; done
+	kill -TERM $server
+	wait_until_gone || fail "SIGTERM at its start does not end it"
 done
 
 # Killed: what is left is cleaned up by the next one.

@@ -66,6 +66,7 @@ gzip -dc "$cases"/ds0.19.8/z2-bf16-w4.tar.gz | tar -xf -
 P=params/emb.weight/fp32
 sums >"$T/before"
 mount_overlay
+[ "$(cat "$M/.frag/options")" = "rw,overlay=$O" ] || fail "$(cat "$M/.frag/options")"
 grep -qx "overlay $O" "$M/.frag/config" && grep -qx "writable yes" "$M/.frag/config" || fail "$(cat "$M/.frag/config")"
 cat "$C/values/params/emb.weight/exp_avg" >"$M/$P" || fail "cannot edit"
 same "$M/$P" "$C/values/params/emb.weight/exp_avg"
@@ -100,7 +101,7 @@ refused "is in the checkpoint's folder" fragfs "$C" "$M" -o "overlay=$C/global_s
 refused "there are other things in it" fragfs "$C" "$M" -o "overlay=$C/values"
 refused "it is no overlay, and not empty" fragctl overlay "$C/values"
 refused "No such file or directory" fragfs "$C" "$M" -o "overlay=$T/no/where"
-refused "neither a file or folder that is here, nor HOST:PORT" fragfs nowhere "$M"
+refused "neither a file or folder that is here, nor a job of this host, nor HOST:PORT" fragfs nowhere "$M"
 mkdir "$T/unfinished"
 : >"$T/unfinished/latest"
 refused "latest is empty" fragfs "$T/unfinished" "$M"

@@ -14,7 +14,7 @@ for way in auto zmq; do
 	started $job
 	exec 4>cmd
 	wait_until 60 grep -q '^127' out || fail "$way: no job: $(cat err)"
-	"$top_builddir/fragfs" "$(head -n 1 out)" "$M" -o rw,transport=$way,timeout=60
+	"$top_builddir/fragfs" "$(head -n 1 out)" "$M" -o rw,transport=$way,timeout=600
 	cat "$M/ranks/0/state" >/dev/null # the mount has seen the rank's page
 	echo >&4
 	wait_until 60 is_over $job || fail "$way: it hangs: $(cat out "$M/.frag/inflight")"
@@ -24,9 +24,11 @@ for way in auto zmq; do
 		groups/0/lr write: Resource deadlock avoided
 		.frag/freeze write: Resource deadlock avoided
 		params/w/grad read: Resource deadlock avoided
+		params/w/stats/grad/norm read: Resource deadlock avoided
 		params/w/fp32 read: ok
 		params/w/grad read: ok
 		params/w/exp_avg read: Resource deadlock avoided
+		.frag/stats read: ok
 		now/w/fp32 read: ok
 		trains
 		params/w/fp32 write: ok

@@ -18,6 +18,8 @@ export FRAG_SOURCE FRAGFS PYTHONPATH
 FRAG_LIBRARY=$top_builddir/.libs/libfrag.so
 grep -q __asan_init "$FRAG_LIBRARY" && FRAG_LIBRARY=/nonexistent
 export FRAG_LIBRARY
-for test in test_binding test_reader; do
-	within 120 python3 "$PYTHONPATH/tests/$test.py" >$test.log 2>&1 || fail $test
+limit=120
+[ -z "${TEST_ALL:-}" ] || limit=600
+for test in test_binding test_reader test_stats; do
+	within $limit python3 "$PYTHONPATH/tests/$test.py" >$test.log 2>&1 || fail $test
 done

@@ -54,7 +54,8 @@ FRAG_PLAIN=1 FRAG_JOB_ID=times-$$ RANK=0 WORLD_SIZE=1 "$top_builddir/tests/fail/
 started $!
 wait_until 60 grep -q '^127' train.log || fail "no job"
 within 60 "$top_builddir/fragfs" "$(grep -m 1 '^127' train.log)" "$M" -o plain || fail "fragfs: $?"
-for file in params/p0/fp32 params/p0/exp_avg.npy ranks/0/params/p0/fp32; do
+for file in params/p0/fp32 params/p0/exp_avg.npy ranks/0/params/p0/fp32 \
+	export/universal/mp_rank_00_model_states.pt export/universal/zero/p0/step.pt; do
 	wait_until 60 is_other "$M/$file" "$(mtime "$M/$file")" || fail "$file: its mtime stays"
 done
 for round in 1 2 3; do

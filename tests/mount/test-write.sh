@@ -90,7 +90,7 @@ unchanged "another file's error"
 
 # What cannot be written.
 refused "Permission denied" cp "$T/new" "$P/bf16"
-refused "Permission denied" cp "$T/new" "$P/fp32.npy"
+refused "Invalid argument" cp "$T/new" "$P/fp32.npy"
 refused "Permission denied" cp "$T/new" "$P/shape"
 refused "Permission denied" cp "$T/new" "$M/ranks/0/params/layers.0.bias/fp32"
 refused "Permission denied" cp "$T/new" "$M/ranks/0/partitions/0.0/fp32"

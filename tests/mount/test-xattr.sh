@@ -13,8 +13,8 @@ def attrs(path):
     return {k[len("user.frag."):]: os.getxattr(top + path, k).decode() for k in os.listxattr(top + path)}
 
 a = attrs("params/layers.0.weight/fp32")
-assert a == {"name": "layers.0.weight", "shape": "512 1024", "dtype": "float32", "generation": "0",
-             "tier": "host,swap", "owners": "0,1"}, a
+assert a == {"name": "layers.0.weight", "shape": "512 1024", "dtype": "float32", "tensor": "float32 512 1024",
+             "generation": "0", "tier": "host,swap", "owners": "0,1"}, a
 a = attrs("now/layers.0.weight/fp32")
 assert a["generations"] == "0:0,1:0" and "loss_scale" not in a, a
 a = attrs("now/layers.0.weight/bf16")
@@ -22,7 +22,8 @@ assert a["generations"] == "0:0,1:0,2:0" and a["owners"] == "0,1,2" and a["tier"
 for path in "params/layers.0.weight/grad", "params/layers.0.weight/grad.npy", "now/layers.0.weight/grad":
     assert attrs(path)["loss_scale"] == "1024", path
 a = attrs("params/odd%2Fname%2541%40x")
-assert a == {"name": "odd/name%41@x", "shape": "3", "dtype": "bfloat16", "generation": "0"}, a
+assert a == {"name": "odd/name%41@x", "shape": "3", "dtype": "bfloat16", "tensor": "bfloat16 3",
+             "generation": "0"}, a
 a = attrs("params/keys/x%2Fy z")
 assert a["tier"] == "host,swap" and a["owners"] == "0,1", a
 assert attrs("params/shard@tp=1")["name"] == "shard@tp=1"

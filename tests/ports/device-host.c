@@ -167,11 +167,12 @@ static uint32_t element(const struct device_io *io, uint64_t i)
 
 static void sum(const struct device_io *io)
 {
-	struct device_sums sums = { 0 };
+	struct device_adding a;
 
+	device_sums_begin(&a);
 	for (uint64_t i = 0; i < io->size; i++)
-		device_sums_add(&sums, element(io, i));
-	memcpy(io->to, &sums, sizeof(sums));
+		device_sums_add(&a, element(io, i), i);
+	device_sums_end(&a, io->to);
 }
 
 static bool on_device(struct device *d, const struct device_io *io, const void *memory,

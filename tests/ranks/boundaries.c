@@ -20,6 +20,7 @@ enum { SILENCE_MS = 1500, WAIT_MS = 60000 };
 struct job job;
 bool asleep[JOB_WORLD_MAX];
 bool on_devices;
+enum frag_dtype grads_dtype = FRAG_F32;
 static uint64_t deadline;
 
 static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } },
@@ -185,6 +186,11 @@ void boundaries_wait_anew(void)
 
 void boundaries_open(uint32_t world, const struct job_group *group)
 {
+	const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_KEEP },
+					{ "grad", grads_dtype, JOB_KEEP },
+					{ "exp_avg", FRAG_F32, JOB_KEEP },
+					{ "exp_avg_sq", FRAG_F32, JOB_KEEP } };
+
 	lossy = transport_loop;
 	lossy.send = send_or_lose;
 	memset(&loss, 0, sizeof(loss));
@@ -195,6 +201,7 @@ void boundaries_open(uint32_t world, const struct job_group *group)
 	job_open(&job, &(struct job_spec){ .world = world,
 					   .hosts = world,
 					   JOB_PARAMS(params),
+					   JOB_KEYS(keys),
 					   .groups = group,
 					   .ngroups = 1,
 					   .on_device = on_devices,

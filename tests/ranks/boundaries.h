@@ -25,8 +25,11 @@ extern struct sent { /* how many of that type have been sent, by anybody */
 	unsigned n;
 } sent;
 
-/* Of the next job: its memory is devices', see job_spec. */
+/* Settings of the next boundaries_open: states in memory of devices (job_spec's on_device), and
+ * the dtype of gradients.
+ */
 extern bool on_devices;
+extern enum frag_dtype grads_dtype;
 void boundaries_open(uint32_t world, const struct job_group *group);
 /* Whoever waits does so from now on. */
 void boundaries_wait_anew(void);

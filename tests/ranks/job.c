@@ -671,12 +671,12 @@ static void describe(struct job *job, uint32_t rank)
 	}
 	for (uint32_t g = 0; g < job->spec.ngroups; g++) {
 		r->group[g] = -1;
-		if (!job_rank_has_group(job, rank, g))
-			continue;
-		describe_group(job, rank, g);
-		for (uint32_t k = 0; k < job->spec.nkeys; k++)
-			describe_key(job, rank, g, k);
+		if (job_rank_has_group(job, rank, g))
+			describe_group(job, rank, g);
 	}
+	for (uint32_t g = 0; g < job->spec.ngroups; g++)
+		for (uint32_t k = 0; k < job->spec.nkeys && r->group[g] >= 0; k++)
+			describe_key(job, rank, g, k);
 	for (uint32_t i = 0; i < r->nmemory; i++) {
 		draw(job, rank, &r->memory[i], r->memory[i].bytes_at);
 		if (r->memory[i].swapped)
@@ -742,8 +742,11 @@ static void open_rank(struct job *job, uint32_t rank)
 	struct frag **f = &job->ranks[rank].f;
 
 	if (has_swapped(job))
-		launch.swap =
-			(struct swap_config){ .pinned = 12 * 4096, .slice = 4096, .least = 1 };
+		launch.swap = (struct swap_config){ .pinned = 12 * 4096,
+						    .slice = 4096,
+						    .least = 1,
+						    .in_memory = job->spec.in_memory,
+						    .fast_init = job->spec.fast_init };
 	if (has_swapped(job))
 		snprintf(launch.swap.dir, sizeof(launch.swap.dir), "%s",
 			 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");

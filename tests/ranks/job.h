@@ -96,6 +96,8 @@ struct job_spec {
 	bool on_device; /* the trainer's memory of rank r is on device r % 2 */
 	const struct device_ops *device_ops; /* NULL: device_host */
 	struct frag_devices devices;         /* of all ranks; number and stream are set here */
+	double in_memory;                    /* as in struct swap_config; with JOB_SWAP */
+	bool fast_init;
 };
 
 #define JOB_PARAMS(a) .params = (a), .nparams = ARRAY_SIZE(a)

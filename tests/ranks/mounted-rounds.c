@@ -173,9 +173,9 @@ uint64_t by_rounds(void)
 	return atomic_load(&observer->counters.owner_bytes_rounds);
 }
 
-uint64_t unfit(enum wire_fallback why)
+uint64_t fallback(enum wire_fallback why)
 {
-	return atomic_load(&observer->counters.rounds_unfit[why]);
+	return atomic_load(&observer->counters.rounds_fallback[why]);
 }
 
 void read_first_part(void)

@@ -49,7 +49,7 @@ void expect_truth(void);
 /* Bytes from there on that no memory in reach has. */
 uint64_t elsewhere(uint64_t from);
 uint64_t by_rounds(void);
-uint64_t unfit(enum wire_fallback why);
+uint64_t fallback(enum wire_fallback why);
 /* What the first mount has asked for from there on; NULL: nothing. */
 struct window *find_window(uint64_t offset);
 

@@ -24,32 +24,28 @@ static const struct job_group groups[] = { { .stage = 1, .nparams = 2, .params =
 
 struct job job;
 struct engine *observer;
+uint64_t turned_ms;
 
 void turn(void *arg)
 {
 	scarce_skip_ms(TURN_MS);
+	turned_ms += TURN_MS;
 	job_turn(&job);
 	if (observer)
 		loop_turn(observer, 0);
 }
 
-static void open_over(uint32_t hosts, const char *host)
+static const char *observer_host;
+
+void observe(void)
 {
 	char seed[160];
 
-	faults_clear();
-	job_open(&job, &(struct job_spec){ .world = WORLD,
-					   .messages = faults_over(&transport_loop),
-					   .hosts = hosts,
-					   JOB_PARAMS(params),
-					   JOB_GROUPS(groups) });
-	for (uint32_t rank = 0; rank < WORLD; rank++)
-		job_frag(&job, rank)->engine->thread.yield = turn;
 	ck_assert_int_eq(loop_new(&observer, &live_ops, faults_over(&transport_loop),
 				  faults_over(&transport_loop)),
 			 0);
 	observer->thread.yield = turn;
-	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
+	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", observer_host);
 	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
 	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);
 	ck_assert_int_eq(join_start_observer(observer, seed), 0);
@@ -57,14 +53,43 @@ static void open_over(uint32_t hosts, const char *host)
 		turn(NULL);
 }
 
+static void open_over(struct job_spec spec, const char *host)
+{
+	faults_clear();
+	spec.world = WORLD;
+	spec.messages = faults_over(&transport_loop);
+	spec.params = params;
+	spec.nparams = ARRAY_SIZE(params);
+	spec.groups = groups;
+	spec.ngroups = ARRAY_SIZE(groups);
+	job_open(&job, &spec);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		job_frag(&job, rank)->engine->thread.yield = turn;
+	observer_host = host;
+	observe();
+}
+
 void open_near(void)
 {
-	open_over(1, "host 0");
+	open_over((struct job_spec){ .hosts = 1 }, "host 0");
 }
 
 void open_far(void)
 {
-	open_over(WORLD, "elsewhere");
+	open_over((struct job_spec){ .hosts = WORLD }, "elsewhere");
+}
+
+void open_tier(enum job_how how, const struct device_ops *on_device)
+{
+	const struct job_key keys[] = { { "fp32", FRAG_F32, how },
+					{ "exp_avg", FRAG_F32, how } };
+
+	open_over((struct job_spec){ .hosts = WORLD,
+				     JOB_KEYS(keys),
+				     .on_device = on_device,
+				     .device_ops = on_device },
+		  "elsewhere");
+	job_boundary(&job);
 }
 
 void close_job(void)

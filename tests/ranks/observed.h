@@ -18,9 +18,16 @@ extern struct engine *observer;
 /* All in reach of memory, or none. */
 void open_near(void);
 void open_far(void);
+/* None, with fp32 and exp_avg in such a tier; ops: see job_spec. */
+void open_tier(enum job_how how, const struct device_ops *on_device);
 void close_job(void);
+/* Opens an observer of the open job, which has none, where the first was. */
+void observe(void);
 
-/* Everybody, once. */
+/* Everybody, once.  turned_ms: by how much turns have put the clock on; on a slow machine it
+ * runs on between them, too.
+ */
+extern uint64_t turned_ms;
 void turn(void *arg);
 
 struct engine_file *open_state(enum engine_address_kind kind, const char *key);

@@ -5,6 +5,8 @@
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 
+#include "engine/rank/devices.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,24 +45,88 @@ static void moved(void *arg, int param, unsigned flags, void *memory)
 
 static void open_arena(void)
 {
-	struct frag_arena config = { sizeof(config), ARENA - 3, moved, &job };
+	struct frag_arena config = { sizeof(config), ARENA - 3, moved, &job, NULL };
 
 	ck_assert_int_eq(frag_arena_open(f, &config), 0);
 }
 
-static void setup(uint32_t hosts)
+/* Where the arena is. */
+enum place { LIBRARYS, LIBRARYS_FAR, OURS, ON_DEVICE, PLACES };
+
+static struct hidden on_device;
+static _Alignas(4096) uint8_t ours[ARENA];
+
+static void open_ours(void *memory)
 {
-	job_open(&job,
-		 &(struct job_spec){
-			 .world = 2, .hosts = hosts, JOB_PARAMS(params), JOB_GROUPS(groups) });
+	struct frag_arena config = { sizeof(config), ARENA, moved, &job, memory };
+
+	ck_assert_int_eq(frag_arena_open(f, &config), 0);
+}
+
+static unsigned torn_writes; /* how many of the next copies to the device fail half way */
+static struct device_io torn;
+static struct device_io *torn_of;
+
+static void end_torn(struct device_io *io, int result)
+{
+	(void)io, (void)result;
+	torn_of->done(torn_of, -EIO);
+}
+
+static void submit(struct device *d, struct device_io *io)
+{
+	struct device_where from, to;
+
+	if (!torn_writes || device_host.where(d, io->from, &from) ||
+	    device_host.where(d, io->to, &to) || from.number >= 0 || to.number < 0) {
+		device_host.submit(d, io);
+		return;
+	}
+	torn_writes--;
+	torn = *io;
+	torn.size /= 2;
+	torn.done = end_torn;
+	torn_of = io;
+	device_host.submit(d, &torn);
+}
+
+static const struct device_ops *port(void)
+{
+	static struct device_ops ops;
+
+	ops = device_host;
+	ops.submit = submit;
+	return &ops;
+}
+
+static void setup(int place)
+{
+	job_open(&job, &(struct job_spec){ .world = 2,
+					   .hosts = place == LIBRARYS_FAR ? 2 : 0,
+					   JOB_PARAMS(params),
+					   JOB_GROUPS(groups),
+					   .on_device = place == ON_DEVICE,
+					   .device_ops = port() });
 	f = job_frag(&job, 0);
 	told = 0;
-	open_arena();
+	if (place == ON_DEVICE) {
+		hidden_new(&on_device, devices_port(f->engine->registry.devices), 0, ARENA);
+		open_ours(on_device.memory);
+	} else if (place == OURS) {
+		open_ours(ours);
+	} else {
+		open_arena();
+	}
 }
 
 static void teardown(void)
 {
 	job_close(&job);
+	if (on_device.memory) {
+		on_device.device = NULL; /* taken with the port */
+		hidden_free(&on_device);
+		on_device.memory = NULL;
+	}
 }
 
 static struct frag_arena_figures figures(void)
@@ -138,7 +204,7 @@ START_TEST(every_rank_reads_the_same_values_after_each_step_of_a_compaction)
 	unsigned steps = 0;
 	int64_t n;
 
-	setup(_i ? 2 : 0);
+	setup(_i);
 	scatter(block);
 	check_values();
 	ck_assert_uint_gt(figures().holes, 1);
@@ -171,7 +237,7 @@ START_TEST(a_value_set_while_it_is_half_moved_arrives_whole)
 	CLEANUP(free) uint8_t *value = NULL;
 	void *memory;
 
-	setup(_i ? 2 : 0);
+	setup(_i);
 	scatter(block);
 	bytes = job_bytes(&job, 2, "fp32");
 	value = malloc(bytes);
@@ -204,44 +270,44 @@ END_TEST
 
 /* ---- open files ---- */
 
-static struct view_request view_of(uint32_t param)
+static uint64_t view_of(uint32_t param)
 {
 	struct engine *e = f->engine;
 	enum frag_dtype dtype;
 	int row = registry_find(&e->registry, param == 5 ? STATE_LP : STATE_LP_SHARD,
 				(uint32_t)job_number(&job, 0, param), 0, "", &dtype);
-	struct view_request q = { .id = { 1, 2 },
-				  .row = (uint32_t)row,
-				  .size = job_bytes(&job, param, "lp") / (param == 5 ? 1 : 2) };
+	struct view_run run = { .row = (uint32_t)row,
+				.size = job_bytes(&job, param, "lp") / (param == 5 ? 1 : 2) };
+	struct view_request q = { .id = { 1, 2 }, .runs = &run, .nruns = 1 };
 	struct view view;
 
 	ck_assert_int_ge(row, 0);
 	ck_assert_int_eq(
 		view_owner_open(&e->view_owner, &e->registry, &q, monotonic_ms(), &view), 0);
-	return q;
+	return run.size;
 }
 
-static void check_view(const struct view_request *q, uint32_t param)
+static void check_view(uint64_t size, uint32_t param)
 {
-	CLEANUP(free) uint8_t *out = malloc(q->size);
+	CLEANUP(free) uint8_t *out = malloc(size);
 
-	ck_assert_int_eq(view_owner_read(&f->engine->view_owner, &f->engine->registry, q->id, 0,
-					 out, q->size),
+	ck_assert_int_eq(view_owner_read(&f->engine->view_owner, &f->engine->registry,
+					 (uint64_t[]){ 1, 2 }, 0, out, size),
 			 0);
-	ck_assert_mem_eq(out, job_truth(&job, param, "lp"), q->size);
+	ck_assert_mem_eq(out, job_truth(&job, param, "lp"), size);
 }
 
 START_TEST(an_open_file_shows_the_same_through_a_compaction_without_a_copy)
 {
 	uint64_t block[PARAMS];
-	struct view_request q;
+	uint64_t size;
 
-	setup(0);
+	setup(_i ? OURS : LIBRARYS);
 	scatter(block);
-	q = view_of(2);
+	size = view_of(2);
 	while (frag_arena_compact(f, 0, STEP) > 0)
-		check_view(&q, 2);
-	check_view(&q, 2);
+		check_view(size, 2);
+	check_view(size, 2);
 	ck_assert_uint_eq(atomic_load(&f->engine->registry.control->kept_bytes), 0);
 	teardown();
 }
@@ -250,13 +316,13 @@ END_TEST
 START_TEST(an_open_file_keeps_what_is_released_under_it)
 {
 	uint64_t block;
-	struct view_request q;
+	uint64_t size;
 	void *memory;
 	uint64_t bytes;
 
 	setup(0);
 	block = assign(4);
-	q = view_of(4);
+	size = view_of(4);
 	if (_i == 0)
 		ck_assert_int_eq(frag_arena_release(f, block), 0);
 	else if (_i == 1)
@@ -266,7 +332,7 @@ START_TEST(an_open_file_keeps_what_is_released_under_it)
 		ck_assert_int_eq(frag_arena_unassign(f, job_number(&job, 0, 4), FRAG_SHARD), 0);
 	else
 		ck_assert_int_eq(frag_arena_close(f), 0);
-	check_view(&q, 4);
+	check_view(size, 4);
 	if (_i < 2)
 		ck_assert_int_eq(frag_arena_memory(f, block, &memory, &bytes), -ENOENT);
 	if (_i < 3)
@@ -345,6 +411,148 @@ START_TEST(bytes_in_an_arena_are_counted_once)
 }
 END_TEST
 
+/* Addresses are the device's, and nothing is touched there but by the port. */
+START_TEST(an_arena_on_a_device_is_the_devices)
+{
+	const struct control_page *c;
+	uint64_t with, block, hole, most;
+	int number;
+	void *memory;
+
+	setup(ON_DEVICE);
+	c = f->engine->registry.control;
+	most = job_bytes(&job, 0, "lp") / 2;
+	number = job_number(&job, 0, 0);
+	with = c->bytes_device;
+	hole = alloc(UNIT); /* less than what slides over it: through the host's memory */
+	block = assign(0);
+	ck_assert_uint_eq(c->bytes_device, with - most);
+	ck_assert_int_eq(frag_arena_memory(f, block, &memory, &most), 0);
+	ck_assert_ptr_eq(memory, (uint8_t *)on_device.memory + UNIT);
+	ck_assert_int_eq(frag_arena_release(f, hole), 0);
+	ck_assert_int_gt(frag_arena_compact(f, 0, ARENA), UNIT);
+	ck_assert_ptr_eq(told_of[number], (uint8_t *)on_device.memory + 16);
+	check_values();
+	ck_assert_int_eq(frag_update_lp(f, number), 0);
+	ck_assert_int_eq(frag_arena_close(f), 0);
+	ck_assert_uint_eq(c->bytes_device, with - ARENA - job_bytes(&job, 0, "lp") / 2);
+	teardown();
+}
+END_TEST
+
+static void expect_lp(uint32_t param)
+{
+	for (uint32_t rank = 0; rank < 2; rank++)
+		ck_assert_int_eq(
+			frag_update_lp(job_frag(&job, rank), job_number(&job, rank, param)), 0);
+	job_expect_lp_of(&job, param, job_truth(&job, param, "fp32"));
+}
+
+/* The parameter moves over itself, by less than its size.  When the device writes half of it,
+ * the rest is overwritten, too.
+ */
+START_TEST(a_write_that_fails_half_way_is_made_again)
+{
+	uint64_t hole;
+
+	setup(ON_DEVICE);
+	hole = alloc(UNIT);
+	assign(0);
+	assign(2);
+	ck_assert_int_eq(frag_arena_release(f, hole), 0);
+	torn_writes = 1;
+	ck_assert_int_gt(frag_arena_compact(f, 0, ARENA), UNIT);
+	ck_assert_uint_eq(torn_writes, 0);
+	check_values();
+	teardown();
+}
+END_TEST
+
+START_TEST(what_a_device_has_lost_is_seen_by_nobody)
+{
+	uint64_t hole, block, size, bytes;
+	struct view_look look;
+	CLEANUP(free) uint8_t *out = NULL;
+	int number;
+
+	setup(ON_DEVICE);
+	bytes = job_bytes(&job, 0, "lp");
+	out = malloc(bytes);
+	number = job_number(&job, 0, 0);
+	assign(2); /* lies in front of the hole, and is not moved */
+	hole = alloc(UNIT);
+	block = assign(0);
+	size = view_of(0);
+	ck_assert_int_eq(frag_arena_release(f, hole), 0);
+	torn_writes = 2;
+	ck_assert_int_eq(frag_arena_compact(f, 0, ARENA), -EIO);
+	ck_assert_uint_eq(torn_writes, 0);
+	ck_assert_int_eq(frag_arena_find(f, number, FRAG_SHARD, NULL, NULL), -ENOENT);
+	ck_assert_int_eq(frag_get(job_frag(&job, 1), job_number(&job, 1, 0), "lp", out, bytes),
+			 -ENOENT);
+	ck_assert_int_eq(
+		view_owner_look(&f->engine->view_owner, (uint64_t[]){ 1, 2 }, 0, size, &look),
+		0);
+	ck_assert_ptr_null(look.version);
+	ck_assert_int_eq(
+		registry_covers(&f->engine->registry, look.epoch, look.row, look.at, size),
+		-ESTALE);
+	ck_assert_int_gt(frag_arena_compact(f, 0, ARENA), 0); /* the block itself is there */
+	ck_assert_int_eq(frag_arena_assign(f, number, FRAG_SHARD, block, 16), 0);
+	expect_lp(0);
+	expect_lp(2);
+	teardown();
+}
+END_TEST
+
+static unsigned turns_left;
+
+static void turn(void *arg)
+{
+	(void)arg;
+	if (turns_left && !--turns_left)
+		registry_move_end(&f->engine->registry, NULL, NULL);
+	job_turn(&job);
+}
+
+START_TEST(who_reads_while_bytes_move_on_a_device_asks_again)
+{
+	uint64_t bytes = 15 * 70 * 2;
+	CLEANUP(free) uint8_t *out = malloc(bytes);
+
+	setup(ON_DEVICE);
+	assign(0);
+	turns_left = 40;
+	ck_assert_int_eq(registry_move_begin(&f->engine->registry), 0);
+	job_frag(&job, 1)->engine->thread.yield = turn;
+	ck_assert_int_eq(frag_get(job_frag(&job, 1), job_number(&job, 1, 0), "lp", out, bytes),
+			 0);
+	ck_assert_mem_eq(out, job_truth(&job, 0, "lp"), bytes);
+	ck_assert_uint_eq(turns_left, 0);
+	teardown();
+}
+END_TEST
+
+/* The file was opened while the values were in the host's memory. */
+START_TEST(an_open_file_goes_on_when_its_parameter_moves_to_a_device)
+{
+	uint64_t size;
+
+	setup(ON_DEVICE);
+	ck_assert_int_eq(frag_arena_close(f), 0);
+	ck_assert_int_eq(frag_lp_move(f, job_number(&job, 0, 2), FRAG_SHARD, NULL), 0);
+	ck_assert_int_eq(frag_lp_move(f, job_number(&job, 0, 2), FRAG_SHARD,
+				      (uint8_t *)(uintptr_t)job_truth(&job, 2, "lp")),
+			 0);
+	size = view_of(2);
+	open_ours(on_device.memory);
+	assign(2);
+	check_view(size, 2);
+	check_values();
+	teardown();
+}
+END_TEST
+
 START_TEST(what_has_no_values_here_gets_those_of_the_block)
 {
 	int number;
@@ -372,9 +580,11 @@ END_TEST
 
 START_TEST(misuse_is_an_errno)
 {
-	struct frag_arena none = { sizeof(none), 0, NULL, NULL },
-			  one = { sizeof(one), 1, NULL, NULL };
-	struct frag_arena vast = { sizeof(vast), INT64_MAX - 4096, NULL, NULL };
+	struct frag_arena none = { sizeof(none), 0, NULL, NULL, NULL },
+			  one = { sizeof(one), 1, NULL, NULL, NULL };
+	struct frag_arena vast = { sizeof(vast), INT64_MAX - 4096, NULL, NULL, NULL };
+	struct frag_arena odd[] = { { sizeof(none), UNIT + 1, NULL, NULL, ours },
+				    { sizeof(none), UNIT, NULL, NULL, ours + 16 } };
 	struct frag_arena_figures short_of = { .size = 1 };
 	uint64_t block = 0, size;
 	int number;
@@ -413,6 +623,8 @@ START_TEST(misuse_is_an_errno)
 	ck_assert_int_eq(frag_arena_open(f, &none), -EINVAL);
 	ck_assert_int_eq(frag_arena_open(f, NULL), -EINVAL);
 	ck_assert_int_eq(frag_arena_open(f, &vast), -ENOMEM);
+	ck_assert_int_eq(frag_arena_open(f, &odd[0]), -EINVAL);
+	ck_assert_int_eq(frag_arena_open(f, &odd[1]), -EINVAL);
 	open_arena();
 	ck_assert_int_eq(frag_arena_open(NULL, &one), -EINVAL);
 	ck_assert_int_eq(frag_arena_compact(NULL, 0, UNIT), -EINVAL);
@@ -431,7 +643,7 @@ START_TEST(without_memory_it_says_so_and_nothing_is_lost)
 	setup(0);
 	ck_assert_int_eq(frag_arena_close(f), 0);
 	for (int opened = -1; opened; n++) {
-		struct frag_arena config = { sizeof(config), ARENA, NULL, NULL };
+		struct frag_arena config = { sizeof(config), ARENA, NULL, NULL, NULL };
 
 		scarce_begin(n, 1);
 		opened = frag_arena_open(f, &config);
@@ -486,7 +698,7 @@ START_TEST(random_use_loses_nothing)
 {
 	uint64_t block[PARAMS] = { 0 }, other[8] = { 0 };
 
-	setup(0);
+	setup(_i ? ON_DEVICE : LIBRARYS);
 	for (uint32_t p = 0; p < PARAMS; p++)
 		block[p] = assign(p);
 	spoil_buffers();
@@ -507,23 +719,50 @@ START_TEST(random_use_loses_nothing)
 }
 END_TEST
 
+START_TEST(a_whole_copy_of_what_is_not_cut_by_rows_has_no_place_in_it)
+{
+	static const struct job_param cut[] = {
+		{ "columns", .ndim = 2, .shape = { 4, 6 }, .ncuts = 1, .cuts = { { 1, 0 } } },
+	};
+	static const struct job_group group[] = { { .sharding = FRAG_FSDP2, .nparams = 1 } };
+	int number;
+
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = 2, .lp = JOB_LP_NONE, JOB_PARAMS(cut), JOB_GROUPS(group) });
+	f = job_frag(&job, 0);
+	open_arena();
+	number = job_number(&job, 0, 0);
+	ck_assert_int_eq(frag_arena_assign(f, number, 0, alloc(UNIT * 4), 0), -EINVAL);
+	job_close(&job);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("arena in a job");
 	TCase *tcase = tcase_create("arena");
 
 	tcase_set_timeout(tcase, 60);
+	tcase_add_loop_test(tcase,
+			    every_rank_reads_the_same_values_after_each_step_of_a_compaction, 0,
+			    PLACES);
+	tcase_add_loop_test(tcase, a_value_set_while_it_is_half_moved_arrives_whole, 0, PLACES);
 	tcase_add_loop_test(
-		tcase, every_rank_reads_the_same_values_after_each_step_of_a_compaction, 0, 2);
-	tcase_add_loop_test(tcase, a_value_set_while_it_is_half_moved_arrives_whole, 0, 2);
-	tcase_add_test(tcase, an_open_file_shows_the_same_through_a_compaction_without_a_copy);
+		tcase, an_open_file_shows_the_same_through_a_compaction_without_a_copy, 0, 2);
+	tcase_add_test(tcase, an_arena_on_a_device_is_the_devices);
+	tcase_add_test(tcase, a_write_that_fails_half_way_is_made_again);
+	tcase_add_test(tcase, what_a_device_has_lost_is_seen_by_nobody);
+	tcase_add_test(tcase, who_reads_while_bytes_move_on_a_device_asks_again);
+	tcase_add_test(tcase, an_open_file_goes_on_when_its_parameter_moves_to_a_device);
 	tcase_add_loop_test(tcase, an_open_file_keeps_what_is_released_under_it, 0, 4);
 	tcase_add_test(tcase, enough_but_scattered_is_eagain_until_it_is_compacted);
 	tcase_add_test(tcase, a_pinned_block_stays_and_is_not_released);
 	tcase_add_test(tcase, bytes_in_an_arena_are_counted_once);
 	tcase_add_test(tcase, what_has_no_values_here_gets_those_of_the_block);
 	tcase_add_test(tcase, misuse_is_an_errno);
+	tcase_add_test(tcase, a_whole_copy_of_what_is_not_cut_by_rows_has_no_place_in_it);
 	tcase_add_test(tcase, without_memory_it_says_so_and_nothing_is_lost);
-	tcase_add_test(tcase, random_use_loses_nothing);
+	tcase_add_loop_test(tcase, random_use_loses_nothing, 0, 2);
 	return run_suite(suite, tcase);
 }

@@ -9,6 +9,7 @@
 #include "engine/commit/termination.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
+#include "engine/write/stage.h"
 
 #include <check.h>
 #include <errno.h>
@@ -77,6 +78,26 @@ START_TEST(each_rank_keeps_a_line_of_each_edit)
 }
 END_TEST
 
+/* A COMMIT is repeated to a rank that has become the coordinator meanwhile. */
+START_TEST(a_commit_that_no_rank_may_promise_any_more_is_not_begun)
+{
+	struct wire_commit commit = { .transaction = { 7, 7 } };
+	uint8_t everybody[3] = { 1, 1, 1 };
+	struct engine *e;
+
+	boundaries_open(3, &everywhere);
+	e = engine_of(0);
+	participant_outcome(&e->participant,
+			    commit.transaction); /* from now on it is forbidden */
+	pthread_mutex_lock(&e->lock);
+	coordinator_commit(e, NODE_LOCAL, 1, &commit, everybody, sizeof(everybody));
+	pthread_mutex_unlock(&e->lock);
+	ck_assert(LIST_EMPTY(&e->commit.coordinator->transactions));
+	all_pass(1);
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(what_became_of_an_edit_is_kept_when_its_coordinator_dies)
 {
 	struct writer w;
@@ -127,12 +148,14 @@ END_TEST
 START_TEST(a_rank_that_drops_an_edit_tells_the_first)
 {
 	static const uint64_t transaction[2] = { 5, 6 };
+	struct edit_piece *piece;
 	struct engine *e;
 
 	boundaries_open(3, &sharded);
 	e = engine_of(2);
-	ck_assert_int_eq(participant_stage(&e->participant, transaction, 77, 1,
-					   e->registry.states.epoch, 0, false, 0, "1234", 4),
+	piece = participant_piece(e->registry.states.epoch, 0, 0, 4);
+	memcpy(piece->data, "1234", 4);
+	ck_assert_int_eq(participant_stage(&e->participant, transaction, 77, 1, false, piece),
 			 0);
 	participant_name(&e->participant, transaction,
 			 &(struct wire_origin){ .writer = 9, .files = 1, .bytes = 4 });
@@ -454,20 +477,49 @@ START_TEST(an_edit_of_gradients_is_applied_in_its_own_window)
 }
 END_TEST
 
+/* Makes an edit that was started just now be one as an observer's. */
+static void of_any_window(struct writer *w)
+{
+	LIST_FIRST(&w->e->write.transactions)->proposal.commit.window = 0;
+}
+
+/* Starts an edit of gradients, which go, and come again; decided between the two windows, or
+ * in the second.
+ */
+static void edit_over_windows(struct writer *w, bool observers, bool between)
+{
+	boundaries_open(3, &sharded);
+	job_grads_valid(&job);
+	start(w, 1, "grad", 7);
+	if (observers)
+		of_any_window(w);
+	until_accepted(w);
+	job_grads_gone(&job);
+	if (between)
+		all_pass(1);
+	job_grads_valid(&job);
+	all_pass(2);
+}
+
 START_TEST(an_edit_of_gradients_does_not_reach_the_next_ones)
 {
 	struct writer w;
 
-	boundaries_open(3, &sharded);
-	job_grads_valid(&job);
-	start(&w, 1, "grad", 7);
-	until_accepted(&w);
-	job_grads_gone(&job);
-	if (_i)
-		all_pass(1); /* decided between two windows */
-	job_grads_valid(&job);
-	all_pass(2);
+	edit_over_windows(&w, false, _i);
 	ck_assert_int_eq(result(&w), -ENODATA);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+/* An observer does not know the window: it is between two steps, as a rule. */
+START_TEST(an_observer_edits_gradients_in_the_next_window_with_a_boundary)
+{
+	struct writer w;
+
+	edit_over_windows(&w, true, _i);
+	ck_assert_int_eq(result(&w), 0);
+	expect("grad", &w);
 	job_check(&job);
 	job_close(&job);
 }
@@ -494,6 +546,7 @@ END_TEST
 
 static void add_tests(TCase *t)
 {
+	tcase_add_test(t, a_commit_that_no_rank_may_promise_any_more_is_not_begun);
 	tcase_add_loop_test(t, each_rank_keeps_a_line_of_each_edit, 0, 2);
 	tcase_add_loop_test(t, what_became_of_an_edit_is_kept_when_its_coordinator_dies, 0, 2);
 	tcase_add_test(t, what_became_of_an_edit_whose_writer_dies_early_is_kept);
@@ -514,6 +567,8 @@ static void add_tests(TCase *t)
 	tcase_add_loop_test(t, a_coordinator_held_for_lost_by_one_rank_still_decides_for_all, 0,
 			    3);
 	tcase_add_test(t, an_edit_of_gradients_is_applied_in_its_own_window);
+	tcase_add_loop_test(t, an_observer_edits_gradients_in_the_next_window_with_a_boundary,
+			    0, 2);
 	tcase_add_loop_test(t, an_edit_of_gradients_does_not_reach_the_next_ones, 0, 2);
 	tcase_add_test(t, gradients_that_one_rank_has_left_behind_are_refused_at_once);
 }

@@ -17,7 +17,7 @@
  * views, edits of any bytes, and where the fragments are.
  */
 
-enum { WORLD = 4, TURNS = 6000, ROUNDS = 60, EXTENTS = 5 };
+enum { WORLD = 4, ROUNDS = 60, EXTENTS = 5, WAIT_MS = 60000, TRAINER = 4242 };
 
 static const struct job_param params[] = {
 	{ "columns", .ndim = 2, .shape = { 9, 13 }, .ncuts = 1, .cuts = { { 1, 0 } } },
@@ -39,14 +39,15 @@ static void turn(void *arg)
 }
 
 /* near: the ranks' memory is in the observer's reach. */
-static void open_job(bool near)
+static void open_job_with(bool near, enum job_lp lp)
 {
 	char seed[160];
 
 	job_open(&job, &(struct job_spec){ .world = WORLD,
 					   .hosts = near ? 1 : WORLD,
 					   JOB_PARAMS(params),
-					   JOB_GROUPS(groups) });
+					   JOB_GROUPS(groups),
+					   .lp = lp });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		job_frag(&job, rank)->engine->thread.yield = turn;
 	ck_assert_int_eq(loop_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
@@ -59,6 +60,11 @@ static void open_job(bool near)
 	ck_assert_int_eq(join_start_observer(observer, seed), 0);
 	while (!observer->job.ready)
 		turn(NULL);
+}
+
+static void open_job(bool near)
+{
+	open_job_with(near, JOB_LP_FITTING);
 }
 
 static void close_job(void)
@@ -94,20 +100,34 @@ static void on_read(struct engine_read *read, const void *data, int64_t n)
 	ended = true;
 }
 
-static int64_t read_file(struct engine_file *file, uint64_t offset, uint64_t size, bool cancel)
+static void turn_until(const bool *over, uint32_t *turns)
+{
+	for (uint64_t until = monotonic_ms() + WAIT_MS; !*over && monotonic_ms() < until;) {
+		turn(NULL);
+		if (turns && ++*turns % 16 == 15)
+			job_boundary(&job);
+	}
+	ck_assert(*over);
+}
+
+static int64_t read_by(pid_t thread, struct engine_file *file, uint64_t offset, uint64_t size,
+		       bool cancel)
 {
 	struct engine_read read = {
-		.file = file, .offset = offset, .size = size, .done = on_read
+		.file = file, .offset = offset, .size = size, .thread = thread, .done = on_read
 	};
 
 	ended = false;
 	engine_read(observer, &read);
 	if (cancel && !ended)
 		engine_read_cancel(observer, &read);
-	for (int i = 0; i < TURNS && !ended; i++)
-		turn(NULL);
-	ck_assert(ended);
+	turn_until(&ended, NULL);
 	return result;
+}
+
+static int64_t read_file(struct engine_file *file, uint64_t offset, uint64_t size, bool cancel)
+{
+	return read_by(0, file, offset, size, cancel);
 }
 
 static void check_range(struct engine_file *file, uint32_t param, const char *key)
@@ -141,10 +161,16 @@ START_TEST(any_bytes_are_read)
 }
 END_TEST
 
-START_TEST(a_range_moves_its_bytes_only)
+/* Of the metrics. */
+static uint64_t reads_counted(void)
+{
+	return atomic_load(&observer->counters.reads);
+}
+
+START_TEST(a_range_moves_its_bytes_only_and_counts_as_a_read)
 {
 	struct engine_file *file;
-	uint64_t before;
+	uint64_t before, reads;
 
 	open_job(true);
 	file = open_state(0, "fp32");
@@ -153,10 +179,12 @@ START_TEST(a_range_moves_its_bytes_only)
 	file = open_state(0, "fp32");
 	before = atomic_load(&observer->counters.owner_bytes_memory) +
 		 atomic_load(&observer->counters.owner_bytes_messages);
+	reads = reads_counted();
 	ck_assert_int_eq(read_file(file, 60, 100, false), 100);
 	ck_assert_uint_eq(atomic_load(&observer->counters.owner_bytes_memory) +
 				  atomic_load(&observer->counters.owner_bytes_messages),
 			  before + 100);
+	ck_assert_uint_eq(reads_counted(), reads + 1);
 	engine_file_close(file);
 	close_job();
 }
@@ -199,6 +227,51 @@ START_TEST(a_read_that_waits_is_cancelled)
 }
 END_TEST
 
+/* In this process one thread trains all ranks. */
+START_TEST(a_training_thread_that_waits_for_itself_is_told_so)
+{
+	struct engine_file *file;
+	uint64_t until = monotonic_ms() + WAIT_MS;
+
+	open_job(true);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		atomic_store(&job_frag(&job, rank)->engine->registry.control->trainer,
+			     TRAINER + rank);
+	while (observer->peers[1].control.trainer != TRAINER + 1 && monotonic_ms() < until)
+		turn(NULL);
+	file = open_state(0, "grad"); /* there are none */
+	ck_assert_int_eq(read_by(TRAINER + 1, file, 8, 200, false), -EDEADLK);
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+/* ---- low-precision values that come late ---- */
+
+START_TEST(late_pieces_have_no_padding)
+{
+	static uint16_t pieces[WORLD][4096];
+
+	open_job_with(true, JOB_LP_NONE);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		int param = job_number(&job, rank, 0);
+		struct frag *f = job_frag(&job, rank);
+		struct registry *r = &f->engine->registry;
+		struct frag_fragment own;
+		enum frag_dtype dtype;
+		int row;
+
+		ck_assert_int_eq(frag_lp_move(f, param, 0, pieces[rank]), -EINVAL);
+		ck_assert_int_eq(frag_lp_move(f, param, FRAG_SHARD, pieces[rank]), 0);
+		ck_assert_int_eq(frag_fragment(f, param, &own), 0);
+		row = registry_find(r, STATE_LP_SHARD, (uint32_t)param, 0, "", &dtype);
+		ck_assert_int_ge(row, 0);
+		ck_assert_uint_eq(r->states.rows[row].numel, own.numel);
+	}
+	close_job();
+}
+END_TEST
+
 /* ---- writing ---- */
 
 static void on_write(struct engine_write *write, int status)
@@ -207,7 +280,7 @@ static void on_write(struct engine_write *write, int status)
 	ended = true;
 }
 
-/* Sorted extents of any bytes, no two of them of one element. */
+/* Sorted extents of any bytes, some of them several of one element. */
 static size_t draw_extents(uint64_t bytes, const uint8_t *value, struct engine_extent *extents,
 			   uint8_t *expected)
 {
@@ -215,13 +288,14 @@ static size_t draw_extents(uint64_t bytes, const uint8_t *value, struct engine_e
 	size_t n = 0;
 
 	for (; n < EXTENTS && at < bytes; n++) {
-		uint64_t offset = at + job_random(&job, (uint32_t)(bytes - at));
+		uint64_t gap = job_random(&job, 2) ? u64_min(3, bytes - at) : bytes - at;
+		uint64_t offset = at + job_random(&job, (uint32_t)gap);
 		uint64_t size = 1 + job_random(&job, (uint32_t)(bytes - offset));
 
-		size = size > bytes / EXTENTS ? bytes / EXTENTS : size;
+		size = u64_min(size, job_random(&job, 2) ? 2 : bytes / EXTENTS);
 		extents[n] = (struct engine_extent){ offset, size, value + offset };
 		memcpy(expected + offset, value + offset, size);
-		at = (offset + size + 3) / 4 * 4;
+		at = offset + size;
 	}
 	return n;
 }
@@ -243,6 +317,7 @@ START_TEST(an_edit_of_any_bytes_is_what_all_holders_have)
 {
 	uint8_t value[4096], expected[4096];
 	struct engine_extent extents[EXTENTS];
+	uint32_t turns = 0;
 
 	open_job(_i);
 	for (uint32_t i = 0; i < ROUNDS / 4; i++) {
@@ -257,12 +332,7 @@ START_TEST(an_edit_of_any_bytes_is_what_all_holders_have)
 		write.nextents = draw_extents(bytes, value, extents, expected);
 		ended = false;
 		engine_write(observer, &write);
-		for (int n = 0; n < TURNS && !ended; n++) {
-			turn(NULL);
-			if (n % 16 == 15)
-				job_boundary(&job);
-		}
-		ck_assert(ended);
+		turn_until(&ended, &turns);
 		ck_assert_int_eq(result, 0);
 		engine_file_close(write.file);
 		job_expect(&job, param, "fp32", expected);
@@ -320,7 +390,9 @@ int main(void)
 	TCase *t = tcase_create("all");
 
 	tcase_add_loop_test(t, any_bytes_are_read, 0, 2);
-	tcase_add_test(t, a_range_moves_its_bytes_only);
+	tcase_add_test(t, a_range_moves_its_bytes_only_and_counts_as_a_read);
+	tcase_add_test(t, a_training_thread_that_waits_for_itself_is_told_so);
+	tcase_add_test(t, late_pieces_have_no_padding);
 	tcase_add_loop_test(t, a_view_is_of_one_generation, 0, 2);
 	tcase_add_loop_test(t, a_read_that_waits_is_cancelled, 0, 2);
 	tcase_add_loop_test(t, an_edit_of_any_bytes_is_what_all_holders_have, 0, 2);

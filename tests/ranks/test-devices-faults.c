@@ -477,6 +477,7 @@ START_TEST(what_is_kept_on_the_host_is_not_sent)
 	struct engine *e;
 	struct plan plan;
 	struct send *s;
+	uint64_t id[2];
 	float value;
 	void *from;
 
@@ -491,7 +492,8 @@ START_TEST(what_is_kept_on_the_host_is_not_sent)
 	piece.offset = plan.pieces[0].offset;
 	piece.epoch = file->view.pieces[plan.pieces[0].view - 1].epoch;
 	s = send_source_new(1, true);
-	ck_assert_int_eq(send_source_from_view(e, s, file->view.id, &piece, &from), -ENOSPC);
+	view_reader_id(file, plan.pieces[0].view, id);
+	ck_assert_int_eq(send_source_from_view(e, s, id, &piece, &from), -ENOSPC);
 	ck_assert_ptr_nonnull(from);
 	ck_assert_int_eq(
 		send_source_from(e, s, 0, piece.state, piece.offset, piece.size, &from),

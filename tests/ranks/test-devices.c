@@ -4,6 +4,7 @@
 #include "engine/base/thread.h"
 #include "engine/engine.h"
 #include "engine/rank/devices.h"
+#include "engine/watch/rank-query.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/value-reading.h"
 #include "tests/run-suite.h"
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* States in memory of devices that nobody but the port can touch: what readers see of them
  * while streams go on, and what the trainer's own calls do.  test-access has whole parameters
@@ -452,6 +454,75 @@ START_TEST(what_moves_to_an_arena_leaves_the_device)
 }
 END_TEST
 
+/* The port, which counts what is pinned, and can refuse. */
+static unsigned pinned, pins_refused;
+
+static int pin_counted(struct device *d, void *memory, uint64_t size)
+{
+	int rc = pins_refused ? -ENOMEM : device_host.pin(d, memory, size);
+
+	ck_assert_uint_eq(size % 4096, 0);
+	pinned += !rc;
+	return rc;
+}
+
+static void unpin_counted(struct device *d, void *memory)
+{
+	unsigned char resident;
+
+	ck_assert_int_eq(mincore(memory, 4096, &resident), 0); /* it is mapped still */
+	pinned--;
+	device_host.unpin(d, memory);
+}
+
+static void expect_pinned_text(const char *line)
+{
+	CLEANUP(free) char *text = rank_query_text(job_frag(&job, 1)->engine, 0, "pinned");
+
+	ck_assert_ptr_nonnull(text);
+	ck_assert_msg(strstr(text, line) != NULL, "%s", text);
+}
+
+START_TEST(buffers_of_states_on_nvme_are_pinned_while_they_are_there)
+{
+	static const struct job_key swapped[] = { { "fp32", FRAG_F32, JOB_KEEP },
+						  { "exp_avg", FRAG_F32, JOB_SWAP } };
+	static const struct frag_swept sweep = { "exp_avg", 0 };
+	struct device_ops port = device_host;
+	struct frag_devices c = { sizeof(c), .number = 1 };
+	struct frag_sweep *walk;
+	struct device_where where;
+	struct devices *d;
+	uint64_t first, numel;
+	void *memory;
+
+	port.pin = pin_counted;
+	port.unpin = unpin_counted;
+	pins_refused = _i;
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   JOB_PARAMS(params),
+					   .groups = &group,
+					   .ngroups = 1,
+					   JOB_KEYS(swapped),
+					   .on_device = true,
+					   .device_ops = &port });
+	job_boundary(&job);
+	ck_assert_uint_eq(pinned, pins_refused ? 0 : WORLD);
+	expect_pinned_text(pins_refused ? "\npinned_by_devices no\n"
+					: "\npinned_by_devices yes\n");
+	ck_assert_int_eq(api_devices_over(rank0(), &c, &port), 0); /* once is enough */
+	ck_assert_uint_eq(pinned, pins_refused ? 0 : WORLD);
+	d = rank0()->engine->registry.devices;
+	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, &sweep, 1, &walk), 0);
+	ck_assert_int_eq(frag_sweep_next(walk, &first, &numel, &memory), 1);
+	ck_assert_int_eq(device_host.where(devices_port(d), memory, &where), 0);
+	ck_assert(where.number == DEVICE_NONE && where.pinned == !pins_refused);
+	frag_sweep_end(walk);
+	job_close(&job);
+	ck_assert_uint_eq(pinned, 0);
+}
+END_TEST
+
 START_TEST(what_lies_on_a_device_is_counted)
 {
 	const struct control_page *c;
@@ -532,6 +603,7 @@ int main(void)
 	tcase_add_test(c, the_trainers_calls_are_in_order_with_its_stream);
 	tcase_add_test(c, other_ranks_read_what_is_published_on_a_device);
 	tcase_add_test(c, what_moves_to_an_arena_leaves_the_device);
+	tcase_add_loop_test(c, buffers_of_states_on_nvme_are_pinned_while_they_are_there, 0, 2);
 	tcase_add_test(c, what_lies_on_a_device_is_counted);
 	tcase_add_test(c, wrong_calls_are_refused);
 	tcase_set_timeout(c, 60);

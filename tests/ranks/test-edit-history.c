@@ -7,6 +7,8 @@
 #include "tests/run-suite.h"
 
 #include "engine/node/peers.h"
+#include "engine/watch/edit-history.h"
+#include "engine/watch/watch.h"
 
 #include <check.h>
 #include <errno.h>
@@ -119,6 +121,8 @@ START_TEST(without_memory_there_is_no_log_or_less_of_it)
 	do {
 		CLEANUP(free) char *text = NULL;
 
+		edit_history_free(observer); /* as before the first look */
+		observer->watch->edit_history = NULL;
 		scarce_begin(++n, 1);
 		text = engine_text(observer, "log");
 		failed = scarce_end();

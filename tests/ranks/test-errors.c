@@ -63,7 +63,7 @@ END_TEST
 
 START_TEST(a_call_without_sense_is_refused)
 {
-	struct frag_arena arena = { sizeof(arena), 1 << 16, NULL, NULL };
+	struct frag_arena arena = { sizeof(arena), 1 << 16, NULL, NULL, NULL };
 	float value[NUMEL] = { 0 };
 	const void *pieces[] = { value, value };
 	char longer[FRAG_KEY_MAX + 2];
@@ -611,6 +611,38 @@ START_TEST(a_job_that_has_failed_or_describes_itself_wrongly_is_not_entered)
 }
 END_TEST
 
+START_TEST(a_rank_passes_over_a_process_that_is_not_rank_0)
+{
+	struct launch launch = { .world = 3, .job = "passes-over", .plain = true };
+	uint64_t until = monotonic_ms() + 50000;
+	struct frag *ranks[3];
+	struct engine *e;
+
+	for (launch.rank = 0; launch.rank < 3; launch.rank++) {
+		const char *seed = launch.rank ? ranks[0]->engine->job.address : NULL;
+
+		ck_assert_int_eq(api_open_over(&ranks[launch.rank], &launch, &transport_loop,
+					       &transport_loop, seed, false),
+				 0);
+		ck_assert_int_eq(frag_ready(ranks[launch.rank]), 0);
+	}
+	while (!ranks[0]->engine->peers[1].entry.present && monotonic_ms() < until)
+		for (uint32_t rank = 0; rank < 2; rank++)
+			loop_turn(ranks[rank]->engine, 0);
+	e = ranks[2]->engine;
+	snprintf(e->job.join->seeds.list, sizeof(e->job.join->seeds.list), "%s,%s",
+		 ranks[0]->engine->peers[1].entry.address, ranks[0]->engine->job.address);
+	ck_assert(ranks[0]->engine->peers[1].entry.present);
+	while (!e->job.ready && !e->job.failure && monotonic_ms() < until)
+		for (uint32_t rank = 0; rank < 3; rank++)
+			loop_turn(ranks[rank]->engine, 0);
+	ck_assert_msg(!e->job.failure, "%s", e->job.why);
+	ck_assert(e->job.ready);
+	for (uint32_t rank = 3; rank-- > 0;)
+		frag_close(ranks[rank]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("errors");
@@ -636,5 +668,6 @@ int main(void)
 	tcase_add_test(t, a_range_or_a_rank_that_is_not_there_is_refused_below_too);
 	tcase_add_test(t, before_a_table_has_come_a_state_is_held_for_one_in_memory);
 	tcase_add_test(t, a_job_that_has_failed_or_describes_itself_wrongly_is_not_entered);
+	tcase_add_test(t, a_rank_passes_over_a_process_that_is_not_rank_0);
 	return run_suite(s, t);
 }

@@ -161,6 +161,26 @@ START_TEST(a_second_freeze_is_refused_while_the_first_lasts)
 }
 END_TEST
 
+START_TEST(a_refused_freeze_does_not_keep_edits_from_the_boundary)
+{
+	struct writer w;
+
+	open_training();
+	ask(&first, 1, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	ask(&second, 2, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&second), -EBUSY);
+	start(&w, 2, "fp32", 1);
+	ck_assert_int_eq(result(&w), 0);
+	expect("fp32", &w);
+	expect_frozen(WORLD);
+	ask(&thaw, 0, 0, 0);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	until_all_have_come(WORLD);
+	boundaries_close();
+}
+END_TEST
+
 START_TEST(edits_go_in_where_the_trainers_stand_each_a_generation)
 {
 	struct writer w;
@@ -383,6 +403,7 @@ int main(void)
 	tcase_add_loop_test(t, a_freeze_in_vain_names_the_ranks_that_were_late, 0, 3);
 	tcase_add_test(t, anybody_may_thaw_and_who_froze_can_tell);
 	tcase_add_test(t, a_second_freeze_is_refused_while_the_first_lasts);
+	tcase_add_test(t, a_refused_freeze_does_not_keep_edits_from_the_boundary);
 	tcase_add_loop_test(t, edits_go_in_where_the_trainers_stand_each_a_generation, 0, 4);
 	tcase_add_loop_test(t, edits_and_a_freeze_at_once_end, 0, 8);
 	tcase_add_test(t, the_bound_ends_it_on_the_ranks_themselves);

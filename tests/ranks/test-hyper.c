@@ -11,8 +11,9 @@
 /* Hyper-parameters that the trainer's own functions get and set. */
 
 static struct option { /* of one rank's optimizer */
-	double lr;
+	double lr;     /* first: see setup_doubles */
 	unsigned gets, sets;
+	struct frag *forgets; /* its moments: exp_avg as lr is got, exp_avg_sq as it is set */
 } options[WORLD];
 
 static double get_lr(void *arg)
@@ -20,6 +21,9 @@ static double get_lr(void *arg)
 	struct option *o = arg;
 
 	o->gets++;
+	if (o->forgets && !o->sets)
+		ck_assert_int_eq(frag_state_drop(o->forgets, 0, 0, "exp_avg"),
+				 o->gets == 2 ? 0 : -ENOENT);
 	return o->lr;
 }
 
@@ -29,19 +33,32 @@ static void set_lr(void *arg, double value)
 
 	o->sets++;
 	o->lr = value;
+	if (o->forgets)
+		ck_assert_int_eq(frag_state_drop(o->forgets, 0, 0, "exp_avg_sq"), 0);
 }
 
-static void setup(void)
+static void open_with(frag_hyper_get get)
 {
 	open_near();
 	observer->write.allowed = true;
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
 		options[rank] = (struct option){ .lr = 0.5 };
-		ck_assert_int_eq(frag_hyper_calls(job_frag(&job, rank), 0, "lr", get_lr, set_lr,
+		ck_assert_int_eq(frag_hyper_calls(job_frag(&job, rank), 0, "lr", get, set_lr,
 						  &options[rank]),
 				 0);
-		ck_assert_uint_eq(options[rank].gets, 1);
+		ck_assert_uint_eq(options[rank].gets, get ? 1 : 0);
 	}
+}
+
+static void setup(void)
+{
+	open_with(get_lr);
+}
+
+/* The double at which a rank's struct option begins is the hyper-parameter itself. */
+static void setup_doubles(void)
+{
+	open_with(NULL);
 }
 
 static struct engine_file *open_lr(void)
@@ -112,7 +129,7 @@ START_TEST(what_the_trainer_has_set_is_shown_from_the_next_boundary_on)
 		ck_assert_int_eq(frag_step_begin(job_frag(&job, rank)), 0);
 		ck_assert_uint_eq(options[rank].gets, 3);
 		ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
-		ck_assert_uint_eq(options[rank].gets, 3);
+		ck_assert_uint_eq(options[rank].gets, 4);
 	}
 }
 END_TEST
@@ -149,12 +166,38 @@ START_TEST(an_edit_comes_after_what_the_trainer_has_set)
 }
 END_TEST
 
+START_TEST(its_functions_may_forget_states)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		options[rank].forgets = job_frag(&job, rank);
+	edit(0.125, pass_safe_point);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		ck_assert_double_eq(options[rank].lr, 0.125);
+		ck_assert_int_eq(frag_state_drop(job_frag(&job, rank), 0, 0, "exp_avg_sq"),
+				 -ENOENT);
+	}
+	job_boundary(&job);
+	ck_assert_double_eq(shown(), 0.125);
+}
+END_TEST
+
+START_TEST(what_is_set_within_a_step_is_shown_from_its_end_on)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		ck_assert_int_eq(frag_step_begin(job_frag(&job, rank)), 0);
+		options[rank].lr = 1;
+		ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
+	}
+	ck_assert_double_eq(shown(), 1);
+}
+END_TEST
+
 START_TEST(wrong_ones_are_refused)
 {
 	struct frag *f = job_frag(&job, 0);
 
 	ck_assert_int_eq(frag_hyper_calls(NULL, 0, "eps", get_lr, set_lr, options), -EINVAL);
-	ck_assert_int_eq(frag_hyper_calls(f, 0, "eps", NULL, set_lr, options), -EINVAL);
+	ck_assert_int_eq(frag_hyper_calls(f, 0, "eps", NULL, set_lr, NULL), -EINVAL);
 	ck_assert_int_eq(frag_hyper_calls(f, 0, "eps", get_lr, NULL, options), -EINVAL);
 	ck_assert_int_eq(frag_hyper_calls(f, 9, "eps", get_lr, set_lr, options), -EINVAL);
 	ck_assert_int_eq(frag_hyper_calls(f, 0, "lr", get_lr, set_lr, options), -EEXIST);
@@ -178,13 +221,22 @@ END_TEST
 int main(void)
 {
 	Suite *s = suite_create("hyper");
-	TCase *t = tcase_create("hyper");
+	TCase *t = tcase_create("hyper"), *doubles = tcase_create("doubles");
+
+	tcase_set_timeout(doubles, 60);
+	tcase_add_checked_fixture(doubles, setup_doubles, close_job);
+	tcase_add_test(doubles, an_edit_is_set_once_on_each_rank);
+	tcase_add_test(doubles, an_edit_comes_after_what_the_trainer_has_set);
+	tcase_add_test(doubles, what_is_set_within_a_step_is_shown_from_its_end_on);
+	suite_add_tcase(s, doubles);
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, close_job);
 	tcase_add_test(t, what_the_trainer_has_set_is_shown_from_the_next_boundary_on);
 	tcase_add_test(t, an_edit_is_set_once_on_each_rank);
 	tcase_add_test(t, an_edit_comes_after_what_the_trainer_has_set);
+	tcase_add_test(t, its_functions_may_forget_states);
+	tcase_add_test(t, what_is_set_within_a_step_is_shown_from_its_end_on);
 	tcase_add_test(t, wrong_ones_are_refused);
 	tcase_add_test(t, a_ready_job_is_not_waited_for);
 	return run_suite(s, t);

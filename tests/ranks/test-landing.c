@@ -8,6 +8,7 @@
 
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
+#include "engine/read/view-reader.h"
 #include "engine/rounds/landing.h"
 
 #include <check.h>
@@ -49,7 +50,7 @@ START_TEST(where_all_memory_is_lent_it_is_read_as_ever)
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 2 * PART);
-	ck_assert_uint_ge(unfit(WIRE_FALLBACK_ROOM), 1);
+	ck_assert_uint_ge(fallback(WIRE_FALLBACK_ROOM), 1);
 	engine_file_close(others[0]);
 	engine_file_close(file);
 	for (int i = 0; i < 20; i++)
@@ -127,7 +128,7 @@ START_TEST(what_is_asked_for_wrongly_is_refused)
 	ck_assert_int_eq(collected.status, -EINVAL);
 	body.tier = STATE_TIERS;
 	ask(&body, pieces, 0);
-	ck_assert_uint_eq(collected.unfit, WIRE_FALLBACK_TIER);
+	ck_assert_uint_eq(collected.fallback, WIRE_FALLBACK_TIER);
 	close_all();
 }
 END_TEST
@@ -160,13 +161,17 @@ static void ask_for_part(uint32_t wait_ms)
 				      .wait_ms = wait_ms };
 	struct wire_piece piece = { .size = PART, .rank = OWNER };
 
-	for (uint32_t i = 0; i < file->view.n; i++)
-		if (file->view.pieces[i].rank == OWNER) {
-			piece.epoch = file->view.pieces[i].epoch;
-			piece.state = file->view.pieces[i].row;
-			piece.offset = file->view.pieces[i].offset;
-		}
-	memcpy(body.view, file->view.id, sizeof(body.view));
+	for (uint32_t i = 0; i < file->view.n; i++) {
+		const struct view_reader_piece *of_rank = &file->view.pieces[i];
+		const struct wire_view_run *run = of_rank->runs.items;
+
+		if (of_rank->rank != OWNER)
+			continue;
+		piece.epoch = of_rank->epoch;
+		piece.state = run->state;
+		piece.offset = run->offset;
+		view_reader_id(file, i + 1, body.view);
+	}
 	ask(&body, &piece, sizeof(piece));
 }
 
@@ -184,10 +189,10 @@ START_TEST(a_mount_leaves_a_slot_to_another)
 	theirs = open_state_of(other, "exp_avg");
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(0, PART), PART);
-	while (unfit(WIRE_FALLBACK_ROOM) < 2)
+	while (fallback(WIRE_FALLBACK_ROOM) < 2)
 		turn_all(NULL);
 	ck_assert_int_eq(read_of(theirs, 0, PART), PART);
-	ck_assert_uint_ge(other->counters.rounds_unfit[WIRE_FALLBACK_ROOM], 1);
+	ck_assert_uint_ge(other->counters.rounds_fallback[WIRE_FALLBACK_ROOM], 1);
 	landing_close(engine_of(AGENT), find_window(2 * PART)->id);
 	for (int i = 0; i < 20; i++)
 		turn_all(NULL);
@@ -209,7 +214,7 @@ START_TEST(whoever_waits_for_ever_is_answered_all_the_same)
 	open_all("host 0", "nccl");
 	read_first_part();
 	ask_for_part(UINT32_MAX);
-	ck_assert_uint_eq(collected.unfit, WIRE_FALLBACK_BOUNDARY);
+	ck_assert_uint_eq(collected.fallback, WIRE_FALLBACK_BOUNDARY);
 	close_all();
 }
 END_TEST

@@ -4,6 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/job/join-internal.h"
 #include "engine/live/loop.h"
+#include "engine/read/readahead.h"
 #include "tests/ranks/job.h"
 #include "tests/run-suite.h"
 
@@ -45,7 +46,8 @@ static const struct view *open_view(uint64_t now_ms)
 	enum frag_dtype dtype;
 	int row = registry_find(&e->registry, STATE_PARTITION, (uint32_t)job.ranks[0].group[0],
 				0, "fp32", &dtype);
-	struct view_request q = { .id = { 1, 2 }, .row = (uint32_t)row, .size = 128 };
+	struct view_run run = { .row = (uint32_t)row, .size = 128 };
+	struct view_request q = { .id = { 1, 2 }, .runs = &run, .nruns = 1 };
 	struct view view;
 
 	ck_assert_int_eq(view_owner_open(&e->view_owner, &e->registry, &q, now_ms, &view), 0);
@@ -468,10 +470,105 @@ START_TEST(one_that_waits_long_gets_a_view)
 }
 END_TEST
 
+/* ---- one of two requests ---- */
+
+static const struct job_param large[] = { { "w", .ndim = 1,
+					    .shape = { READAHEAD_BUFFER / sizeof(float) } } };
+
+static void setup_large(void)
+{
+	job_open(&job, &(struct job_spec){ .world = 2, JOB_PARAMS(large), JOB_GROUPS(groups) });
+	e = job_frag(&job, 0)->engine;
+}
+
+static struct engine_file *open_large(void)
+{
+	struct engine_address address;
+	struct engine_file *file;
+	uint64_t bytes;
+
+	ck_assert_int_eq(
+		api_address_of(job_frag(&job, 0), job_number(&job, 0, 0), "fp32", &address), 0);
+	ck_assert_int_eq(engine_file_open(e, &address, &file, &bytes), 0);
+	ck_assert_uint_eq(bytes, READAHEAD_BUFFER);
+	return file;
+}
+
+static void on_part(struct engine_read *read, const void *data, int64_t n)
+{
+	const uint8_t *truth = job_truth(&job, 0, "fp32");
+
+	ck_assert_int_eq(n, ENGINE_READ_MAX);
+	ck_assert_mem_eq(data, truth + read->offset, (size_t)n);
+	result = n;
+}
+
+static void read_large(struct engine_file *file, uint64_t offset)
+{
+	struct engine_read read = {
+		.file = file, .offset = offset, .size = ENGINE_READ_MAX, .done = on_part
+	};
+
+	result = 0;
+	engine_read(e, &read);
+	while (!result)
+		job_turn(&job);
+}
+
+static void step_large(void)
+{
+	all_step(frag_step_begin);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		struct job_memory *m = job_memory(&job, rank, 0, 0, "fp32");
+
+		memset(m->bytes_at, 0x55, m->bytes);
+	}
+	all_step(frag_step_end);
+}
+
+START_TEST(a_file_of_two_requests_is_copied_at_the_first_and_needs_no_view)
+{
+	struct engine_file *file = open_large();
+	uint64_t views;
+
+	read_large(file, 0); /* all links are there now */
+	engine_file_close(file);
+	views = e->read.view_number;
+	file = open_large();
+	read_large(file, 0);
+	ck_assert_uint_eq(e->read.nwhole, 1);
+	step_large();
+	read_large(file, ENGINE_READ_MAX);
+	ck_assert_uint_eq(e->read.view_number, views);
+	engine_file_close(file);
+	ck_assert_uint_eq(e->read.nwhole, 0);
+}
+END_TEST
+
+START_TEST(one_that_is_read_from_its_middle_or_beside_too_many_gets_a_view)
+{
+	struct engine_file *file = open_large();
+
+	atomic_store(&e->read.nwhole, _i ? 1000 : 0);
+	read_large(file, _i ? 0 : ENGINE_READ_MAX);
+	atomic_store(&e->read.nwhole, 0);
+	ck_assert(file->view_is_ready);
+	step_large();
+	read_large(file, _i ? ENGINE_READ_MAX : 0);
+	engine_file_close(file);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("turn");
 	TCase *t = tcase_create("turn");
+	TCase *two = tcase_create("two requests");
+
+	tcase_add_checked_fixture(two, setup_large, teardown);
+	tcase_add_test(two, a_file_of_two_requests_is_copied_at_the_first_and_needs_no_view);
+	tcase_add_loop_test(
+		two, one_that_is_read_from_its_middle_or_beside_too_many_gets_a_view, 0, 2);
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, views_of_an_observer_that_went_silent_are_dropped);
@@ -490,5 +587,6 @@ int main(void)
 			    ARRAY_SIZE(backs));
 	tcase_add_test(t, a_small_file_read_within_a_step_waits_for_its_end_without_a_view);
 	tcase_add_test(t, one_that_waits_long_gets_a_view);
+	suite_add_tcase(s, two);
 	return run_suite(s, t);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/ports/collective-host.h"
 #include "tests/ranks/job.h"
 #include "tests/run-suite.h"
 
-#include "tests/ports/collective-host.h"
+#include "engine/catalog/operation.h"
+#include "engine/base/slice.h"
 #include "engine/live/loop.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/rounds.h"
@@ -166,6 +168,8 @@ static void on_done(struct engine_write *write, int result)
 	*(int *)write->owner = result;
 }
 
+enum { BUSY = 1 }; /* the result of an edit that is under way */
+
 static void pass_boundaries(void)
 {
 	for (int i = 0; i < 20; i++)
@@ -173,33 +177,65 @@ static void pass_boundaries(void)
 	job_boundary(&job);
 }
 
+/* Rank 1 writes to that state of the first parameter; its owner is an int, BUSY so far. */
+static void commit(struct engine_write *write, const char *key)
+{
+	const int *result = write->owner;
+	struct engine_address a;
+	uint64_t bytes;
+
+	ck_assert_int_eq(api_address_of(job_frag(&job, 1), job_number(&job, 1, 0), key, &a), 0);
+	ck_assert_int_eq(engine_file_open(job_frag(&job, 1)->engine, &a, &write->file, &bytes),
+			 0);
+	engine_write(job_frag(&job, 1)->engine, write);
+	while (*result == BUSY)
+		pass_boundaries();
+	ck_assert_int_eq(*result, 0);
+	engine_file_close(write->file);
+}
+
 START_TEST(an_edit_is_everywhere_whatever_was_lost_of_it)
 {
-	enum { BUSY = 1 };
 	float value[NUMEL];
 	struct engine_extent extent = { 0, BYTES, value };
 	int result = BUSY;
 	struct engine_write write = {
 		.extents = &extent, .nextents = 1, .done = on_done, .owner = &result
 	};
-	struct engine_address a;
-	uint64_t bytes;
 
 	open_job(of_an_edit[_i / 3], (unsigned)_i % 3);
 	for (int i = 0; i < NUMEL; i++)
 		value[i] = (float)i;
-	ck_assert_int_eq(api_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "fp32", &a),
-			 0);
-	ck_assert_int_eq(engine_file_open(job_frag(&job, 1)->engine, &a, &write.file, &bytes),
-			 0);
-	engine_write(job_frag(&job, 1)->engine, &write);
-	while (result == BUSY)
-		pass_boundaries();
-	ck_assert_int_eq(result, 0);
-	engine_file_close(write.file);
+	commit(&write, "fp32");
 	ck_assert(loss.lost || _i % 3);
 	job_expect(&job, 0, "fp32", value);
 	job_expect_lp_of(&job, 0, value);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(an_operation_is_carried_out_once_whatever_was_lost_of_it)
+{
+	enum wire_type type = of_an_edit[_i / 3];
+	struct operation add;
+	struct slice all;
+	const float *before;
+	float value[NUMEL];
+	int result = BUSY;
+	struct engine_write write = {
+		.operation = &add, .slice = &all, .done = on_done, .owner = &result
+	};
+
+	open_job(type == WIRE_STAGE ? WIRE_COMPUTE : type, (unsigned)_i % 3);
+	ck_assert_int_eq(operation_parse(&add, FRAG_F32, "+= 3"), 0);
+	slice_all(&all, params[0].shape, 1);
+	before = job_truth(&job, 0, "exp_avg");
+	for (int i = 0; i < NUMEL; i++)
+		value[i] = (float)((double)before[i] + 3);
+	commit(&write, "exp_avg");
+	ck_assert(loss.lost || _i % 3);
+	job_expect(&job, 0, "exp_avg", value);
 	job_check(&job);
 	job_close(&job);
 }
@@ -275,6 +311,8 @@ int main(void)
 			    2 * ARRAY_SIZE(of_a_read));
 	tcase_add_test(t, a_read_ends_when_the_tables_of_states_never_come);
 	tcase_add_loop_test(t, an_edit_is_everywhere_whatever_was_lost_of_it, 0,
+			    3 * ARRAY_SIZE(of_an_edit));
+	tcase_add_loop_test(t, an_operation_is_carried_out_once_whatever_was_lost_of_it, 0,
 			    3 * ARRAY_SIZE(of_an_edit));
 	tcase_add_loop_test(t, a_rank_that_sets_hears_of_the_promise_though_it_was_lost, 0,
 			    ARRAY_SIZE(of_an_edit));

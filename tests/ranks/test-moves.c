@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/live/loop.h"
 #include "tests/ranks/observed.h"
 #include "tests/run-suite.h"
 
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 /* States whose memory is other memory in each step, read by an observer.  Memory that was given
  * back is freed, so that a sanitizer sees who still reads it.
@@ -166,6 +169,159 @@ START_TEST(gradients_that_have_no_memory_in_their_window_are_no_data)
 }
 END_TEST
 
+START_TEST(a_read_of_gradients_waits_for_a_window_that_is_shown)
+{
+	struct engine_read read = { .size = _i / 2 ? PART : BYTES, .done = on_read };
+
+	open_one(_i % 2);
+	move_all("grad", 0);
+	read.file = open_state(ENGINE_PARAM, "grad");
+	result = 0;
+	engine_read(observer, &read);
+	for (int i = 0; i < STEPS; i++) {
+		each_rank(frag_grads_skip);
+		for (int n = 0; n < 20; n++)
+			turn(NULL);
+		ck_assert_int_eq(result, 0);
+	}
+	move_all("grad", 7);
+	each_rank(frag_grads_gone);
+	job_grads_valid(&job);
+	while (!result)
+		turn(NULL);
+	ck_assert_int_eq(result, (int64_t)read.size);
+	expect_bytes(7, read.size);
+	engine_file_close(read.file);
+	each_rank(frag_grads_skip); /* does as frag_grads_gone in a window */
+	ck_assert_int_eq(read_at(0, BYTES, "grad", true, false), -ENODATA);
+	close_all("grad");
+}
+END_TEST
+
+static bool is_told(int fd)
+{
+	return poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 1;
+}
+
+START_TEST(a_rank_hears_that_its_states_are_asked_for)
+{
+	static const struct job_param params[] = { { "w", .ndim = 1, .shape = { NUMEL } } };
+	static const struct job_group groups[] = { { .nparams = 1, .params = { 0 } } };
+	struct job alone;
+	uint64_t one = 0;
+	struct frag *f;
+	int fd[2];
+
+	job_open(&alone,
+		 &(struct job_spec){ .world = 2, JOB_PARAMS(params), JOB_GROUPS(groups) });
+	f = job_frag(&alone, 1);
+	ck_assert_int_eq(pipe(fd), 0);
+	ck_assert_int_eq(frag_asked(f, -1), 0);
+	ck_assert_int_eq(frag_asked(f, fd[1]), 0);
+	ck_assert(!is_told(fd[0]));
+	job_close(&alone);
+	ck_assert(is_told(fd[0]));
+	ck_assert_int_eq(read(fd[0], &one, sizeof(one)), sizeof(one));
+
+	open_one(_i);
+	f = job_frag(&job, 1);
+	ck_assert_int_ge(frag_asked(f, fd[1]), 0);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	ck_assert(is_told(fd[0]));
+	ck_assert_int_eq(read(fd[0], &one, sizeof(one)), sizeof(one));
+	ck_assert(!is_told(fd[0]));
+	ck_assert_int_eq(frag_asked(f, -1), 1);
+	ck_assert_int_eq(frag_asked(f, fd[1]), 1);
+	ck_assert(is_told(fd[0]));
+	ck_assert_int_eq(frag_asked(f, 9999), -EBADF);
+	close_job();
+}
+END_TEST
+
+static bool is_asked(uint32_t rank)
+{
+	return frag_asked(job_frag(&job, rank), -1) == 1;
+}
+
+/* Long enough for whoever is silent to be forgotten. */
+static void turn_for_long(void)
+{
+	uint64_t end = turned_ms + 3 * job_frag(&job, 1)->engine->timeout_ms;
+
+	while (turned_ms < end)
+		turn(NULL);
+}
+
+START_TEST(a_rank_forgets_observers_that_have_gone)
+{
+	uint64_t one = 0;
+	int fd[2];
+
+	open_one(_i);
+	ck_assert_int_eq(pipe(fd), 0);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	ck_assert(is_asked(1));
+	turn_for_long();
+	ck_assert(is_asked(1)); /* by one that reads nothing */
+	loop_free(observer);
+	observer = NULL;
+	turn_for_long();
+	ck_assert(!is_asked(1));
+	ck_assert_int_eq(frag_asked(job_frag(&job, 1), fd[1]), 0);
+	ck_assert(!is_told(fd[0]));
+	observe();
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	ck_assert(is_asked(1));
+	ck_assert(is_told(fd[0]));
+	ck_assert_int_eq(read(fd[0], &one, sizeof(one)), sizeof(one));
+	close_job();
+	close(fd[0]);
+	close(fd[1]);
+}
+END_TEST
+
+START_TEST(an_observer_that_was_silent_asks_anew)
+{
+	struct engine *stopped;
+	uint64_t one = 0;
+	int fd[2];
+
+	open_one(_i);
+	ck_assert_int_eq(pipe(fd), 0);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	stopped = observer;
+	observer = NULL;
+	turn_for_long();
+	ck_assert_int_eq(frag_asked(job_frag(&job, 1), fd[1]), 0);
+	observer = stopped;
+	move_all("grad", 7);
+	job_grads_valid(&job);
+	expect_read("grad", 7);
+	ck_assert(is_asked(1));
+	ck_assert(is_told(fd[0]));
+	ck_assert_int_eq(read(fd[0], &one, sizeof(one)), sizeof(one));
+	close_all("grad");
+	close(fd[0]);
+	close(fd[1]);
+}
+END_TEST
+
+START_TEST(a_rank_that_has_asked_counts_for_ever)
+{
+	float whole[NUMEL];
+
+	open_one(_i);
+	loop_free(observer);
+	observer = NULL;
+	ck_assert(!is_asked(1));
+	ck_assert_int_eq(frag_get(job_frag(&job, 0), 0, "fp32", whole, BYTES), 0);
+	ck_assert(is_asked(1));
+	turn_for_long();
+	ck_assert(is_asked(1));
+	job_close(&job);
+}
+END_TEST
+
 static int declare(struct frag *f)
 {
 	return frag_state_keep(f, 0, 0, "later", FRAG_F32, NULL);
@@ -231,10 +387,9 @@ static void declare_pieces(void)
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
 		int numbers[PARAMS], n = numbers_of(rank, numbers);
 
-		for (int i = 0; i < n; i++)
-			ck_assert_int_eq(frag_fragment_keep(job_frag(&job, rank), numbers[i],
-							    "own", FRAG_F32, NULL),
-					 0);
+		ck_assert_int_eq(frag_fragments_keep(job_frag(&job, rank), numbers, (size_t)n,
+						     "own", FRAG_F32, NULL),
+				 0);
 	}
 }
 
@@ -365,6 +520,11 @@ int main(void)
 	tcase_add_loop_test(t, a_read_of_gradients_without_memory_waits_for_their_window, 0, 4);
 	tcase_add_loop_test(t, an_open_file_keeps_gradients_whose_memory_was_freed, 0, 2);
 	tcase_add_loop_test(t, gradients_that_have_no_memory_in_their_window_are_no_data, 0, 2);
+	tcase_add_loop_test(t, a_read_of_gradients_waits_for_a_window_that_is_shown, 0, 4);
+	tcase_add_loop_test(t, a_rank_hears_that_its_states_are_asked_for, 0, 2);
+	tcase_add_loop_test(t, a_rank_forgets_observers_that_have_gone, 0, 2);
+	tcase_add_loop_test(t, an_observer_that_was_silent_asks_anew, 0, 2);
+	tcase_add_loop_test(t, a_rank_that_has_asked_counts_for_ever, 0, 2);
 	tcase_add_loop_test(t, a_declared_state_is_there_and_gets_its_memory_in_a_step, 0, 2);
 	tcase_add_loop_test(t, a_state_in_pieces_gets_other_memory_in_each_step, 0, 2);
 	tcase_add_loop_test(t, low_precision_values_are_read_from_where_they_are_now, 0, 2);

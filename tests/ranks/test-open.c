@@ -170,7 +170,7 @@ END_TEST
 
 START_TEST(a_folder_of_something_else_is_einval)
 {
-	struct engine_options o = { .source = "/", .writable = true };
+	struct engine_options o = { .source = getenv("XDG_RUNTIME_DIR"), .writable = true };
 	struct engine *e;
 
 	ck_assert_int_eq(engine_open(&e, &o, why, sizeof(why)), -EINVAL);
@@ -204,14 +204,15 @@ END_TEST
 static const struct {
 	const char *file, *dir, *said;
 } swaps[] = {
-	{ "{\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/nowhere\"}}", "",
+	{ "{\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/nowhere/x\"}}", "",
 	  "no states on NVMe (FRAG_SWAP_CONFIG: offload_optimizer.nvme_path): the folder "
-	  "/nowhere: No" },
-	{ "{\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/nowhere\"}}", "",
-	  "no states on NVMe (FRAG_SWAP_CONFIG: offload_param.nvme_path): the folder /nowhere: "
+	  "/nowhere/x: No" },
+	{ "{\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/nowhere/x\"}}", "",
+	  "no states on NVMe (FRAG_SWAP_CONFIG: offload_param.nvme_path): the folder "
+	  "/nowhere/x: "
 	  "No" },
-	{ "{\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/there\"}}", "/nowhere",
-	  "no states on NVMe (FRAG_SWAP_DIR): the folder /nowhere: No" },
+	{ "{\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/there\"}}",
+	  "/nowhere/x", "no states on NVMe (FRAG_SWAP_DIR): the folder /nowhere/x: No" },
 };
 
 START_TEST(what_names_a_folder_for_states_that_is_not_there_is_named)

@@ -37,7 +37,7 @@ static const int all[NPARAMS] = { BIG, C, D, B };
 
 static struct job job;
 
-static void open_job(enum job_lp lp)
+static void open_with(enum job_lp lp, bool fast_init)
 {
 	static const struct job_group group = { .stage = 3,
 						.nparams = NPARAMS,
@@ -50,8 +50,14 @@ static void open_job(enum job_lp lp)
 					   .groups = &group,
 					   .ngroups = 1,
 					   JOB_KEYS(keys),
-					   .lp = lp });
+					   .lp = lp,
+					   .fast_init = fast_init });
 	job_boundary(&job);
+}
+
+static void open_job(enum job_lp lp)
+{
+	open_with(lp, false);
 }
 
 static struct frag *rank0(void)
@@ -281,11 +287,198 @@ static void sweep_all(void)
 	int rc;
 
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, &swept, 1, &sweep), 0);
+	ck_assert_int_eq(frag_state_move(rank0(), 0, 0, "fp32", NULL), -EBUSY);
+	ck_assert_int_eq(frag_fragments_move(rank0(), NULL, 0, "fp32", NULL), -EBUSY);
 	while ((rc = frag_sweep_next(sweep, &first, &numel, &memory)) == 1)
 		((float *)memory)[0] += 0;
 	ck_assert_int_eq(rc, 0);
 	frag_sweep_end(sweep);
 }
+
+/* Modules of a model, and what DeepSpeed 0.19 matches in it (z3_leaf_module.py): by suffix as
+ * text ends, by name exactly, and nothing by a part of a name.
+ */
+static const struct job_param model[] = {
+	{ "embed.weight", .ndim = 1, .shape = { 100 } },
+	{ "layers.0.mlp.gate.weight", .ndim = 1, .shape = { 4000 } },
+	{ "layers.0.mlp.up.weight", .ndim = 1, .shape = { 4000 } },
+	{ "layers.0.norm.weight", .ndim = 1, .shape = { 4000 } },
+	{ "layers.1.mlp.gate.weight", .ndim = 1, .shape = { 4000 } },
+	{ "layers.1.mlp.up.weight", .ndim = 1, .shape = { 4000 } },
+	{ "layers.1.norm.weight", .ndim = 1, .shape = { 4000 } },
+};
+
+static void open_params(const struct job_param *list, uint32_t n)
+{
+	const struct job_group group = { .stage = 3,
+					 .nparams = n,
+					 .params = { 0, 1, 2, 3, 4, 5, 6 } };
+	static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_SWAP } };
+
+	log_set_level(LOG_ERROR);
+	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   .params = list,
+					   .nparams = n,
+					   .groups = &group,
+					   .ngroups = 1,
+					   JOB_KEYS(keys),
+					   .lp = JOB_LP_SWAP });
+	job_boundary(&job);
+}
+
+static void open_model(void)
+{
+	open_params(model, ARRAY_SIZE(model));
+}
+
+static int leaf(enum frag_leaf_match match, const char *modules, int on)
+{
+	return frag_leaf(rank0(), match, modules, on);
+}
+
+static void expect_leaves(const char *expected)
+{
+	CLEANUP(free) char *text = rank_query_text(job_frag(&job, 1)->engine, 0, "leaves");
+
+	ck_assert_str_eq(text, expected);
+}
+
+START_TEST(leaves_are_marked_as_by_deepspeed)
+{
+	open_model();
+	expect_leaves("");
+	ck_assert_int_eq(leaf(FRAG_LEAF_SUFFIX, "mlp", 1), 2);
+	expect_leaves("layers.0.mlp\t2\nlayers.1.mlp\t2\n");
+	ck_assert_int_eq(leaf(FRAG_LEAF_SUFFIX, "mlp", 1), 2);
+	ck_assert_int_eq(leaf(FRAG_LEAF_SUFFIX, "mlp", 0), 2);
+	expect_leaves("");
+	ck_assert_int_eq(leaf(FRAG_LEAF_SUFFIX, "p", 1), 4);
+	ck_assert_int_eq(leaf(FRAG_LEAF_GLOB, "*", 0), 12);
+	ck_assert_int_eq(leaf(FRAG_LEAF_SUFFIX, "layers.0", 1), 1);
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "layers.0.mlp", 1), 1);
+	expect_leaves("layers.0\t3\nlayers.0.mlp\t2\n");
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "layers.0", 0), 1);
+	expect_leaves("layers.0.mlp\t2\n");
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "layer", 1), -ENOENT);
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "mlp", 1), -ENOENT);
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "layers.*", 1), -ENOENT);
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "embed.weight", 1), -ENOENT);
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "", 1), -EINVAL);
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, NULL, 1), -EINVAL);
+	ck_assert_int_eq(leaf((enum frag_leaf_match)3, "mlp", 1), -EINVAL);
+	expect_leaves("layers.0.mlp\t2\n");
+	job_close(&job);
+}
+END_TEST
+
+/* The outermost marked module counts, and lists the parameter itself first. */
+START_TEST(parameters_of_a_leaf_are_listed)
+{
+	int leaf_of[4] = { -1, -1, -1, -1 };
+
+	open_model();
+	ck_assert_int_eq(frag_leaf_params(rank0(), 2, leaf_of, 4), 0);
+	ck_assert_int_eq(leaf(FRAG_LEAF_GLOB, "*.mlp", 1), 2);
+	ck_assert_int_eq(frag_leaf_params(rank0(), 2, leaf_of, 4), 2);
+	ck_assert(leaf_of[0] == 2 && leaf_of[1] == 1 && leaf_of[2] == -1);
+	ck_assert_int_eq(frag_leaf_params(rank0(), 3, leaf_of, 4), 0);
+	ck_assert_int_eq(leaf(FRAG_LEAF_GLOB, "layers.[0-9]", 1), 2);
+	ck_assert_int_eq(frag_leaf_params(rank0(), 2, NULL, 0), 3);
+	ck_assert_int_eq(frag_leaf_params(rank0(), 2, leaf_of, 4), 3);
+	ck_assert(leaf_of[0] == 2 && leaf_of[1] == 3 && leaf_of[2] == 1 && leaf_of[3] == -1);
+	ck_assert_int_eq(frag_leaf_params(rank0(), 0, leaf_of, 4), 0);
+	ck_assert_int_eq(frag_leaf_params(rank0(), 7, leaf_of, 4), -EINVAL);
+	ck_assert_int_eq(frag_leaf_params(rank0(), 0, NULL, 4), -EINVAL);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(parameters_of_a_leaf_come_in_as_one)
+{
+	int up = 2, gate = 1, norm = 3;
+	uint64_t before;
+
+	open_model();
+	drain();
+	before = brought();
+	in(up);
+	ck_assert_uint_eq(brought(), before + 1);
+	ck_assert_int_eq(frag_params_out(rank0(), &up, 1, 0), 0);
+	drain();
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "layers.0", 1), 1);
+	before = brought();
+	in(up);
+	expect_lent(3);
+	in(gate);
+	in(norm);
+	ck_assert_uint_eq(brought(), before + 3); /* none twice */
+	ck_assert_int_eq(frag_params_out(rank0(), &up, 1, 0), 0);
+	ck_assert_int_eq(frag_params_out(rank0(), &gate, 1, 0), 0);
+	ck_assert_int_eq(frag_params_out(rank0(), &norm, 1, 0), 0);
+	drain();
+	ck_assert_int_eq(frag_params_ahead(rank0(), &norm, 1), 1);
+	expect_lent(3);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+/* The small member of the leaf would fit in the buffer that the large one needs. */
+START_TEST(a_leaf_is_not_read_where_its_parameter_lacks_buffers)
+{
+	static const struct job_param of_two_sizes[] = {
+		{ "m.large", .ndim = 1, .shape = { 7000 } },
+		{ "m.small", .ndim = 1, .shape = { 4000 } },
+		{ "idle", .ndim = 1, .shape = { 4000 } },
+	};
+	struct swapper_lent *lent[BUFFERS - 2];
+	struct swapper_state *other;
+	int idle = 2;
+	uint64_t before, deadline = monotonic_ms() + 60000;
+
+	open_params(of_two_sizes, ARRAY_SIZE(of_two_sizes));
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "m", 1), 1);
+	drain();
+	ck_assert_int_eq(
+		swapper_add(place0(), "other", SWAPPER_STATE, 4, BUFFERS * BUFFER / 4, &other),
+		0);
+	for (size_t i = 0; i < ARRAY_SIZE(lent); i++)
+		ck_assert_int_eq(
+			swapper_swap_in(place0(), other, i, SWAPPER_WRITE, 0, &lent[i]), 0);
+	before = brought();
+	ck_assert_int_eq(frag_params_ahead(rank0(), &idle, 1), 1);
+	while (brought() == before && monotonic_ms() < deadline)
+		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+	in(0);
+	out(0, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(lent); i++)
+		swapper_return(place0(), lent[i]);
+	swapper_drop(place0(), other);
+	drain();
+	ck_assert_uint_eq(brought(), before + 3);
+	job_close(&job);
+}
+END_TEST
+
+START_TEST(leaves_need_memory)
+{
+	unsigned n = 0;
+	int rc;
+
+	open_model();
+	do {
+		scarce_begin(++n, 1);
+		rc = leaf(FRAG_LEAF_SUFFIX, "mlp", 1);
+		if (!scarce_end())
+			break;
+		ck_assert_int_eq(rc, -ENOMEM);
+		expect_leaves("");
+	} while (true);
+	ck_assert_int_eq(rc, 2);
+	expect_leaves("layers.0.mlp\t2\nlayers.1.mlp\t2\n");
+	job_close(&job);
+}
+END_TEST
 
 /* All buffers are lent for what may be needed later. */
 START_TEST(what_is_in_ahead_gives_way_to_states)
@@ -494,6 +687,76 @@ START_TEST(masters_and_parameters_are_converted_on_nvme)
 }
 END_TEST
 
+static void expect_masters(void)
+{
+	for (int i = 0; i < NPARAMS; i++) {
+		uint16_t lp[3500];
+		float master[3500];
+
+		ck_assert_int_eq(frag_local_get(rank0(), i, "lp", lp, piece[i] * 2), 0);
+		ck_assert_int_eq(frag_local_get(rank0(), i, "fp32", master, piece[i] * 4), 0);
+		for (uint64_t k = 0; k < piece[i]; k++) {
+			uint32_t bits = (uint32_t)lp[k] << 16;
+
+			ck_assert_mem_eq(&master[k], &bits, 4);
+		}
+	}
+}
+
+static void make_masters(void)
+{
+	for (int i = 0; i < NPARAMS; i++)
+		ck_assert_int_eq(frag_update_hp(rank0(), i), 0);
+}
+
+/* Four slices, each comes in once, whatever the order of the parameters in them. */
+START_TEST(masters_are_made_of_pieces_that_come_in_once)
+{
+	uint16_t *memory;
+
+	open_with(JOB_LP_SWAP, _i != 0);
+	drain();
+	ck_assert_int_eq(frag_state_clear(rank0(), 0, 0, "fp32"), 0);
+	make_masters();
+	ck_assert_uint_eq(brought(), _i ? 4 : 0);
+	expect_masters();
+	/* what the trainer has in and has not given back is not there yet */
+	memory = in(C);
+	memory[3] ^= 0x8000;
+	make_masters();
+	ck_assert_uint_eq(memory[3], truth(C, 3) ^ 0x8000);
+	expect_masters();
+	out(C, FRAG_CHANGED);
+	make_masters();
+	expect_masters();
+	ck_assert_uint_eq(seen(C, 3), truth(C, 3)); /* until a boundary */
+	job_close(&job);
+}
+END_TEST
+
+/* All buffers are lent to pieces that were read ahead, or are needed by the trainer. */
+START_TEST(masters_are_made_where_buffers_are_few)
+{
+	void *memory[NPARAMS];
+
+	open_with(JOB_LP_SWAP, _i != 0);
+	drain();
+	ck_assert_int_eq(frag_params_ahead(rank0(), all, NPARAMS), NPARAMS);
+	make_masters();
+	expect_masters();
+	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), 0);
+	make_masters();
+	expect_masters();
+	ck_assert_int_eq(frag_params_out(rank0(), all, NPARAMS, 0), 0);
+	ck_assert_int_eq(frag_params_ahead(rank0(), all, 2), 2);
+	make_masters();
+	ck_assert(swapped_params_make_room(rank0()->engine->trainer->swapped_params) || !_i);
+	drain();
+	expect_masters();
+	job_close(&job);
+}
+END_TEST
+
 /* What a piece is when it comes to be there. */
 START_TEST(pieces_begin_as_given_or_as_they_were_or_as_their_masters)
 {
@@ -551,8 +814,8 @@ START_TEST(small_ones_stay_in_memory_and_are_treated_alike)
 	ck_assert_msg(strstr(text, "\nd\tlp\t400\t0\t400\t0\t0\t0\t0\t0\t0\tnone\n") != NULL,
 		      "%s", text);
 	ck_assert_msg(strstr(text, "\nbig\tlp\t7000\t") != NULL, "%s", text);
-	ck_assert_msg(strstr(text, "\nswap_out_param\t") != NULL, "%s", text);
-	ck_assert_msg(strstr(text, "\nswap_init_write\t2\t") != NULL, "%s", text);
+	ck_assert_msg(strstr(text, "\nlp_swap_out\t") != NULL, "%s", text);
+	ck_assert_msg(strstr(text, "\nlp_swap_init_write\t2\t") != NULL, "%s", text);
 	ck_assert_uint_eq(atomic_load(&r->control->swap_bytes),
 			  (3500 + 50 + 200 + 1500) * 4 + 7000 + 3000);
 	job_close(&job);
@@ -745,6 +1008,11 @@ int main(void)
 	tcase_add_test(t, more_than_the_buffers_is_back_pressure);
 	tcase_add_test(t, what_is_in_comes_in_again_and_is_out_as_often);
 	tcase_add_test(t, reading_ahead_takes_what_nobody_needs_and_gives_way);
+	tcase_add_test(t, leaves_are_marked_as_by_deepspeed);
+	tcase_add_test(t, parameters_of_a_leaf_are_listed);
+	tcase_add_test(t, parameters_of_a_leaf_come_in_as_one);
+	tcase_add_test(t, a_leaf_is_not_read_where_its_parameter_lacks_buffers);
+	tcase_add_test(t, leaves_need_memory);
 	tcase_add_test(t, what_is_in_ahead_gives_way_to_states);
 	tcase_add_test(t, a_job_ends_after_pieces_could_not_come_in);
 	tcase_add_test(t, readers_see_what_is_out_when_the_step_has_ended);
@@ -753,6 +1021,8 @@ int main(void)
 	tcase_add_test(t, b12_an_edit_of_a_master_reaches_parameters_in_and_out);
 	tcase_add_test(t, values_are_put_in_and_out);
 	tcase_add_test(t, masters_and_parameters_are_converted_on_nvme);
+	tcase_add_loop_test(t, masters_are_made_of_pieces_that_come_in_once, 0, 2);
+	tcase_add_loop_test(t, masters_are_made_where_buffers_are_few, 0, 2);
 	tcase_add_loop_test(t, pieces_begin_as_given_or_as_they_were_or_as_their_masters, 0, 2);
 	tcase_add_loop_test(t, small_ones_stay_in_memory_and_are_treated_alike, 0, 2);
 	tcase_add_test(t, bytes_of_a_state_are_called_by_the_parameters_in_them);

@@ -110,7 +110,7 @@ START_TEST(it_comes_ahead_of_its_reader)
 	observer->read.prefetch->window = 2 * PART;
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(0, PART), PART);
-	while (unfit(WIRE_FALLBACK_ROOM) < 2)
+	while (fallback(WIRE_FALLBACK_ROOM) < 2)
 		turn_all(NULL);
 	ck_assert(find_window(2 * PART) && !find_window(4 * PART));
 	ck_assert_int_eq(read_at(PART, PART), PART);
@@ -132,7 +132,7 @@ START_TEST(a_trainer_that_does_not_come_is_not_waited_for)
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(WIRE_FALLBACK_BOUNDARY), 1);
+	ck_assert_uint_ge(fallback(WIRE_FALLBACK_BOUNDARY), 1);
 	close_all();
 }
 END_TEST
@@ -143,7 +143,7 @@ START_TEST(by_choice_boundaries_are_to_come_soon)
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(WIRE_FALLBACK_BOUNDARY), 1);
+	ck_assert_uint_ge(fallback(WIRE_FALLBACK_BOUNDARY), 1);
 	all_go(GOAL);
 	while (!by_rounds()) {
 		observer->read.prefetch->retry_ms = 0;
@@ -159,8 +159,8 @@ END_TEST
 static const struct {
 	const char *host, *how;
 	uint64_t min;
-	enum wire_fallback unfit;
-} unfits[] = {
+	enum wire_fallback fallback;
+} fallbacks[] = {
 	{ "host 0", "host", 0, WIRE_FALLBACK_TOLD },
 	{ "host 0", "auto", BYTES + 1, WIRE_FALLBACK_SIZE },
 	{ "elsewhere", "nccl", 0, WIRE_FALLBACK_REACH },
@@ -168,13 +168,13 @@ static const struct {
 
 START_TEST(what_does_not_fit_is_read_as_ever)
 {
-	open_all(unfits[_i].host, unfits[_i].how);
-	observer->read.prefetch->min = unfits[_i].min;
+	open_all(fallbacks[_i].host, fallbacks[_i].how);
+	observer->read.prefetch->min = fallbacks[_i].min;
 	all_go(GOAL);
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(unfits[_i].unfit), 1);
+	ck_assert_uint_ge(fallback(fallbacks[_i].fallback), 1);
 	close_all();
 }
 END_TEST
@@ -187,7 +187,7 @@ START_TEST(without_a_communicator_all_is_read_as_ever)
 	read_all();
 	expect_truth();
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(WIRE_FALLBACK_COMMUNICATOR), 1);
+	ck_assert_uint_ge(fallback(WIRE_FALLBACK_COMMUNICATOR), 1);
 	close_all();
 }
 END_TEST
@@ -213,7 +213,7 @@ START_TEST(what_the_communicator_does_not_reach_is_read_as_ever)
 	file = open_state("exp_avg");
 	read_all();
 	expect_truth();
-	ck_assert_uint_ge(unfit(WIRE_FALLBACK_TIER), 1);
+	ck_assert_uint_ge(fallback(WIRE_FALLBACK_TIER), 1);
 	close_all();
 }
 END_TEST
@@ -222,7 +222,13 @@ END_TEST
 
 static void forget_view(uint32_t rank)
 {
-	view_owner_close(&engine_of(rank)->view_owner, file->view.id);
+	uint64_t id[2];
+
+	for (uint32_t i = 0; i < file->view.n; i++)
+		if (file->view.pieces[i].rank == rank) {
+			view_reader_id(file, i + 1, id);
+			view_owner_close(&engine_of(rank)->view_owner, id);
+		}
 }
 
 /* i 0: before its owner has promised; 1: between that and the boundary. */
@@ -248,7 +254,7 @@ START_TEST(a_view_that_an_owner_has_lost_is_no_view)
 		turn_all(NULL);
 	ck_assert_int_eq(ended, -ESTALE);
 	ck_assert_uint_eq(by_rounds(), 0);
-	ck_assert_uint_ge(unfit(WIRE_FALLBACK_VIEW), 1);
+	ck_assert_uint_ge(fallback(WIRE_FALLBACK_VIEW), 1);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_uint_ne(communicator_number(engine_of(rank)), 0);
 	close_all();
@@ -269,7 +275,7 @@ START_TEST(after_a_view_that_was_gone_the_next_one_comes_by_rounds)
 	forget_view(OWNER);
 	all_go(GOAL);
 	ck_assert_int_eq(read_at(BYTES - PART, PART), -ESTALE);
-	ck_assert_uint_ge(unfit(WIRE_FALLBACK_VIEW), 1);
+	ck_assert_uint_ge(fallback(WIRE_FALLBACK_VIEW), 1);
 	next_view();
 	read_all();
 	expect_truth();
@@ -290,8 +296,8 @@ START_TEST(a_slow_reader_reads_by_messages_until_the_next_view)
 		turn_all(NULL);
 	ck_assert_int_eq(read_at(OWN + PART, PART), PART);
 	ck_assert_uint_eq(by_rounds(), PART);
-	ck_assert_uint_eq(unfit(WIRE_FALLBACK_LATE), 1);
-	ck_assert_uint_eq(unfit(WIRE_FALLBACK_BROKEN), 0);
+	ck_assert_uint_eq(fallback(WIRE_FALLBACK_LATE), 1);
+	ck_assert_uint_eq(fallback(WIRE_FALLBACK_BROKEN), 0);
 	next_view();
 	read_all();
 	expect_truth();
@@ -402,7 +408,7 @@ int main(void)
 	tcase_add_test(t, it_comes_ahead_of_its_reader);
 	tcase_add_test(t, a_trainer_that_does_not_come_is_not_waited_for);
 	tcase_add_test(t, by_choice_boundaries_are_to_come_soon);
-	tcase_add_loop_test(t, what_does_not_fit_is_read_as_ever, 0, ARRAY_SIZE(unfits));
+	tcase_add_loop_test(t, what_does_not_fit_is_read_as_ever, 0, ARRAY_SIZE(fallbacks));
 	tcase_add_test(t, without_a_communicator_all_is_read_as_ever);
 	tcase_add_test(t, what_the_communicator_does_not_reach_is_read_as_ever);
 	tcase_add_loop_test(t, a_view_that_an_owner_has_lost_is_no_view, 0, 4);

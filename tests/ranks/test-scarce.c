@@ -2,14 +2,16 @@
 #include <config.h>
 
 #include "engine/commit/coordinator.h"
+#include "engine/serve/serve-stats.h"
 #include "engine/serve/serve.h"
+#include "engine/stats/stats.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 
 #include "engine/job/barrier.h"
 #include "engine/catalog/health.h"
-#include "engine/job/join.h"
+#include "engine/job/join-internal.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
@@ -18,6 +20,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The machine has no memory, or no descriptor, at the n-th call, for each n: what was asked for
  * fails with an error, or comes about all the same; nothing is half done, and the next time all
@@ -218,6 +221,22 @@ static void open_job_of(uint32_t hosts, const struct job_key *keys, uint32_t nke
 static void open_job(uint32_t hosts)
 {
 	open_job_of(hosts, NULL, 0);
+}
+
+/* Opens a job with one parameter, whose columns are cut over the ranks. */
+static void open_cut_job(uint32_t hosts)
+{
+	static const struct job_param columns[] = {
+		{ "columns", .ndim = 2, .shape = { 5, NUMEL }, .ncuts = 1,
+		  .cuts = { { 1, 0 } } },
+	};
+	static const struct job_group group[] = { { .sharding = FRAG_FSDP2, .nparams = 1 } };
+
+	job_open(&job,
+		 &(struct job_spec){
+			 .world = 3, .hosts = hosts, JOB_PARAMS(columns), JOB_GROUPS(group) });
+	for (uint32_t rank = 0; rank < 3; rank++)
+		job_frag(&job, rank)->engine->thread.yield = turn_job;
 }
 
 static void close_job(void)
@@ -501,6 +520,37 @@ static int write_bytes(void)
 	return (int)ended;
 }
 
+static void on_sums(struct engine_sums *sums)
+{
+	has_ended = true;
+	ended = 0;
+	for (uint32_t i = 0; i < sums->n; i++)
+		if (!ended)
+			ended = sums->states[i].result;
+}
+
+/* By the owners, as if it were the first time.  0 also where the bytes are to be read. */
+static int sum_up(void)
+{
+	static struct stats values[2];
+	struct engine_sum states[] = { { address_of("fp32"), .values = &values[0] },
+				       { address_of("exp_avg"), .values = &values[1] } };
+	struct engine_sums sums = { .states = states, .n = 2, .done = on_sums };
+	int rc;
+
+	for (uint32_t rank = 0; rank < 3; rank++)
+		serve_stats_free(job_frag(&job, rank)->engine);
+	for (int i = 0; i < 2; i++)
+		stats_init(&values[i], false);
+	has_ended = false;
+	rc = engine_sums(observer, &sums);
+	while (!rc && !has_ended && turns++ < TURNS_MAX) {
+		turn_job(NULL);
+		usleep(turns < 100 ? 0 : 5000); /* a thread of each rank adds up */
+	}
+	return rc ? rc : ended == -EAGAIN || ended == -EOPNOTSUPP ? 0 : (int)ended;
+}
+
 static void see_fragment(void *arg, const struct engine_fragment *fragment)
 {
 }
@@ -708,6 +758,7 @@ static const struct looking {
 } looking[] = {
 	{ "read", read_half },   { "write", write_bytes }, { "texts", look },
 	{ "events", listen_to }, { "barrier", barrier },   { "health", parse_health },
+	{ "sums", sum_up },
 };
 
 START_TEST(an_observer_gets_in_or_says_why_not)
@@ -726,6 +777,33 @@ START_TEST(an_observer_gets_in_or_says_why_not)
 			continue;
 		close_observer();
 	} while (failed);
+	close_job();
+}
+END_TEST
+
+/* An observer keeps its options, to join the job anew when that is started again. */
+START_TEST(an_observer_keeps_its_options_or_says_why_not)
+{
+	struct engine_options *kept;
+	int rc[4];
+
+	open_job(1);
+	ck_assert_int_eq(open_observer("host 0"), 0);
+	kept = &observer->job.join->options;
+	for (unsigned n = 0; n < ARRAY_SIZE(rc); n++) {
+		const struct engine_options o = { .source = "a:1",
+						  .key_file = n < 3 ? "/none" : NULL };
+
+		free((char *)(uintptr_t)kept->source);
+		free((char *)(uintptr_t)kept->key_file);
+		scarce_begin(n + 1, 1);
+		rc[n] = join_keep_options(observer, &o);
+		scarce_end();
+	}
+	ck_assert_int_eq(rc[0], -ENOMEM);
+	ck_assert_int_eq(rc[1], -ENOMEM);
+	ck_assert_int_eq(rc[2], 0);
+	ck_assert_int_eq(rc[3], 0);
 	close_job();
 }
 END_TEST
@@ -749,17 +827,16 @@ START_TEST(a_threads_first_read_is_answered_or_an_error)
 }
 END_TEST
 
-START_TEST(what_an_observer_asks_is_answered_or_an_error)
+/* Does it once for each n = 1, 2, ... until no allocation, thread or the like is left to fail:
+ * `count` in a row fail from the n-th on; then it is done again, and succeeds.
+ */
+static void try_all(const struct looking *l, unsigned count)
 {
-	const struct looking *l = &looking[_i / 4];
 	unsigned n = 0, failed;
 	int rc;
 
-	open_job(_i % 2 ? 3 : 1);
-	job_grads_valid(&job);
-	ck_assert_int_eq(open_observer("host 0"), 0);
 	do {
-		begin(++n, counts[_i / 2 % 2]);
+		begin(++n, count);
 		rc = l->what();
 		failed = scarce_end();
 		ck_assert_uint_le(turns, TURNS_MAX);
@@ -773,6 +850,54 @@ START_TEST(what_an_observer_asks_is_answered_or_an_error)
 		rc = l->what();
 		ck_assert_msg(!rc, "%s %u: %d", l->name, n, rc);
 	} while (failed);
+}
+
+START_TEST(what_an_observer_asks_is_answered_or_an_error)
+{
+	open_job(_i % 2 ? 3 : 1);
+	job_grads_valid(&job);
+	ck_assert_int_eq(open_observer("host 0"), 0);
+	try_all(&looking[_i / 4], counts[_i / 2 % 2]);
+	close_job();
+}
+END_TEST
+
+static int get_columns(void)
+{
+	static float out[5 * NUMEL];
+
+	return frag_get_range(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", 3, out,
+			      sizeof(out) - 5);
+}
+
+/* From within an element on. */
+static int read_columns(void)
+{
+	struct engine_address a = address_of("exp_avg");
+	struct engine_read read = { .offset = 3, .size = BYTES - 5, .done = on_read };
+	uint64_t bytes;
+	int rc = engine_file_open(observer, &a, &read.file, &bytes);
+
+	if (rc)
+		return rc;
+	has_ended = false;
+	engine_read(observer, &read);
+	until_ended(false);
+	engine_file_close(read.file);
+	return ended < 0 ? (int)ended : 0;
+}
+
+static const struct looking cut[] = {
+	{ "get", get_columns },
+	{ "read", read_columns },
+	{ "write", write_bytes },
+};
+
+START_TEST(columns_are_read_and_written_or_an_error)
+{
+	open_cut_job(_i % 2 ? 3 : 1);
+	ck_assert_int_eq(open_observer("host 0"), 0);
+	try_all(&cut[_i / 2], 1);
 	close_job();
 }
 END_TEST
@@ -794,9 +919,12 @@ int main(void)
 	tcase_add_loop_test(t, half_gradients_change_everywhere_or_nowhere, 0,
 			    ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, an_observer_gets_in_or_says_why_not, 0, ARRAY_SIZE(counts));
+	tcase_add_test(t, an_observer_keeps_its_options_or_says_why_not);
 	tcase_add_loop_test(t, a_threads_first_read_is_answered_or_an_error, 0,
 			    2 * ARRAY_SIZE(counts));
 	tcase_add_loop_test(t, what_an_observer_asks_is_answered_or_an_error, 0,
 			    4 * ARRAY_SIZE(looking));
+	tcase_add_loop_test(t, columns_are_read_and_written_or_an_error, 0,
+			    2 * ARRAY_SIZE(cut));
 	return run_suite(s, t);
 }

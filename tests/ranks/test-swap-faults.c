@@ -6,6 +6,7 @@
 #include "tests/unit/swap/swapped.h"
 
 #include "engine/node/peers.h"
+#include "engine/rank/registry-place.h"
 #include "engine/rank/registry-version.h"
 #include "engine/rank/view-owner.h"
 #include "engine/serve/serve-pending.h"
@@ -171,6 +172,39 @@ START_TEST(a_disk_that_does_not_answer_is_a_timeout)
 	rank0()->timeout_ms = patience;
 	ck_assert_int_eq(get("momentum", &value), 0);
 	ck_assert_float_eq(value, 1);
+	close_job();
+}
+END_TEST
+
+static bool is_placed(void *arg, enum state_kind kind, uint32_t group, uint32_t sub,
+		      const char *key)
+{
+	return !strcmp(key, "momentum") || !strcmp(key, "variance");
+}
+
+/* The disk is silent for the first of two states, and would bring the second one. */
+START_TEST(a_trainer_waits_once_for_a_silent_disk_while_states_move)
+{
+	struct registry *r;
+	char why[100];
+
+	placed_options.wait_ms = 100;
+	if (!open_job(_i))
+		return;
+	r = &rank0()->registry;
+	ck_assert_int_eq(frag_state_swap(job_frag(&job, 0), 0, 0, "variance", FRAG_F32), 0);
+	ck_assert_int_eq(registry_place_want(r, is_placed, NULL, STATE_HOST, why, sizeof(why)),
+			 0);
+	ck_assert_uint_eq(r->placing.waiting, 2);
+	hold_reads();
+	ck_assert_int_eq(frag_safe_point(job_frag(&job, 0)), 0);
+	faulty_end();
+	ck_assert_uint_eq(r->placing.moved, 0);
+	ck_assert_uint_eq(r->placing.failed, 2);
+	ck_assert_int_eq(r->placing.error, -ETIMEDOUT);
+	ck_assert_uint_eq(r->placing.waiting, 0);
+	ck_assert_uint_eq(r->placing.waiting_bytes, 0);
+	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "variance"), 0);
 	close_job();
 }
 END_TEST
@@ -446,7 +480,8 @@ END_TEST
 
 START_TEST(a_view_on_nvme_is_held_not_copied_and_needs_memory)
 {
-	struct view_request q = { { 1, 1 }, .size = BYTES };
+	struct view_run run = { .size = BYTES };
+	struct view_request q = { { 1, 1 }, .runs = &run, .nruns = 1 };
 	unsigned n = 0, failed;
 	struct view_owner views;
 	struct view_look look;
@@ -456,7 +491,7 @@ START_TEST(a_view_on_nvme_is_held_not_copied_and_needs_memory)
 
 	if (!open_job(_i))
 		return;
-	momentum(&q.row);
+	momentum(&run.row);
 	q.epoch = rank0()->registry.states.epoch;
 	do {
 		view_owner_init(&views, 2 * BYTES);
@@ -678,6 +713,7 @@ int main(void)
 		without_memory_a_reader_gets_an_error_or_the_value,
 		a_state_in_memory_is_read_where_others_are_on_nvme,
 		a_disk_that_does_not_answer_is_a_timeout,
+		a_trainer_waits_once_for_a_silent_disk_while_states_move,
 		a_rank_ends_while_its_disk_does_not_answer,
 		nothing_is_read_for_a_reader_that_has_left,
 		a_reader_leaves_some_reads_to_others,

@@ -41,6 +41,20 @@ done
 start 3 three --stage 3 --steps 20
 finish
 
+# Steps go on where another job stopped, with other data than the first ones.
+start 2 resumed --stage 1 --first-step 50 --steps 60
+finish
+start 2 begun --stage 1 --steps 10
+finish
+[ "$(losses resumed.0.log | cut -d' ' -f1)" = 60 ] || fail "resumed: steps $(losses resumed.0.log)"
+[ "$(losses resumed.0.log | cut -d' ' -f2)" != "$(losses begun.0.log | cut -d' ' -f2)" ] || fail "resumed: old data"
+got=0
+"$train" --first-step 5 --steps 3 2>why || got=$?
+[ $got = 2 ] && grep -q '^train: --first-step 5 is beyond --steps 3$' why || fail "--first-step 5: $got: $(cat why)"
+: >empty
+"$train" --text empty 2>why && fail "an empty file was trained"
+grep -q '^train: empty: no sample' why || fail "an empty file: $(cat why)"
+
 # On NVMe, parameters too: pieces of less than a buffer, of several, and small ones that stay in memory.
 mkdir "$T/swap"
 start 3 wide --stage 3 --steps 12 --hidden 120
@@ -51,8 +65,15 @@ finish
 unset FRAG_PINNED_MEM FRAG_SWAP_DEBUG
 grep '^train: losses' wide.0.log >wide.losses || fail "wide: no losses"
 grep '^train: losses' swapped.0.log | cmp - wide.losses || fail "parameters on NVMe: other losses"
-grep -q 'swap_in_param: parameters from number' swapped.1.log || fail "no parameter came from NVMe"
+grep -q 'lp_swap_in: parameters from number' swapped.1.log || fail "no parameter came from NVMe"
 "$train" --swap-params --stage 3 2>/dev/null && fail "--swap-params without --swap"
+
+# In an arena, whose shards move as gathered parameters come and go.
+start 3 arena --stage 3 --steps 12 --hidden 120 --arena
+finish
+grep '^train: losses' arena.0.log | cmp - wide.losses || fail "parameters in an arena: other losses"
+grep -q '^train: arena of .* [1-9][0-9]* moved$' arena.0.log || fail "arena: nothing was moved: $(tail -n 1 arena.0.log)"
+"$train" --arena --stage 2 2>/dev/null && fail "--arena with stage 2"
 
 start 4 forever --stage 2 --forever
 wait_until 60 grep -q '^step ' forever.0.log || fail "forever: no steps"

@@ -6,6 +6,8 @@
 #include "tests/run-suite.h"
 
 #include "engine/base/log.h"
+#include "engine/live/loop.h"
+#include "engine/node/file.h"
 #include "engine/read/waiting.h"
 
 #include <check.h>
@@ -366,6 +368,13 @@ static void on_written(struct engine_write *write, int result)
 	*(int *)write->owner = result;
 }
 
+/* *result is 1 until then. */
+static void turn_until_done(const int *result)
+{
+	for (int i = 0; i < TURNS && *result == 1; i++)
+		turn(NULL);
+}
+
 static int write_by(pid_t thread, struct engine_write *write)
 {
 	static float value[NUMEL];
@@ -384,8 +393,7 @@ static int write_by(pid_t thread, struct engine_write *write)
 	if (result <= 0)
 		return result;
 	job_boundary(&job);
-	for (int i = 0; i < TURNS && result > 0; i++)
-		turn(NULL);
+	turn_until_done(&result);
 	ck_assert_int_eq(result, 0);
 	return 1;
 }
@@ -409,6 +417,69 @@ START_TEST(an_edit_by_a_training_thread_is_refused_before_it_waits)
 }
 END_TEST
 
+static void on_frozen(struct engine_freeze *freeze, int result)
+{
+	*(int *)freeze->owner = result;
+}
+
+START_TEST(an_edit_past_the_end_of_its_file_is_refused)
+{
+	static const struct engine_extent extents[] = { { BYTES - 4, 8, "1234567" },
+							{ BYTES + 1, 0, NULL } };
+	int result = 1;
+	struct engine_write write = {
+		.extents = &extents[_i], .nextents = 1, .done = on_written, .owner = &result
+	};
+
+	open_near();
+	observer->write.allowed = true;
+	write.file = open_state(ENGINE_PARAM, "fp32");
+	engine_write(observer, &write);
+	turn_until_done(&result);
+	ck_assert_int_eq(result, -EFBIG);
+	engine_file_close(write.file);
+	close_job();
+}
+END_TEST
+
+/* Its file is of the job's former life. */
+START_TEST(an_edit_of_a_job_that_was_started_again_is_stale)
+{
+	static const struct engine_extent extent = { 0, 4, "123" };
+	int result = 1;
+	struct engine_write write = {
+		.extents = &extent, .nextents = 1, .done = on_written, .owner = &result
+	};
+
+	open_near();
+	observer->write.allowed = true;
+	write.file = open_state(ENGINE_PARAM, "fp32");
+	write.file->incarnation++;
+	engine_write(observer, &write);
+	turn_until_done(&result);
+	ck_assert_int_eq(result, -ESTALE);
+	engine_file_close(write.file);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_freeze_by_a_training_thread_is_refused)
+{
+	int result = 1;
+	struct engine_freeze freeze = {
+		.ms = 1000, .thread = TRAINER, .done = on_frozen, .owner = &result
+	};
+
+	open_near();
+	observer->write.allowed = true;
+	trained_by(1);
+	engine_freeze(observer, &freeze);
+	turn_until_done(&result);
+	ck_assert_int_eq(result, -EDEADLK);
+	close_job();
+}
+END_TEST
+
 /* There another thread may have its number. */
 START_TEST(nothing_is_concluded_of_a_training_thread_of_another_host)
 {
@@ -425,10 +496,10 @@ END_TEST
 
 static uint64_t fails_within(int64_t error)
 {
-	uint64_t before = monotonic_ms();
+	uint64_t before = turned_ms;
 
 	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), error);
-	return monotonic_ms() - before;
+	return turned_ms - before;
 }
 
 /* Counted is since when the ranks stand, not since when the read waits. */
@@ -465,12 +536,87 @@ START_TEST(who_is_not_to_wait_does_not)
 	ck_assert_int_eq(read_at(BYTES - PART, PART, "fp32", true, false), -EAGAIN);
 	begin_step_of(1);
 	for (uint32_t size = PART; size <= BYTES; size += BYTES - PART) {
-		uint64_t before = monotonic_ms();
+		uint64_t before = turned_ms;
 
 		ck_assert_int_eq(read_at(0, size, "exp_avg", true, false), -EAGAIN);
-		ck_assert_uint_lt(monotonic_ms() - before, 1000);
+		ck_assert_uint_lt(turned_ms - before, 1000);
 		ck_assert_int_eq(read_at(0, size, "grad", true, false), -ENODATA);
 	}
+	close_job();
+}
+END_TEST
+
+/* i: by which way.  The view will never be whole, so reads of other ranks wait less. */
+START_TEST(who_waits_beside_a_lost_rank_is_told_of_that_one_soon)
+{
+	struct engine_file *file;
+	uint64_t before;
+
+	open_skewed(_i);
+	file = open_state(ENGINE_PARAM, "fp32");
+	job_close_rank(&job, 1);
+	turn_for(2000);
+	before = turned_ms;
+	ck_assert_int_eq(read_file(file, BYTES - PART, PART, false, false), -EIO);
+	ck_assert_uint_lt(turned_ms - before, observer->timeout_ms / 2);
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+START_TEST(who_is_not_to_wait_does_not_wait_for_an_answer)
+{
+	open_far();
+	ck_assert_int_eq(read_at(0, PART, "fp32", false, false), PART);
+	faults_add(&(struct fault){ FAULT_SEND, .of = observer->messages.transport,
+				    .count = MANY });
+	ck_assert_int_eq(read_at(BYTES - PART, PART, "exp_avg", true, false), -EAGAIN);
+	close_job();
+}
+END_TEST
+
+/* ---- the observer ends ---- */
+
+static void on_end(struct engine_read *read, const void *data, int64_t result)
+{
+	struct reader *r = read->owner;
+
+	r->ended = true;
+	r->result = result;
+	engine_file_close(read->file);
+}
+
+static void on_write_end(struct engine_write *write, int result)
+{
+	*(int *)write->owner = result;
+	engine_file_close(write->file);
+}
+
+START_TEST(what_an_observer_has_under_way_ends_with_it)
+{
+	static float value[NUMEL];
+	static const struct engine_extent extent = { 0, BYTES, value };
+	struct reader reader = { 0 };
+	int frozen = 1, written = 1;
+	struct engine_freeze freeze = { .ms = 1000, .done = on_frozen, .owner = &frozen };
+	struct engine_write write = {
+		.extents = &extent, .nextents = 1, .done = on_write_end, .owner = &written
+	};
+
+	open_skewed(_i);
+	observer->write.allowed = true;
+	start(&reader, ENGINE_PARAM, "fp32", 0, BYTES);
+	reader.read.done = on_end;
+	write.file = open_state(ENGINE_PARAM, "exp_avg");
+	engine_write(observer, &write);
+	engine_freeze(observer, &freeze);
+	turn_for(100);
+	loop_free(observer);
+	observer = NULL;
+	ck_assert(reader.ended);
+	ck_assert_int_eq(reader.result, -ECANCELED);
+	ck_assert_int_eq(written, -ECANCELED);
+	ck_assert_int_eq(frozen, -ECANCELED);
 	close_job();
 }
 END_TEST
@@ -558,6 +704,12 @@ int main(void)
 	tcase_add_loop_test(t, ranks_that_have_stood_for_long_are_not_waited_for_as_long_again,
 			    0, 2);
 	tcase_add_loop_test(t, who_is_not_to_wait_does_not, 0, 2);
+	tcase_add_test(t, a_freeze_by_a_training_thread_is_refused);
+	tcase_add_loop_test(t, an_edit_past_the_end_of_its_file_is_refused, 0, 2);
+	tcase_add_test(t, an_edit_of_a_job_that_was_started_again_is_stale);
+	tcase_add_loop_test(t, who_waits_beside_a_lost_rank_is_told_of_that_one_soon, 0, 2);
+	tcase_add_test(t, who_is_not_to_wait_does_not_wait_for_an_answer);
+	tcase_add_loop_test(t, what_an_observer_has_under_way_ends_with_it, 0, 2);
 	tcase_add_loop_test(
 		t, what_a_rank_holds_is_read_at_once_but_gradients_have_their_window, 0, 2);
 	tcase_add_loop_test(t, many_that_wait_ask_little, 0, 4);

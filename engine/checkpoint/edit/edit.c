@@ -128,7 +128,7 @@ static int add_copies(const struct values *v)
 
 /* ---- extents to whole elements ---- */
 
-struct edit {
+struct element_edit {
 	struct patches *patches;
 	const struct table_state *state;
 	const struct engine_extent *extents;
@@ -136,7 +136,8 @@ struct edit {
 	bool coherent;
 };
 
-static int add_span(const struct edit *e, uint64_t first, uint64_t count, const uint8_t *bytes)
+static int add_span(const struct element_edit *e, uint64_t first, uint64_t count,
+		    const uint8_t *bytes)
 {
 	struct values v = { e->patches, e->state, e->size, first, count, bytes };
 	int rc = add_values(&v);
@@ -144,7 +145,7 @@ static int add_span(const struct edit *e, uint64_t first, uint64_t count, const 
 	return rc || !e->coherent ? rc : add_copies(&v);
 }
 
-struct reading {
+struct patched_read {
 	const struct patches *patches;
 	uint8_t *to;
 	size_t size;
@@ -152,7 +153,7 @@ struct reading {
 
 static int read_run(void *arg, const struct table_run *run)
 {
-	const struct reading *r = arg;
+	const struct patched_read *r = arg;
 
 	return patches_read_old(r->patches, run->file, run->base, r->to, r->size);
 }
@@ -160,10 +161,10 @@ static int read_run(void *arg, const struct table_run *run)
 /* Adds an element that extents cover in part: the file's bytes with those of the extents over
  * them.  The i-th extent is the first that touches the element.
  */
-static int add_partial(const struct edit *e, size_t i, uint64_t element)
+static int add_partial(const struct element_edit *e, size_t i, uint64_t element)
 {
 	uint64_t begin = element * e->size, end = begin + e->size;
-	struct reading r = { e->patches, patches_lend(e->patches, e->size), e->size };
+	struct patched_read r = { e->patches, patches_lend(e->patches, e->size), e->size };
 	int rc = r.to ? table_walk(e->patches->table, e->state, element, 1, read_run, &r)
 		      : -ENOMEM;
 
@@ -181,7 +182,7 @@ static int add_partial(const struct edit *e, size_t i, uint64_t element)
 /* Adds the elements of the i-th extent that are not before *next, which becomes the first
  * element behind them.
  */
-static int add_extent(const struct edit *e, size_t i, uint64_t *next)
+static int add_extent(const struct element_edit *e, size_t i, uint64_t *next)
 {
 	const struct engine_extent *x = &e->extents[i];
 	uint64_t first = x->offset / e->size, end = x->offset + x->size;
@@ -207,7 +208,7 @@ static int add_extent(const struct edit *e, size_t i, uint64_t *next)
 int edit_translate(struct patches *p, const struct table_state *s,
 		   const struct engine_extent *extents, size_t n, bool coherent)
 {
-	struct edit e = { p, s, extents, n, frag_dtype_size(s->stored), coherent };
+	struct element_edit e = { p, s, extents, n, frag_dtype_size(s->stored), coherent };
 	uint64_t next = 0;
 	int rc = 0;
 

@@ -46,7 +46,7 @@ int journal_end(int dir)
 
 /* ---- writing ---- */
 
-struct out {
+struct journal_writer {
 	int fd;
 	int rc; /* of the first write that failed */
 	uint32_t checksum;
@@ -54,7 +54,7 @@ struct out {
 	uint8_t *buffer; /* [PATCHES_CHUNK] */
 };
 
-static void flush(struct out *o)
+static void flush(struct journal_writer *o)
 {
 	size_t done = 0;
 
@@ -69,7 +69,7 @@ static void flush(struct out *o)
 	o->used = 0;
 }
 
-static void put(struct out *o, const void *bytes, size_t size)
+static void put(struct journal_writer *o, const void *bytes, size_t size)
 {
 	if (size > PATCHES_CHUNK - o->used)
 		flush(o);
@@ -82,7 +82,7 @@ static bool is_new_file(const struct patches *p, uint32_t i)
 	return !i || patches_get(p, i)->file != patches_get(p, i - 1)->file;
 }
 
-static void put_header(struct out *o, const struct patches *p)
+static void put_header(struct journal_writer *o, const struct patches *p)
 {
 	uint8_t h[JOURNAL_HEADER];
 	uint32_t nfiles = 0;
@@ -97,7 +97,7 @@ static void put_header(struct out *o, const struct patches *p)
 	put(o, h, sizeof(h));
 }
 
-static void put_files(struct out *o, const struct patches *p)
+static void put_files(struct journal_writer *o, const struct patches *p)
 {
 	for (uint32_t i = 0; i < patches_count(p); i++) {
 		const struct table_file *f = &p->table->files[patches_get(p, i)->file];
@@ -115,7 +115,7 @@ static void put_files(struct out *o, const struct patches *p)
 	}
 }
 
-static void put_ranges(struct out *o, const struct patches *p)
+static void put_ranges(struct journal_writer *o, const struct patches *p)
 {
 	uint32_t file = 0;
 
@@ -132,13 +132,13 @@ static void put_ranges(struct out *o, const struct patches *p)
 
 static int put_old(void *arg, const void *old, size_t size)
 {
-	struct out *o = arg;
+	struct journal_writer *o = arg;
 
 	put(o, old, size);
 	return o->rc;
 }
 
-static int put_all(struct out *o, struct patches *p, const _Atomic bool *cancelled)
+static int put_all(struct journal_writer *o, struct patches *p, const _Atomic bool *cancelled)
 {
 	uint8_t checksum[JOURNAL_CHECKSUM];
 	int rc;
@@ -157,7 +157,7 @@ static int put_all(struct out *o, struct patches *p, const _Atomic bool *cancell
 static int write_new(int dir, struct patches *p, const _Atomic bool *cancelled)
 {
 	CLEANUP(free) uint8_t *buffer = malloc(PATCHES_CHUNK);
-	struct out o = { .fd = -1, .buffer = buffer };
+	struct journal_writer o = { .fd = -1, .buffer = buffer };
 	int rc = buffer ? 0 : -ENOMEM;
 
 	if (!rc && unlinkat(dir, JOURNAL_NEW, 0) && errno != ENOENT)
@@ -205,7 +205,7 @@ struct target {
 	bool lent;
 };
 
-struct range {
+struct journal_range {
 	uint64_t offset, size;
 	uint32_t file;
 };
@@ -355,7 +355,8 @@ static int check_size(struct undo *u)
 }
 
 static int for_ranges(struct undo *u,
-		      int (*see)(struct undo *u, const struct range *r, void *arg), void *arg)
+		      int (*see)(struct undo *u, const struct journal_range *r, void *arg),
+		      void *arg)
 {
 	enum { ROWS = 1024 };
 	CLEANUP(free) uint8_t *rows = malloc((size_t)ROWS * JOURNAL_RANGE);
@@ -367,8 +368,8 @@ static int for_ranges(struct undo *u,
 		rc = read_at(u, u->ranges_at + i * JOURNAL_RANGE, rows, n * JOURNAL_RANGE);
 		for (uint64_t j = 0; j < n && !rc; j++) {
 			const uint8_t *row = rows + j * JOURNAL_RANGE;
-			struct range r = { get_le64(row), get_le64(row + 8),
-					   get_le32(row + 16) };
+			struct journal_range r = { get_le64(row), get_le64(row + 8),
+						   get_le32(row + 16) };
 
 			rc = see(u, &r, arg);
 		}
@@ -376,14 +377,14 @@ static int for_ranges(struct undo *u,
 	return rc;
 }
 
-struct checking {
-	struct range last;
+struct ranges_check {
+	struct journal_range last;
 	uint64_t bytes;
 };
 
-static int check_range(struct undo *u, const struct range *r, void *arg)
+static int check_range(struct undo *u, const struct journal_range *r, void *arg)
 {
-	struct checking *c = arg;
+	struct ranges_check *c = arg;
 	uint64_t end;
 
 	if (r->file >= u->nfiles || r->file < c->last.file || !r->size ||
@@ -439,7 +440,7 @@ static int open_target(struct undo *u, struct target *x)
 	return 0;
 }
 
-static int undo_range(struct undo *u, const struct range *r, void *arg)
+static int undo_range(struct undo *u, const struct journal_range *r, void *arg)
 {
 	const struct target *x = &u->targets[r->file];
 	uint64_t *from = arg;
@@ -479,7 +480,7 @@ static int sync_targets(struct undo *u)
 
 static int check(struct undo *u)
 {
-	struct checking c = { .bytes = 0 };
+	struct ranges_check c = { .bytes = 0 };
 	int rc = read_header(u);
 
 	if (!rc)

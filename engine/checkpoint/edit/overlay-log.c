@@ -27,7 +27,7 @@
 
 enum { LISTS_MAX = 40 };
 
-struct reader {
+struct log_reader {
 	struct overlay_log *r;
 	char *why;
 	size_t whysize;
@@ -40,7 +40,7 @@ struct reader {
 	unsigned nlists;
 };
 
-static int damaged(struct reader *x, const char *what)
+static int damaged(struct log_reader *x, const char *what)
 {
 	snprintf(x->why, x->whysize,
 		 "%s/" OVERLAY_LOG_NAME " is damaged at byte %" PRIu64
@@ -49,7 +49,7 @@ static int damaged(struct reader *x, const char *what)
 	return -EBADMSG;
 }
 
-static int read_bytes(struct reader *x, void *to, uint64_t size)
+static int read_bytes(struct log_reader *x, void *to, uint64_t size)
 {
 	uint8_t *bytes = to;
 
@@ -88,7 +88,7 @@ static const uint8_t *take(struct cursor *c, size_t size)
 	return at;
 }
 
-static int take_text(struct reader *x, struct cursor *c, size_t length, char **out)
+static int take_text(struct log_reader *x, struct cursor *c, size_t length, char **out)
 {
 	const char *text = (const char *)take(c, length);
 
@@ -98,7 +98,7 @@ static int take_text(struct reader *x, struct cursor *c, size_t length, char **o
 	return *out ? 0 : -ENOMEM;
 }
 
-static int take_files(struct reader *x, struct cursor *c)
+static int take_files(struct log_reader *x, struct cursor *c)
 {
 	struct overlay_log *r = x->r;
 	int rc = 0;
@@ -117,7 +117,7 @@ static int take_files(struct reader *x, struct cursor *c)
 	return rc;
 }
 
-static int read_whole_head(struct reader *x, uint8_t *head, uint64_t size)
+static int read_whole_head(struct log_reader *x, uint8_t *head, uint64_t size)
 {
 	struct cursor c = { head + OVERLAY_LOG_HEAD, head + size - OVERLAY_LOG_SUM };
 	int rc;
@@ -134,7 +134,7 @@ static int read_whole_head(struct reader *x, uint8_t *head, uint64_t size)
 	return rc ? rc : take_files(x, &c);
 }
 
-static int read_head(struct reader *x)
+static int read_head(struct log_reader *x)
 {
 	uint8_t h[OVERLAY_LOG_HEAD];
 	CLEANUP(free) uint8_t *head = NULL;
@@ -161,7 +161,7 @@ static int read_head(struct reader *x)
 
 /* ---- the map of all edits ---- */
 
-static int merge_last_two(struct reader *x)
+static int merge_last_two(struct log_reader *x)
 {
 	struct vec *below = &x->lists[x->nlists - 2], *above = below + 1;
 	struct vec both = { .items = NULL };
@@ -175,7 +175,7 @@ static int merge_last_two(struct reader *x)
 	return rc;
 }
 
-static int merge_all(struct reader *x)
+static int merge_all(struct log_reader *x)
 {
 	int rc = 0;
 
@@ -196,7 +196,7 @@ struct commit {
 	uint64_t begin, end;
 };
 
-static int read_next(struct reader *x, void *to, uint64_t size)
+static int read_next(struct log_reader *x, void *to, uint64_t size)
 {
 	int rc = read_bytes(x, to, size);
 
@@ -204,7 +204,7 @@ static int read_next(struct reader *x, void *to, uint64_t size)
 	return rc;
 }
 
-static int add_range(struct reader *x, struct vec *edit, const uint8_t *row, uint64_t at)
+static int add_range(struct log_reader *x, struct vec *edit, const uint8_t *row, uint64_t at)
 {
 	struct overlay_map_range r = { get_le64(row), get_le64(row + 8), at,
 				       get_le32(row + 16) };
@@ -226,7 +226,7 @@ static int add_range(struct reader *x, struct vec *edit, const uint8_t *row, uin
 	return 0;
 }
 
-static int read_ranges(struct reader *x, const struct commit *c, struct vec *edit)
+static int read_ranges(struct log_reader *x, const struct commit *c, struct vec *edit)
 {
 	enum { ROWS = OVERLAY_LOG_CHUNK / OVERLAY_LOG_RANGE };
 	uint64_t at = x->at + (uint64_t)c->nranges * OVERLAY_LOG_RANGE;
@@ -248,7 +248,7 @@ static int read_ranges(struct reader *x, const struct commit *c, struct vec *edi
 	return rc || at == c->end ? rc : damaged(x, "more bytes than ranges");
 }
 
-static int check_rest(struct reader *x, const struct commit *c)
+static int check_rest(struct log_reader *x, const struct commit *c)
 {
 	int rc = 0;
 
@@ -259,7 +259,7 @@ static int check_rest(struct reader *x, const struct commit *c)
 	return rc;
 }
 
-static int read_edit(struct reader *x, const struct commit *c)
+static int read_edit(struct log_reader *x, const struct commit *c)
 {
 	struct vec edit = { .items = NULL };
 	int rc = read_ranges(x, c, &edit);
@@ -283,7 +283,7 @@ static int read_edit(struct reader *x, const struct commit *c)
 	return rc;
 }
 
-static int read_written(struct reader *x, const struct commit *c)
+static int read_written(struct log_reader *x, const struct commit *c)
 {
 	struct overlay_log *r = x->r;
 	int rc = 0;
@@ -306,7 +306,7 @@ static bool place(const struct overlay_log *r, struct commit *c)
 }
 
 /* Reads the first 64 bytes of the next commit.  1: there is no further commit. */
-static int read_commit(struct reader *x, struct commit *c)
+static int read_commit(struct log_reader *x, struct commit *c)
 {
 	uint8_t h[OVERLAY_LOG_COMMIT];
 	int rc;
@@ -334,7 +334,7 @@ static int read_commit(struct reader *x, struct commit *c)
 	return c->end > x->size;
 }
 
-static int read_commits(struct reader *x)
+static int read_commits(struct log_reader *x)
 {
 	struct commit c;
 	int rc;
@@ -355,7 +355,7 @@ static int read_commits(struct reader *x)
 /* Reads and checks the log that r->fd is open on, into *r. */
 static int read_log(struct overlay_log *r, char *why, size_t whysize)
 {
-	struct reader x = { .r = r, .why = why, .whysize = whysize };
+	struct log_reader x = { .r = r, .why = why, .whysize = whysize };
 	struct stat st;
 	int rc;
 
@@ -562,7 +562,7 @@ int overlay_log_match(struct overlay_log *r, const struct table *t, char *why, s
 
 /* ---- a new log ---- */
 
-struct out {
+struct log_writer {
 	int fd;
 	int rc; /* of the first write that failed */
 	uint64_t at;
@@ -571,7 +571,7 @@ struct out {
 	XXH3_state_t sum;
 };
 
-static void flush(struct out *o)
+static void flush(struct log_writer *o)
 {
 	XXH3_64bits_update(&o->sum, o->buffer, o->used);
 	if (!o->rc)
@@ -580,7 +580,7 @@ static void flush(struct out *o)
 	o->used = 0;
 }
 
-static void put(struct out *o, const void *bytes, uint64_t size)
+static void put(struct log_writer *o, const void *bytes, uint64_t size)
 {
 	const uint8_t *from = bytes;
 
@@ -596,14 +596,14 @@ static void put(struct out *o, const void *bytes, uint64_t size)
 	}
 }
 
-static int begin_out(struct out *o, int fd, uint64_t at, uint64_t seed)
+static int begin_out(struct log_writer *o, int fd, uint64_t at, uint64_t seed)
 {
-	*o = (struct out){ .fd = fd, .at = at, .buffer = malloc(OVERLAY_LOG_CHUNK) };
+	*o = (struct log_writer){ .fd = fd, .at = at, .buffer = malloc(OVERLAY_LOG_CHUNK) };
 	XXH3_64bits_reset_withSeed(&o->sum, seed);
 	return o->buffer ? 0 : -ENOMEM;
 }
 
-static int end_out(struct out *o, uint64_t *sum)
+static int end_out(struct log_writer *o, uint64_t *sum)
 {
 	flush(o);
 	*sum = XXH3_64bits_digest(&o->sum);
@@ -611,7 +611,7 @@ static int end_out(struct out *o, uint64_t *sum)
 	return o->rc;
 }
 
-static int put_files(struct out *o, const struct table *t)
+static int put_files(struct log_writer *o, const struct table *t)
 {
 	int rc = 0;
 
@@ -641,7 +641,7 @@ static int write_head(int fd, const struct table *t, const char *over)
 	static const uint8_t zeros[OVERLAY_LOG_ALIGN];
 	uint64_t size = head_size(t, over), sum;
 	uint8_t h[OVERLAY_LOG_HEAD] = OVERLAY_LOG_MAGIC;
-	struct out o;
+	struct log_writer o;
 	int rc = size > OVERLAY_LOG_HEAD_MAX ? -EFBIG : begin_out(&o, fd, 0, 0), end;
 
 	if (rc)
@@ -797,7 +797,7 @@ static int map_patches(struct overlay_log *r, const struct patches *p)
 	return rc;
 }
 
-static void put_edit(struct out *o, const struct patches *p)
+static void put_edit(struct log_writer *o, const struct patches *p)
 {
 	for (uint32_t i = 0; i < patches_count(p); i++) {
 		const struct patch *x = patches_get(p, i);
@@ -830,7 +830,7 @@ static void set_commit(struct overlay_log *r, enum overlay_log_kind kind, uint32
 
 static int write_edit(struct overlay_log *r, const struct patches *p)
 {
-	struct out o;
+	struct log_writer o;
 	uint64_t sum;
 	int rc = begin_out(&o, r->fd, r->end + OVERLAY_LOG_COMMIT, r->seed);
 
@@ -888,7 +888,7 @@ int overlay_log_end(struct overlay_log *r)
 int overlay_log_note_written(struct overlay_log *r, const struct table *t)
 {
 	uint8_t identity[OVERLAY_LOG_IDENTITY];
-	struct out o;
+	struct log_writer o;
 	uint64_t sum;
 	int rc = r->torn && !r->written ? cut(r) : 0, end;
 

@@ -14,24 +14,24 @@ enum { PLACES_MAX = 4 }; /* of "state." in one name that are tried */
 
 /* ---- texts ---- */
 
-struct text {
+struct name_text {
 	const char *at;
 	size_t size;
 };
 
-static int compare_texts(struct text a, struct text b)
+static int compare_texts(struct name_text a, struct name_text b)
 {
 	return utf8_compare(a.at, a.size, b.at, b.size);
 }
 
-static bool is_text(struct text a, const char *b)
+static bool is_text(struct name_text a, const char *b)
 {
 	return a.size == strlen(b) && !memcmp(a.at, b, a.size);
 }
 
-static struct text name_of(const struct dcp_name *x)
+static struct name_text name_of(const struct dcp_name *x)
 {
-	return (struct text){ x->name, x->size };
+	return (struct name_text){ x->name, x->size };
 }
 
 static int compare_items(const void *a, const void *b, void *names)
@@ -42,13 +42,13 @@ static int compare_items(const void *a, const void *b, void *names)
 			     name_of(&n->items[*(const uint32_t *)b]));
 }
 
-static int compare_name(const struct dcp_names *n, uint64_t i, struct text name)
+static int compare_name(const struct dcp_names *n, uint64_t i, struct name_text name)
 {
 	return compare_texts(name_of(&n->items[n->by_name[i]]), name);
 }
 
 /* The number of the tensor of that name; UINT32_MAX: none. */
-static uint32_t find(const struct dcp_names *n, struct text name)
+static uint32_t find(const struct dcp_names *n, struct name_text name)
 {
 	uint64_t at = LOWER_BOUND(n->ntensors, i, compare_name(n, i, name) < 0);
 
@@ -71,7 +71,7 @@ uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t s
 
 		at = mempcpy(at, models[i % 2], strlen(models[i % 2]));
 		at = mempcpy(at, name, size);
-		found = find(n, (struct text){ tried, (size_t)(at - tried) });
+		found = find(n, (struct name_text){ tried, (size_t)(at - tried) });
 		if (found != UINT32_MAX)
 			return found;
 	}
@@ -83,7 +83,7 @@ uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t s
 /* Returns true if the key can name a file in the parameter's folder, beside those it always
  * has.
  */
-static bool is_key(struct text key)
+static bool is_key(struct name_text key)
 {
 	static const char *const taken[] = { "shape", "dtype", "numel", "group", "fragments" };
 
@@ -101,15 +101,15 @@ static bool is_key(struct text key)
 /* Links item i as a state, `key`, to the parameter that the optimizer calls `name`.  false:
  * there is no such parameter, or the item is no state of it.
  */
-static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct text name,
-		    struct text key)
+static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct name_text name,
+		    struct name_text key)
 {
 	struct dcp_name *x = &n->items[i];
 	uint32_t found = name.size ? dcp_names_find(n, x->name, section, name.at, name.size)
 				   : UINT32_MAX;
 	struct dcp_item state, param;
 	struct parse_error error;
-	struct text prefix;
+	struct name_text prefix;
 
 	if (found == UINT32_MAX || found == i || !is_key(key) ||
 	    dcp_item(n->metadata, i, &state, &error) ||
@@ -120,41 +120,42 @@ static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct text
 	if (x->is_scalar && state.numel != 1)
 		return false;
 	if (is_text(key, "fp32_param") || is_text(key, "master_param"))
-		key = (struct text){ "fp32", 4 };
+		key = (struct name_text){ "fp32", 4 };
 	x->key = key.at;
 	x->key_size = key.size;
 	x->param = found;
-	prefix = (struct text){ n->items[found].name, n->items[found].size - name.size };
+	prefix = (struct name_text){ n->items[found].name, n->items[found].size - name.size };
 	if (!n->prefix) {
 		n->prefix = prefix.at;
 		n->prefix_size = prefix.size;
 	}
-	n->mixed |= compare_texts(prefix, (struct text){ n->prefix, n->prefix_size }) != 0;
+	n->mixed |= compare_texts(prefix, (struct name_text){ n->prefix, n->prefix_size }) != 0;
 	return true;
 }
 
 /* Links item i, whose name ends in `rest`: "NAME.KEY" or "KEY.NAME". */
-static bool link_rest(struct dcp_names *n, uint32_t i, size_t section, struct text rest)
+static bool link_rest(struct dcp_names *n, uint32_t i, size_t section, struct name_text rest)
 {
 	const char *last = memrchr(rest.at, '.', rest.size);
 	const char *first = memchr(rest.at, '.', rest.size), *end = rest.at + rest.size;
 
 	if (!last)
 		return false;
-	return link_as(n, i, section, (struct text){ rest.at, (size_t)(last - rest.at) },
-		       (struct text){ last + 1, (size_t)(end - last - 1) }) ||
-	       link_as(n, i, section, (struct text){ first + 1, (size_t)(end - first - 1) },
-		       (struct text){ rest.at, (size_t)(first - rest.at) });
+	return link_as(n, i, section, (struct name_text){ rest.at, (size_t)(last - rest.at) },
+		       (struct name_text){ last + 1, (size_t)(end - last - 1) }) ||
+	       link_as(n, i, section,
+		       (struct name_text){ first + 1, (size_t)(end - first - 1) },
+		       (struct name_text){ rest.at, (size_t)(first - rest.at) });
 }
 
 static void link_item(struct dcp_names *n, uint32_t i)
 {
-	struct text name = name_of(&n->items[i]);
+	struct name_text name = name_of(&n->items[i]);
 	size_t length = strlen(STATE);
 	int tried = 0;
 
 	for (size_t at = 0; at + length < name.size && tried < PLACES_MAX; at++) {
-		struct text rest = { name.at + at + length, name.size - at - length };
+		struct name_text rest = { name.at + at + length, name.size - at - length };
 
 		if ((at && name.at[at - 1] != '.') || memcmp(name.at + at, STATE, length))
 			continue;
@@ -172,8 +173,8 @@ static int compare_states(const void *a, const void *b, void *names)
 
 	if (x->param != y->param)
 		return x->param < y->param ? -1 : 1;
-	return compare_texts((struct text){ x->key, x->key_size },
-			     (struct text){ y->key, y->key_size });
+	return compare_texts((struct name_text){ x->key, x->key_size },
+			     (struct name_text){ y->key, y->key_size });
 }
 
 static void sort_states(struct dcp_names *n)
@@ -226,7 +227,7 @@ static bool is_cut(const struct dcp_names *n, const struct dcp_name *x)
 static int compare_cut(const void *a, const void *b, void *names)
 {
 	const struct dcp_names *n = names;
-	struct text text[2];
+	struct name_text text[2];
 
 	for (int i = 0; i < 2; i++) {
 		const struct dcp_name *x = &n->items[*(const uint32_t *)(i ? b : a)];

@@ -127,7 +127,7 @@ static int dcp_files_open(struct dcp_files *f, const struct dcp_name *x,
 #define GROUPS WHOLE "."
 
 /* An entry of the optimizer's groups, "optim.param_groups.3.lr". */
-struct part {
+struct group_entry {
 	const struct dcp_name *name;
 	uint32_t item;
 	uint32_t section; /* bytes before GROUPS */
@@ -136,12 +136,12 @@ struct part {
 	size_t key_size;
 };
 
-struct adding {
+struct entries_reader {
 	const struct dcp_names *names;
 	struct dcp_files *files;
 	struct table *table;
 	double *step;
-	struct part *parts; /* of groups, in their order */
+	struct group_entry *parts; /* of groups, in their order */
 	uint32_t nparts;
 	uint32_t *ranks;
 };
@@ -153,7 +153,7 @@ static void dcp_groups_step(double *step, double value)
 		*step = value;
 }
 
-static bool take_part(struct part *p, const struct dcp_name *x)
+static bool take_part(struct group_entry *p, const struct dcp_name *x)
 {
 	const char *rest = memmem(x->name, x->size, GROUPS, strlen(GROUPS));
 	const char *end = x->name + x->size;
@@ -172,7 +172,7 @@ static bool take_part(struct part *p, const struct dcp_name *x)
 	       p->key_size <= FRAG_KEY_MAX && !memchr(p->key, '.', p->key_size);
 }
 
-static int compare_groups(const struct part *p, const struct part *q)
+static int compare_groups(const struct group_entry *p, const struct group_entry *q)
 {
 	int order = utf8_compare(p->name->name, p->section, q->name->name, q->section);
 
@@ -181,14 +181,14 @@ static int compare_groups(const struct part *p, const struct part *q)
 
 static int compare_parts(const void *a, const void *b)
 {
-	const struct part *p = a, *q = b;
+	const struct group_entry *p = a, *q = b;
 	int order = compare_groups(p, q);
 
 	return order ? order : (p->item > q->item) - (p->item < q->item);
 }
 
 /* Opens the archive of item i.  1: it cannot be read as it is; the table has a note. */
-static int open_item(struct adding *a, uint32_t i, struct torch_source *out)
+static int open_item(struct entries_reader *a, uint32_t i, struct torch_source *out)
 {
 	struct parse_error error = { "" };
 	struct dcp_place place;
@@ -203,7 +203,7 @@ static int open_item(struct adding *a, uint32_t i, struct torch_source *out)
 }
 
 /* Adds the parameters that a list names to the group. */
-static int add_members(struct adding *a, const struct part *p, uint32_t group,
+static int add_members(struct entries_reader *a, const struct group_entry *p, uint32_t group,
 		       const struct pickle *pickle, uint32_t list)
 {
 	int rc = 0;
@@ -224,7 +224,7 @@ static int add_members(struct adding *a, const struct part *p, uint32_t group,
 	return rc;
 }
 
-static int add_part(struct adding *a, const struct part *p, uint32_t group)
+static int add_part(struct entries_reader *a, const struct group_entry *p, uint32_t group)
 {
 	char key[FRAG_KEY_MAX + 1];
 	struct torch_source s;
@@ -241,13 +241,13 @@ static int add_part(struct adding *a, const struct part *p, uint32_t group)
 	return rc;
 }
 
-static int add_group(struct adding *a)
+static int add_group(struct entries_reader *a)
 {
 	return table_add_group(a->table, "dcp", a->table->nranks ? a->table->nranks : 1, 1, 1,
 			       a->ranks);
 }
 
-static int add_groups(struct adding *a)
+static int add_groups(struct entries_reader *a)
 {
 	int group = -1, rc = 0;
 
@@ -262,7 +262,7 @@ static int add_groups(struct adding *a)
 
 /* ---- all in one, as torch before 2.3 wrote them ---- */
 
-static bool take_whole(struct part *p, const struct dcp_name *x)
+static bool take_whole(struct group_entry *p, const struct dcp_name *x)
 {
 	size_t length = strlen(WHOLE);
 
@@ -273,8 +273,8 @@ static bool take_whole(struct part *p, const struct dcp_name *x)
 	return !p->section || x->name[p->section - 1] == '.';
 }
 
-static int add_dict(struct adding *a, const struct part *p, const struct torch_source *s,
-		    uint32_t dict)
+static int add_dict(struct entries_reader *a, const struct group_entry *p,
+		    const struct torch_source *s, uint32_t dict)
 {
 	const struct pickle *pickle = s->torch.pickle;
 	int group, rc;
@@ -290,7 +290,7 @@ static int add_dict(struct adding *a, const struct part *p, const struct torch_s
 				pickle_get(pickle, dict, "params"));
 }
 
-static int add_whole(struct adding *a, const struct part *p)
+static int add_whole(struct entries_reader *a, const struct group_entry *p)
 {
 	struct torch_source s;
 	int rc = open_item(a, p->item, &s);
@@ -310,7 +310,7 @@ static int add_whole(struct adding *a, const struct part *p)
 /* Sets the step from an entry that is the checkpoint's own, which counts for more than what an
  * optimizer has counted.
  */
-static int add_other(struct adding *a, uint32_t i)
+static int add_other(struct entries_reader *a, uint32_t i)
 {
 	static const char *const names[] = { "step", "global_step", "global_steps",
 					     "iteration" };
@@ -339,14 +339,14 @@ static int add_other(struct adding *a, uint32_t i)
 	return 0;
 }
 
-static int add_parts(struct adding *a)
+static int add_parts(struct entries_reader *a)
 {
 	int rc = 0;
 
 	for (uint32_t i = 0; i < a->table->nranks; i++)
 		a->ranks[i] = i;
 	for (uint32_t i = 0; i < a->names->count && !rc; i++) {
-		struct part *p = &a->parts[a->nparts];
+		struct group_entry *p = &a->parts[a->nparts];
 
 		if (!a->names->items[i].is_taken || a->names->items[i].is_tensor)
 			continue;
@@ -365,14 +365,15 @@ static int add_parts(struct adding *a)
 static int dcp_groups_add(const struct dcp_names *names, struct dcp_files *files,
 			  struct table *t, double *step)
 {
-	CLEANUP(free) struct part *parts = calloc((size_t)names->count + 1, sizeof(*parts));
+	CLEANUP(free)
+	struct group_entry *parts = calloc((size_t)names->count + 1, sizeof(*parts));
 	CLEANUP(free) uint32_t *ranks = calloc((size_t)t->nranks + 1, sizeof(*ranks));
-	struct adding a = { .names = names,
-			    .files = files,
-			    .table = t,
-			    .step = step,
-			    .parts = parts,
-			    .ranks = ranks };
+	struct entries_reader a = { .names = names,
+				    .files = files,
+				    .table = t,
+				    .step = step,
+				    .parts = parts,
+				    .ranks = ranks };
 
 	return parts && ranks ? add_parts(&a) : -ENOMEM;
 }
@@ -381,7 +382,7 @@ static int dcp_groups_add(const struct dcp_names *names, struct dcp_files *files
 
 enum { ALL_RUNS_MAX = 1 << 20 };
 
-struct filling {
+struct dcp_loader {
 	const struct folder *folder;
 	struct table *table;
 	struct dcp metadata;
@@ -396,14 +397,14 @@ static bool knows(const struct folder *f)
 	return !f->only && folder_has(f, METADATA);
 }
 
-static int refuse(struct filling *l, int rc, const struct parse_error *error)
+static int refuse(struct dcp_loader *l, int rc, const struct parse_error *error)
 {
 	return table_refuse_file(l->table, METADATA, rc, error);
 }
 
 static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
 {
-	struct filling *l = arg;
+	struct dcp_loader *l = arg;
 
 	table_note(l->table, "skipped %s", why); /* which begins with its name */
 }
@@ -411,9 +412,9 @@ static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
 /* ---- chunks ---- */
 
 /* Checks a chunk against its item.  1: it is not taken; the table has a note. */
-static int check_chunk(struct filling *l, const struct dcp_name *x, const struct dcp_item *item,
-		       const struct dcp_chunk *chunk, const struct torch_source *s,
-		       struct torchfile_tensor *out)
+static int check_chunk(struct dcp_loader *l, const struct dcp_name *x,
+		       const struct dcp_item *item, const struct dcp_chunk *chunk,
+		       const struct torch_source *s, struct torchfile_tensor *out)
 {
 	char why[TORCH_UNSUPPORTED_MAX];
 	struct parse_error error;
@@ -436,8 +437,8 @@ static int check_chunk(struct filling *l, const struct dcp_name *x, const struct
 	return 1;
 }
 
-static int add_chunk(struct filling *l, const struct dcp_name *x, const struct dcp_item *item,
-		     const struct dcp_chunk *chunk)
+static int add_chunk(struct dcp_loader *l, const struct dcp_name *x,
+		     const struct dcp_item *item, const struct dcp_chunk *chunk)
 {
 	struct torchfile_tensor tensor;
 	struct torch_source s;
@@ -452,7 +453,8 @@ static int add_chunk(struct filling *l, const struct dcp_name *x, const struct d
 	return rc;
 }
 
-static int add_chunks(struct filling *l, const struct dcp_name *x, const struct dcp_item *item)
+static int add_chunks(struct dcp_loader *l, const struct dcp_name *x,
+		      const struct dcp_item *item)
 {
 	struct parse_error error = { "" };
 	struct dcp_chunk chunk;
@@ -471,8 +473,8 @@ static int add_chunks(struct filling *l, const struct dcp_name *x, const struct 
 /* ---- parameters ---- */
 
 /* Adds the element of a scalar, which need not have the parameter's dimensions. */
-static int add_element(struct filling *l, const struct dcp_name *x, const struct dcp_item *item,
-		       const struct dcp_chunk *chunk)
+static int add_element(struct dcp_loader *l, const struct dcp_name *x,
+		       const struct dcp_item *item, const struct dcp_chunk *chunk)
 {
 	struct torchfile_tensor tensor;
 	struct torch_source s;
@@ -491,8 +493,8 @@ static int add_element(struct filling *l, const struct dcp_name *x, const struct
 	return rc;
 }
 
-static int add_scalar(struct filling *l, const struct dcp_name *x, const struct dcp_item *item,
-		      const char *key)
+static int add_scalar(struct dcp_loader *l, const struct dcp_name *x,
+		      const struct dcp_item *item, const char *key)
 {
 	struct parse_error error = { "" };
 	struct dcp_chunk chunk = { .is_empty = true };
@@ -509,7 +511,7 @@ static int add_scalar(struct filling *l, const struct dcp_name *x, const struct 
 	return 1;
 }
 
-static int add_item(struct filling *l, uint32_t i, const char *key)
+static int add_item(struct dcp_loader *l, uint32_t i, const char *key)
 {
 	const struct dcp_name *x = &l->names.items[i];
 	struct parse_error error = { "" };
@@ -530,7 +532,7 @@ static int add_item(struct filling *l, uint32_t i, const char *key)
 	return rc < 0 ? rc : 0;
 }
 
-static bool has_master(struct filling *l, const struct dcp_name *param)
+static bool has_master(struct dcp_loader *l, const struct dcp_name *param)
 {
 	for (uint32_t i = 0; i < param->nstates; i++) {
 		const struct dcp_name *x = &l->names.items[l->names.states[param->states + i]];
@@ -541,7 +543,7 @@ static bool has_master(struct filling *l, const struct dcp_name *param)
 	return false;
 }
 
-static int add_states(struct filling *l, const struct dcp_name *param)
+static int add_states(struct dcp_loader *l, const struct dcp_name *param)
 {
 	int rc = 0;
 
@@ -556,7 +558,7 @@ static int add_states(struct filling *l, const struct dcp_name *param)
 	return rc;
 }
 
-static int add_param(struct filling *l, uint32_t i)
+static int add_param(struct dcp_loader *l, uint32_t i)
 {
 	struct dcp_name *x = &l->names.items[i];
 	char name[DCP_NAME_MAX + 1];
@@ -592,7 +594,7 @@ static int add_param(struct filling *l, uint32_t i)
 
 /* ---- the checkpoint ---- */
 
-static int add_all(struct filling *l)
+static int add_all(struct dcp_loader *l)
 {
 	int rc = 0;
 
@@ -606,7 +608,7 @@ static int add_all(struct filling *l)
 	return rc;
 }
 
-static int fill_by_names(struct filling *l)
+static int fill_by_names(struct dcp_loader *l)
 {
 	struct parse_error error = { "" };
 	int rc = dcp_names_make(&l->names, &l->metadata, see_untaken, l, &error);
@@ -621,7 +623,7 @@ static int fill_by_names(struct filling *l)
 	return rc;
 }
 
-static int open_metadata(struct filling *l)
+static int open_metadata(struct dcp_loader *l)
 {
 	struct parse_error error = { "" };
 	struct blob blob;
@@ -639,7 +641,7 @@ static int open_metadata(struct filling *l)
 
 static int fill(const struct folder *f, struct table *t)
 {
-	struct filling l = { .folder = f, .table = t, .step = -1 };
+	struct dcp_loader l = { .folder = f, .table = t, .step = -1 };
 	int rc = open_metadata(&l);
 
 	if (rc)

@@ -40,7 +40,7 @@ static bool knows(const struct folder *f)
 
 /* ---- one file ---- */
 
-struct filling {
+struct safetensors_loader {
 	const struct folder *folder;
 	struct table *table;
 	const struct safetensors_index *index; /* NULL: all that is in a file is taken */
@@ -48,7 +48,7 @@ struct filling {
 	uint32_t placed;                       /* tensors of the index that were found */
 };
 
-static void note_facts(struct filling *l, const struct safetensors *s)
+static void note_facts(struct safetensors_loader *l, const struct safetensors *s)
 {
 	for (uint32_t i = 0; i < s->nfacts && i < FACTS_MAX; i++) {
 		const struct safetensors_fact *fact = &s->facts[i];
@@ -63,7 +63,7 @@ static void note_facts(struct filling *l, const struct safetensors *s)
 }
 
 /* Returns the reason why a tensor is not shown; NULL: it is. */
-static const char *unfit(const struct safetensor *x)
+static const char *unsupported(const struct safetensor *x)
 {
 	if (!x->dtype)
 		return "elements that are not whole bytes";
@@ -74,9 +74,9 @@ static const char *unfit(const struct safetensor *x)
 	return memchr(x->name, '\0', x->name_size) ? "its name has a NUL byte" : NULL;
 }
 
-static int add_tensor(struct filling *l, const struct safetensor *x, uint32_t file)
+static int add_tensor(struct safetensors_loader *l, const struct safetensor *x, uint32_t file)
 {
-	const char *why = unfit(x);
+	const char *why = unsupported(x);
 	CLEANUP(free) char *name = text_copy(x->name, u64_min(x->name_size, FRAG_NAME_MAX));
 	struct table_spec spec = {
 		.name = name, .dtype = x->dtype, .ndim = x->ndim, .shape = x->shape
@@ -99,7 +99,7 @@ static int add_tensor(struct filling *l, const struct safetensor *x, uint32_t fi
 	return rc < 0 ? rc : table_add_interval(l->table, file, 0, x->at, 0, x->numel);
 }
 
-static int add_tensors(struct filling *l, const char *name, const struct blob *blob,
+static int add_tensors(struct safetensors_loader *l, const char *name, const struct blob *blob,
 		       uint32_t file)
 {
 	struct parse_error error = { "" };
@@ -115,7 +115,7 @@ static int add_tensors(struct filling *l, const char *name, const struct blob *b
 	return rc;
 }
 
-static int add_file(struct filling *l, const char *name)
+static int add_file(struct safetensors_loader *l, const char *name)
 {
 	struct blob blob;
 	int file = table_open_file(l->table, l->folder, name, name, &blob);
@@ -125,7 +125,7 @@ static int add_file(struct filling *l, const char *name)
 
 /* ---- folders ---- */
 
-static int add_indexed(struct filling *l, const char *name)
+static int add_indexed(struct safetensors_loader *l, const char *name)
 {
 	const struct safetensors_index *x = l->index;
 	int rc = 0;
@@ -139,7 +139,7 @@ static int add_indexed(struct filling *l, const char *name)
 	return rc;
 }
 
-static int fill_by_index(struct filling *l, const char *name)
+static int fill_by_index(struct safetensors_loader *l, const char *name)
 {
 	struct parse_error error = { "" };
 	struct safetensors_index index;
@@ -164,7 +164,7 @@ static int fill_by_index(struct filling *l, const char *name)
 
 static int fill(const struct folder *f, struct table *t)
 {
-	struct filling l = { .folder = f, .table = t };
+	struct safetensors_loader l = { .folder = f, .table = t };
 	const char *index = find_index(f);
 	int rc = 0;
 
@@ -175,7 +175,9 @@ static int fill(const struct folder *f, struct table *t)
 	for (size_t i = 0; i < f->count && !rc; i++)
 		if (folder_ends_in(f->names[i], SUFFIX))
 			rc = add_file(&l, f->names[i]);
-	return rc || t->nfiles ? rc : table_refuse(t, -EINVAL, "there is no *" SUFFIX);
+	if (!rc && !t->nfiles)
+		rc = table_refuse(t, -EINVAL, "there is no *" SUFFIX);
+	return rc;
 }
 
 const struct format format_safetensors = {

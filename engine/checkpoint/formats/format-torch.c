@@ -53,7 +53,7 @@ struct step {
 	bool of_object; /* the node is an object's attributes */
 };
 
-struct walk {
+struct names_walk {
 	const struct pickle *p;
 	struct table *table;
 	struct vec found; /* of struct torch_name */
@@ -153,7 +153,7 @@ static void put_keys(const struct pickle *p, uint32_t key, FILE *out)
 /* Appends `text` to w->name, so that it is the child's name.  false: the name is too long; the
  * table has a note.
  */
-static bool append(struct walk *w, struct step *to, const char *text)
+static bool append(struct names_walk *w, struct step *to, const char *text)
 {
 	size_t dot = !to->top, size = strlen(text);
 
@@ -170,7 +170,7 @@ static bool append(struct walk *w, struct step *to, const char *text)
 	return true;
 }
 
-static bool append_key(struct walk *w, struct step *to, uint32_t key)
+static bool append_key(struct names_walk *w, struct step *to, uint32_t key)
 {
 	CLEANUP(free) char *made = NULL;
 	size_t size = 0;
@@ -187,7 +187,7 @@ static bool append_key(struct walk *w, struct step *to, uint32_t key)
 /* Returns true if the key is an attribute of a module that the names of its state_dict leave
  * out.
  */
-static bool is_layer(struct walk *w, struct step *to, uint32_t key)
+static bool is_layer(struct names_walk *w, struct step *to, uint32_t key)
 {
 	if (pickle_is_text(w->p, key, "_buffers")) {
 		to->buffers = true;
@@ -197,7 +197,8 @@ static bool is_layer(struct walk *w, struct step *to, uint32_t key)
 	       pickle_is_text(w->p, key, "_modules");
 }
 
-static bool name_child(struct walk *w, const struct step *from, uint32_t i, struct step *to)
+static bool name_child(struct names_walk *w, const struct step *from, uint32_t i,
+		       struct step *to)
 {
 	char digits[16];
 	uint32_t key;
@@ -217,12 +218,12 @@ static bool name_child(struct walk *w, const struct step *from, uint32_t i, stru
 
 /* ---- the walk ---- */
 
-static bool is_above(const struct walk *w, uint32_t node)
+static bool is_above(const struct names_walk *w, uint32_t node)
 {
 	return w->above[node / 8] >> node % 8 & 1;
 }
 
-static void enter(struct walk *w, const struct step *s)
+static void enter(struct names_walk *w, const struct step *s)
 {
 	if (is_above(w, s->node) || w->depth == DEPTH_MAX) {
 		w->name[s->named] = '\0';
@@ -234,7 +235,7 @@ static void enter(struct walk *w, const struct step *s)
 	w->way[w->depth++] = *s;
 }
 
-static int add_found(struct walk *w, const struct step *s)
+static int add_found(struct names_walk *w, const struct step *s)
 {
 	struct torch_name *n = vec_add(&w->found, sizeof(*n));
 
@@ -250,7 +251,7 @@ static int add_found(struct walk *w, const struct step *s)
 /* Returns true if the object is a tensor that is not shown: then its attributes follow, if it
  * has any.
  */
-static bool pass_unfit(struct walk *w, struct step *s)
+static bool pass_unsupported(struct names_walk *w, struct step *s)
 {
 	char why[TORCH_UNSUPPORTED_MAX];
 
@@ -264,7 +265,7 @@ static bool pass_unfit(struct walk *w, struct step *s)
 	return true;
 }
 
-static int visit(struct walk *w, struct step *from)
+static int visit(struct names_walk *w, struct step *from)
 {
 	uint32_t i = from->next++;
 	struct step to = { .node = child(w->p, from->node, i),
@@ -278,12 +279,12 @@ static int visit(struct walk *w, struct step *from)
 		return 0;
 	if (tensor)
 		return add_found(w, &to);
-	if (!pass_unfit(w, &to))
+	if (!pass_unsupported(w, &to))
 		enter(w, &to);
 	return 0;
 }
 
-static int walk(struct walk *w)
+static int walk(struct names_walk *w)
 {
 	int rc = 0;
 
@@ -304,7 +305,7 @@ static int walk(struct walk *w)
 	return rc;
 }
 
-static int find(struct walk *w, const char *alone)
+static int find(struct names_walk *w, const char *alone)
 {
 	struct step root = { .node = pickle_root(w->p), .top = true }, named = root;
 	char why[TORCH_UNSUPPORTED_MAX];
@@ -314,7 +315,7 @@ static int find(struct walk *w, const char *alone)
 	if (!torch_unsupported(w->p, root.node, why))
 		enter(w, &root);
 	else if (append(w, &named, alone))
-		pass_unfit(w, &named);
+		pass_unsupported(w, &named);
 	return walk(w);
 }
 
@@ -412,7 +413,7 @@ static int compare_all(const struct torchfile *f, struct torch_names *n)
 static int torch_names_find(struct torch_names *n, const struct torchfile *f, const char *alone,
 			    struct table *t)
 {
-	CLEANUP(free) struct walk *w = calloc(1, sizeof(*w));
+	CLEANUP(free) struct names_walk *w = calloc(1, sizeof(*w));
 	CLEANUP(free) uint8_t *above = calloc(pickle_nodes(f->pickle) / 8 + 1, 1);
 	int rc;
 
@@ -484,7 +485,7 @@ static bool knows(const struct folder *f)
 
 /* ---- tensors ---- */
 
-struct filling {
+struct torch_loader {
 	struct table *table;
 	struct torch_source source;
 	uint64_t runs; /* of tensors that are not contiguous, so far */
@@ -494,8 +495,8 @@ struct filling {
 enum { ALL_RUNS_MAX = 1 << 20 };
 
 /* Returns the reason why a tensor is not shown; NULL: it is. */
-static const char *unfit(struct filling *l, const struct torch_name *n,
-			 const struct torchfile_tensor *x)
+static const char *unsupported(struct torch_loader *l, const struct torch_name *n,
+			       const struct torchfile_tensor *x)
 {
 	if (n->twice)
 		return "another tensor has that name";
@@ -507,7 +508,7 @@ static const char *unfit(struct filling *l, const struct torch_name *n,
 	return NULL;
 }
 
-static int add_tensor(struct filling *l, const struct torch_name *n,
+static int add_tensor(struct torch_loader *l, const struct torch_name *n,
 		      const struct torchfile_tensor *x)
 {
 	struct table_spec spec = { .name = n->name,
@@ -523,7 +524,7 @@ static int add_tensor(struct filling *l, const struct torch_name *n,
 	return rc < 0 ? rc : number;
 }
 
-static int add(struct filling *l, struct torch_name *n)
+static int add(struct torch_loader *l, struct torch_name *n)
 {
 	struct torchfile_tensor x;
 	struct parse_error error = { "" };
@@ -536,7 +537,7 @@ static int add(struct filling *l, struct torch_name *n)
 		rc = table_add_alias(l->table, n->name, n->same->tensor);
 		return rc < 0 ? rc : 0;
 	}
-	why = rc ? error.why : unfit(l, n, &x);
+	why = rc ? error.why : unsupported(l, n, &x);
 	if (why) {
 		table_skip(l->table, n->name, "%s", why);
 		return 0;
@@ -549,7 +550,7 @@ static int add(struct filling *l, struct torch_name *n)
 
 /* ---- the file ---- */
 
-static void take_step(struct filling *l)
+static void take_step(struct torch_loader *l)
 {
 	static const char *const keys[] = { "global_steps", "global_step", "step",
 					    "iteration" };
@@ -562,7 +563,7 @@ static void take_step(struct filling *l)
 		table_set_step(l->table, (uint64_t)step);
 }
 
-static int add_all(struct filling *l)
+static int add_all(struct torch_loader *l)
 {
 	const char *name = l->source.name, *dot = strrchr(name, '.');
 	/* The name of a tensor that is all of the file. */
@@ -579,7 +580,7 @@ static int add_all(struct filling *l)
 
 static int fill(const struct folder *f, struct table *t)
 {
-	struct filling l = { .table = t };
+	struct torch_loader l = { .table = t };
 	const char *name = find_only(f);
 	int rc;
 

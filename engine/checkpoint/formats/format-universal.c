@@ -18,7 +18,7 @@
 
 #define ZERO "zero"
 
-struct filling {
+struct universal_loader {
 	const struct folder *folder;
 	struct table *table;
 	struct folder *zero;
@@ -36,8 +36,8 @@ static bool knows(const struct folder *f)
 
 /* ---- a state ---- */
 
-struct param {
-	struct filling *l;
+struct universal_param {
+	struct universal_loader *l;
 	struct model_states *model;
 	struct model_shape *shape;
 	const struct folder *folder; /* zero/NAME */
@@ -45,7 +45,8 @@ struct param {
 	bool added;
 };
 
-static int open_state(const struct param *p, const char *file, struct torch_source *out)
+static int open_state(const struct universal_param *p, const char *file,
+		      struct torch_source *out)
 {
 	struct table *t = p->l->table;
 	CLEANUP(free) char *path = NULL;
@@ -62,7 +63,7 @@ static int open_state(const struct param *p, const char *file, struct torch_sour
 }
 
 /* Takes the file's tensor.  One in a dict has the shape of the parameter. */
-static bool take_tensor(const struct param *p, const struct torch_source *s,
+static bool take_tensor(const struct universal_param *p, const struct torch_source *s,
 			struct torchfile_tensor *out)
 {
 	uint32_t of_dict = pickle_get(s->torch.pickle, s->root, "param");
@@ -80,7 +81,7 @@ static bool take_tensor(const struct param *p, const struct torch_source *s,
 	return true;
 }
 
-static int add_tensor(struct param *p)
+static int add_tensor(struct universal_param *p)
 {
 	int tensor = model_states_add_tensor(p->model, p->shape), rc = 0;
 
@@ -91,8 +92,8 @@ static int add_tensor(struct param *p)
 	return tensor < 0 ? tensor : rc;
 }
 
-static int add_pieces(struct param *p, struct torch_source *s, const struct torchfile_tensor *x,
-		      const char *key)
+static int add_pieces(struct universal_param *p, struct torch_source *s,
+		      const struct torchfile_tensor *x, const char *key)
 {
 	struct table *t = p->l->table;
 	bool scalar = x->tensor.numel == 1 && p->shape->numel != 1;
@@ -119,7 +120,7 @@ static bool take_key(const char *file, char key[FRAG_KEY_MAX + 1])
 	return *key != '.';
 }
 
-static int add_state(struct param *p, const char *file)
+static int add_state(struct universal_param *p, const char *file)
 {
 	char key[FRAG_KEY_MAX + 1];
 	struct torchfile_tensor x;
@@ -146,7 +147,7 @@ static int add_state(struct param *p, const char *file)
 /* ---- a parameter ---- */
 
 /* Opens zero/NAME.  *out NULL and 0: there is no such folder. */
-static int open_folder(struct filling *l, const char *name, struct folder **out)
+static int open_folder(struct universal_loader *l, const char *name, struct folder **out)
 {
 	CLEANUP(free) char *copy = strdup(name);
 	char *rest = copy, *part;
@@ -164,7 +165,7 @@ static int open_folder(struct filling *l, const char *name, struct folder **out)
 }
 
 /* Adds the states of a folder, the master first: its shape is the parameter's. */
-static int add_states(struct param *p)
+static int add_states(struct universal_param *p)
 {
 	int rc = folder_has(p->folder, "fp32.pt") ? add_state(p, "fp32.pt") : 0;
 
@@ -174,15 +175,15 @@ static int add_states(struct param *p)
 	return rc || !p->added ? rc : model_states_add_copy(p->model, p->shape);
 }
 
-static int add_param(struct filling *l, struct model_states *m, uint32_t group,
+static int add_param(struct universal_loader *l, struct model_states *m, uint32_t group,
 		     struct model_shape *shape)
 {
-	struct param p = { .l = l, .model = m, .shape = shape, .group = group };
+	struct universal_param p = { .l = l, .model = m, .shape = shape, .group = group };
 	struct folder *folder;
 	int rc;
 
-	if (shape->unfit) {
-		table_skip(l->table, shape->name, "%s", shape->unfit);
+	if (shape->unsupported) {
+		table_skip(l->table, shape->name, "%s", shape->unsupported);
 		return 0;
 	}
 	rc = open_folder(l, shape->name, &folder);
@@ -202,8 +203,8 @@ static int add_param(struct filling *l, struct model_states *m, uint32_t group,
 /* Returns true if an earlier model-parallel rank has the parameter: tensor-parallel ranks have
  * the same names.
  */
-static bool was_added(const struct filling *l, uint32_t mp, const struct model_states *m,
-		      uint32_t key)
+static bool was_added(const struct universal_loader *l, uint32_t mp,
+		      const struct model_states *m, uint32_t key)
 {
 	for (uint32_t i = 0; i < mp; i++)
 		for (uint32_t g = 0; g < model_states_ngroups(&l->models[i]); g++)
@@ -214,7 +215,7 @@ static bool was_added(const struct filling *l, uint32_t mp, const struct model_s
 	return false;
 }
 
-static int add_group(struct filling *l, uint32_t mp, uint32_t group)
+static int add_group(struct universal_loader *l, uint32_t mp, uint32_t group)
 {
 	struct model_states *m = &l->models[mp];
 	uint32_t dict = model_states_group(m, group);
@@ -231,7 +232,7 @@ static int add_group(struct filling *l, uint32_t mp, uint32_t group)
 
 /* ---- the optimizer's groups ---- */
 
-static int add_hypers(struct filling *l, const struct torch_source *s)
+static int add_hypers(struct universal_loader *l, const struct torch_source *s)
 {
 	const struct pickle *p = s->torch.pickle;
 	uint32_t list = pickle_get(p, s->root, "param_groups"), n = pickle_count(p, list);
@@ -249,10 +250,10 @@ static int add_hypers(struct filling *l, const struct torch_source *s)
 	return rc;
 }
 
-static int add_groups(struct filling *l)
+static int add_groups(struct universal_loader *l)
 {
 	struct model_shape none = { .name = "" };
-	struct param p = { .l = l, .shape = &none, .folder = l->zero };
+	struct universal_param p = { .l = l, .shape = &none, .folder = l->zero };
 	struct torch_source s;
 	int rc;
 
@@ -268,7 +269,7 @@ static int add_groups(struct filling *l)
 
 /* ---- the checkpoint ---- */
 
-static int open_model(struct filling *l, uint32_t mp)
+static int open_model(struct universal_loader *l, uint32_t mp)
 {
 	uint32_t n;
 	const struct zero_file *f = zero_files_of(&l->files, mp, ZERO_MODEL, &n);
@@ -290,10 +291,10 @@ static int open_model(struct filling *l, uint32_t mp)
 /* Adds the fp32.pt that newer DeepSpeed writes of frozen parameters, buffers and other names
  * too: a widened copy of module's values.
  */
-static int add_copy(struct filling *l, const struct folder *folder, struct model_shape *shape,
-		    uint32_t of)
+static int add_copy(struct universal_loader *l, const struct folder *folder,
+		    struct model_shape *shape, uint32_t of)
 {
-	struct param p = { .l = l, .shape = shape, .folder = folder, .added = true };
+	struct universal_param p = { .l = l, .shape = shape, .folder = folder, .added = true };
 	struct table *t = l->table;
 	struct torchfile_tensor x;
 	struct torch_source s;
@@ -311,7 +312,7 @@ static int add_copy(struct filling *l, const struct folder *folder, struct model
 	return rc;
 }
 
-static int add_copies_of(struct filling *l, uint32_t tensor)
+static int add_copies_of(struct universal_loader *l, uint32_t tensor)
 {
 	const struct table_tensor *x = &l->table->tensors[tensor];
 	uint32_t of = x->alias == TABLE_NONE ? tensor : x->alias;
@@ -331,7 +332,7 @@ static int add_copies_of(struct filling *l, uint32_t tensor)
 	return rc;
 }
 
-static int add_rest(struct filling *l)
+static int add_rest(struct universal_loader *l)
 {
 	uint32_t first = l->table->ntensors;
 	struct zero_optim o = { .stage = 2, .nranks = 1 };
@@ -345,7 +346,7 @@ static int add_rest(struct filling *l)
 	return rc;
 }
 
-static int fill_all(struct filling *l)
+static int fill_all(struct universal_loader *l)
 {
 	int rc = 0;
 
@@ -359,9 +360,10 @@ static int fill_all(struct filling *l)
 		rc = open_model(l, mp);
 	if (rc)
 		return rc;
-	model_states_note(&l->models[0]);
+	rc = model_states_note(&l->models[0]);
 	table_note(l->table, "model_parallel %u", l->files.nmp);
-	rc = add_groups(l);
+	if (!rc)
+		rc = add_groups(l);
 	for (uint32_t mp = 0; mp < l->nmodels && !rc; mp++)
 		for (uint32_t g = 0; g < model_states_ngroups(&l->models[mp]) && !rc; g++)
 			rc = add_group(l, mp, g);
@@ -370,7 +372,7 @@ static int fill_all(struct filling *l)
 
 static int fill(const struct folder *f, struct table *t)
 {
-	struct filling l = { .folder = f, .table = t, .group = -1 };
+	struct universal_loader l = { .folder = f, .table = t, .group = -1 };
 	int rc = folder_open_below(&l.zero, f, ZERO, t->why, sizeof(t->why));
 
 	if (rc)

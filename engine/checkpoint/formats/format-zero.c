@@ -351,7 +351,7 @@ static int zero_vectors_check_end(struct zero_vectors *v, uint32_t unit, uint64_
  * never looked at.
  */
 
-struct filling {
+struct zero_loader {
 	const struct folder *folder;
 	struct table *table;
 	const struct zero_files *files;
@@ -365,7 +365,7 @@ struct filling {
 
 /* ---- groups ---- */
 
-static int add_groups(struct filling *l)
+static int add_groups(struct zero_loader *l)
 {
 	uint32_t *ranks = calloc(l->optim.nranks, sizeof(*ranks));
 	char kind[16];
@@ -394,12 +394,12 @@ static int add_groups(struct filling *l)
 
 /* ---- the parameters of stages 1 to 3 ---- */
 
-static int add_param(struct filling *l, const struct model_shape *shape, uint32_t group)
+static int add_param(struct zero_loader *l, const struct model_shape *shape, uint32_t group)
 {
 	int tensor;
 
-	if (shape->unfit) {
-		table_skip(l->table, shape->name, "%s", shape->unfit);
+	if (shape->unsupported) {
+		table_skip(l->table, shape->name, "%s", shape->unsupported);
 		return 0;
 	}
 	tensor = model_states_add_tensor(&l->model, shape);
@@ -408,19 +408,19 @@ static int add_param(struct filling *l, const struct model_shape *shape, uint32_
 	return table_add_member(l->table, l->first_group + group, (uint32_t)tensor);
 }
 
-static int add_states(struct filling *l, const struct model_shape *shape, uint32_t unit,
+static int add_states(struct zero_loader *l, const struct model_shape *shape, uint32_t unit,
 		      uint64_t start)
 {
 	int rc;
 
-	if (shape->unfit)
+	if (shape->unsupported)
 		return 0;
 	rc = zero_vectors_add_states(&l->vectors, unit, start, shape->numel);
 	return rc < 0 ? rc : model_states_add_copy(&l->model, shape);
 }
 
 /* Reads how many elements of padding are behind a parameter. */
-static int alignment_of(struct filling *l, uint32_t unit, uint32_t i, uint64_t *out)
+static int alignment_of(struct zero_loader *l, uint32_t unit, uint32_t i, uint64_t *out)
 {
 	const struct pickle *p = l->optim.source.torch.pickle;
 	uint32_t paddings = zero_optim_alignment(&l->optim, unit);
@@ -434,7 +434,7 @@ static int alignment_of(struct filling *l, uint32_t unit, uint32_t i, uint64_t *
 }
 
 /* Stages 1 and 2: a group's parameters one after the other in its vector. */
-static int add_flat_params(struct filling *l, uint32_t unit)
+static int add_flat_params(struct zero_loader *l, uint32_t unit)
 {
 	uint32_t dict = model_states_group(&l->model, unit);
 	uint64_t start = 0, padding;
@@ -460,7 +460,7 @@ static int add_flat_params(struct filling *l, uint32_t unit)
 /* Leaves out a unit that not all ranks have: that of an expert, whose names the other ranks'
  * file does not have.
  */
-static int skip_unit(struct filling *l, uint32_t unit)
+static int skip_unit(struct zero_loader *l, uint32_t unit)
 {
 	uint32_t dict = model_states_group(&l->model, unit);
 	struct model_shape shape;
@@ -474,7 +474,7 @@ static int skip_unit(struct filling *l, uint32_t unit)
 	return rc;
 }
 
-static int add_flat_groups(struct filling *l)
+static int add_flat_groups(struct zero_loader *l)
 {
 	int rc = 0;
 
@@ -492,7 +492,7 @@ static int add_flat_groups(struct filling *l)
 }
 
 /* Stage 3: all parameters one after the other, an equal share on each rank. */
-static int add_equal_params(struct filling *l, uint32_t dict, uint64_t *start)
+static int add_equal_params(struct zero_loader *l, uint32_t dict, uint64_t *start)
 {
 	struct model_shape shape;
 	int rc = 0;
@@ -514,7 +514,7 @@ static int add_equal_params(struct filling *l, uint32_t dict, uint64_t *start)
 
 /* ---- a model-parallel rank ---- */
 
-static int check_experts(struct filling *l)
+static int check_experts(struct zero_loader *l)
 {
 	const struct pickle *p = l->model.source.torch.pickle;
 	static const char *const keys[] = { "ds_autoep_layers", "autoep_layers" };
@@ -534,7 +534,7 @@ static int check_experts(struct filling *l)
 	return 0;
 }
 
-static int open_model(struct filling *l)
+static int open_model(struct zero_loader *l)
 {
 	bool sharded = l->optim.stage == 3;
 	uint32_t n;
@@ -554,7 +554,7 @@ static int open_model(struct filling *l)
 	return model_states_open(&l->model, l->table, l->folder, f->name, l->optim.first_rank);
 }
 
-static int fill_model(struct filling *l)
+static int fill_model(struct zero_loader *l)
 {
 	uint64_t start = 0;
 	int rc = check_experts(l);
@@ -562,7 +562,9 @@ static int fill_model(struct filling *l)
 	if (rc)
 		return rc;
 	if (!l->mp) {
-		model_states_note(&l->model);
+		rc = model_states_note(&l->model);
+		if (rc)
+			return rc;
 		table_note(l->table, "stage %d", l->optim.stage);
 		if (l->optim.bf16_optimizer)
 			table_note(l->table, "optimizer BF16_Optimizer");
@@ -585,7 +587,7 @@ static int fill_model(struct filling *l)
 	return rc ? rc : zero_frozen_add_rest(&l->model, l->folder, l->files, l->mp, &l->optim);
 }
 
-static int fill_sharded(struct filling *l, const struct zero_file *optim, uint32_t nranks)
+static int fill_sharded(struct zero_loader *l, const struct zero_file *optim, uint32_t nranks)
 {
 	int rc = zero_optim_open(&l->optim, l->table, l->folder, optim, nranks, l->mp * nranks);
 
@@ -603,7 +605,7 @@ static int fill_sharded(struct filling *l, const struct zero_file *optim, uint32
 static int fill_rank(const struct folder *f, struct table *t, const struct zero_files *files,
 		     uint32_t mp)
 {
-	struct filling l = { .folder = f, .table = t, .files = files, .mp = mp };
+	struct zero_loader l = { .folder = f, .table = t, .files = files, .mp = mp };
 	uint32_t n;
 	const struct zero_file *optim = zero_files_of(files, mp, ZERO_OPTIM, &n), *model;
 

@@ -51,7 +51,7 @@ static void note_number(const struct model_states *m, const char *key)
 		table_note(m->source.table, "%s %" PRId64, key, value);
 }
 
-void model_states_note(const struct model_states *m)
+int model_states_note(const struct model_states *m)
 {
 	char version[64];
 	int64_t step;
@@ -66,6 +66,7 @@ void model_states_note(const struct model_states *m)
 	note_number(m, "global_samples");
 	note_number(m, "dp_world_size");
 	note_number(m, "mp_world_size");
+	return table_add_whole(m->source.table, m->source.file);
 }
 
 /* ---- names and shapes ---- */
@@ -123,19 +124,19 @@ int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 	size_t size;
 
 	out->key = pickle_key(p, dict, i);
-	out->unfit = NULL;
+	out->unsupported = NULL;
 	if (pickle_kind(p, out->key) != PICKLE_TEXT)
 		return torch_source_refuse(&m->source, "a parameter whose name is no text");
 	if (!torch_source_text(p, out->key, out->name, sizeof(out->name))) {
 		snprintf(out->name, sizeof(out->name), "%.60s...",
 			 pickle_text(p, out->key, &size));
-		out->unfit = "its name is too long";
+		out->unsupported = "its name is too long";
 	}
 	if (!take_shape(p, pickle_value(p, dict, i), out))
 		return torch_source_refuse(&m->source, "%.150s: no tensor has such a shape",
 					   out->name);
 	if (out->ndim > FRAG_DIMS_MAX)
-		out->unfit = "too many dimensions";
+		out->unsupported = "too many dimensions";
 	return 0;
 }
 
@@ -163,14 +164,15 @@ static enum frag_dtype dtype_of(const struct model_states *m, uint32_t key)
 	return is_enabled(m, "fp16") ? FRAG_F16 : FRAG_F32;
 }
 
-bool model_states_is_placeholder(const struct tensor *x)
+/* ZeRO-3 leaves tensors of shape [0] where parameters were. */
+static bool is_placeholder(const struct tensor *x)
 {
 	return x->ndim == 1 && !x->shape[0];
 }
 
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s)
 {
-	assert(!s->unfit);
+	assert(!s->unsupported);
 	return table_add_tensor(m->source.table,
 				&(struct table_spec){ .name = s->name,
 						      .dtype = dtype_of(m, s->key),
@@ -202,8 +204,7 @@ int model_states_add_copy(struct model_states *m, const struct model_shape *s)
 
 	if (model_states_find(m, s, &x) && torch_source_fits(&x))
 		return torch_source_add_state(&m->source, dtype_lp_key(x.tensor.dtype), &x);
-	if (node && !(torch_source_tensor(&m->source, node, &x) &&
-		      model_states_is_placeholder(&x.tensor)))
+	if (node && !(torch_source_tensor(&m->source, node, &x) && is_placeholder(&x.tensor)))
 		torch_source_skip(&m->source, s->name, node,
 				  "module's copy has another shape, or is scattered");
 	return 0;
@@ -211,7 +212,7 @@ int model_states_add_copy(struct model_states *m, const struct model_shape *s)
 
 /* Adds the tensors that a model_states.pt has beside the parameters of param_shapes. */
 
-struct place {
+struct tensor_place {
 	uint64_t at; /* in the file */
 	uint32_t tensor;
 };
@@ -223,7 +224,8 @@ struct rest {
 	uint32_t shared;   /* node of shared_params */
 	uint32_t *by_name; /* tensors */
 	uint32_t nnames;
-	struct place *places; /* of tensors whose values are in this file, in one piece */
+	struct tensor_place
+		*places; /* of tensors whose values are in this file, in one piece */
 	uint32_t nplaces;
 	int (*see_buffer)(const void *arg, uint32_t i);
 	const void *arg;
@@ -243,7 +245,7 @@ static int compare_names(const void *a, const void *b, void *arg)
 
 static int compare_places(const void *a, const void *b)
 {
-	const struct place *p = a, *q = b;
+	const struct tensor_place *p = a, *q = b;
 
 	return (p->at > q->at) - (p->at < q->at);
 }
@@ -283,7 +285,7 @@ static int index_places(struct rest *r)
 		if (s->tensor >= r->m->first && s->kind == TABLE_INTERVALS && s->n == 1 &&
 		    r->t->pieces[s->first].file == r->m->source.file)
 			r->places[r->nplaces++] =
-				(struct place){ r->t->pieces[s->first].base, s->tensor };
+				(struct tensor_place){ r->t->pieces[s->first].base, s->tensor };
 	}
 	qsort(r->places, r->nplaces, sizeof(*r->places), compare_places);
 	return 0;
@@ -300,8 +302,8 @@ static bool is_like(const struct table *t, uint32_t tensor, const struct tensor 
 /* Finds the tensor whose values are those of x, at the same place; TABLE_NONE: none. */
 static uint32_t find_place(const struct rest *r, const struct torchfile_tensor *x)
 {
-	struct place key = { .at = x->at };
-	const struct place *p = NULL;
+	struct tensor_place key = { .at = x->at };
+	const struct tensor_place *p = NULL;
 
 	if (x->tensor.numel && x->tensor.contiguous)
 		p = bsearch(&key, r->places, r->nplaces, sizeof(key), compare_places);
@@ -379,8 +381,7 @@ static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
 	}
 	if (find_name(r, name) != TABLE_NONE || pickle_get_as(r->p, r->shared, r->p, key))
 		return 0;
-	if (!torch_source_tensor(&r->m->source, value, &x) ||
-	    model_states_is_placeholder(&x.tensor)) {
+	if (!torch_source_tensor(&r->m->source, value, &x) || is_placeholder(&x.tensor)) {
 		torch_source_skip(&r->m->source, name, value, "module has no values of it");
 		return 0;
 	}
@@ -395,7 +396,7 @@ static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
 static bool is_true_alias(const struct rest *r, uint32_t of, const struct torchfile_tensor *own)
 {
 	return of != TABLE_NONE &&
-	       (model_states_is_placeholder(&own->tensor) || is_like(r->t, of, &own->tensor));
+	       (is_placeholder(&own->tensor) || is_like(r->t, of, &own->tensor));
 }
 
 static int add_shared(struct rest *r, uint32_t i)
@@ -418,7 +419,7 @@ static int add_shared(struct rest *r, uint32_t i)
 				      pickle_get_as(r->p, r->m->module, r->p, key), &own);
 	if (of != TABLE_NONE && (!has_own || is_true_alias(r, of, &own)))
 		return add_alias(r, name, of);
-	if (has_own && !model_states_is_placeholder(&own.tensor))
+	if (has_own && !is_placeholder(&own.tensor))
 		return add(r, name, &own, false);
 	table_skip(r->t, name, "it is shared with %.150s, which is not there", target);
 	return 0;
@@ -440,7 +441,7 @@ static int add_shared_elsewhere(struct rest *r, uint32_t tensor)
 	of = find_name(r, name_of(r->t, x->alias));
 	if (of == TABLE_NONE ||
 	    !torch_source_tensor(&r->m->source, pickle_get(r->p, r->m->module, name), &own) ||
-	    !model_states_is_placeholder(&own.tensor))
+	    !is_placeholder(&own.tensor))
 		return 0;
 	return add_alias(r, name, of);
 }

@@ -27,8 +27,10 @@ void model_states_close(struct model_states *m);
 
 /* The value of a key of the file; PICKLE_NOTHING: it has none. */
 uint32_t model_states_get(const struct model_states *m, const char *key);
-/* Sets the table's step from global_steps, and adds notes for .frag/source. */
-void model_states_note(const struct model_states *m);
+/* Sets the table's step from global_steps, and adds notes for .frag/source and the file as a
+ * whole.
+ */
+int model_states_note(const struct model_states *m);
 
 /* The groups in param_shapes.  An older file's single dict is one group. */
 uint32_t model_states_ngroups(const struct model_states *m);
@@ -42,8 +44,9 @@ struct model_shape {
 	char name[FRAG_NAME_MAX + 1];
 	uint32_t ndim;
 	uint64_t shape[FRAG_DIMS_MAX];
-	uint64_t numel;    /* below 2^59 */
-	const char *unfit; /* why it is not shown, although its elements count; NULL: it is */
+	uint64_t numel; /* below 2^59 */
+	const char *
+		unsupported; /* why it is not shown, although its elements count; NULL: it is */
 };
 
 /* Reads the i-th name and shape of a dict.  -EINVAL: the name is no text, or no tensor has the
@@ -54,10 +57,6 @@ int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 
 /* Returns true if the name is that of a module's _extra_state, which is no parameter. */
 bool model_states_is_extra(const char *name);
-
-/* Returns true if x is a placeholder: ZeRO-3 leaves tensors of shape [0] where parameters were.
- */
-bool model_states_is_placeholder(const struct tensor *x);
 
 /* Adds a parameter to the table, with the dtype that it has in module; returns its number. */
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s);

@@ -12,7 +12,7 @@
 
 enum { INDEX_MAX = 256 << 20, FILE_NAME_MAX = 255, DEPTH_MAX = 8 };
 
-struct entry {
+struct index_entry {
 	struct json_text name, file;
 };
 
@@ -25,7 +25,7 @@ static bool is_plain(const struct json_text *file)
 
 static void take_map(struct json *j, struct vec *entries)
 {
-	struct entry e, *kept;
+	struct index_entry e, *kept;
 
 	if (entries->count)
 		json_fail(j, -EBADMSG, "two weight_maps");
@@ -69,8 +69,8 @@ static int read_object(struct json *j, struct vec *entries)
 
 static int compare_files(const void *a, const void *b)
 {
-	const struct json_text *x = &((const struct entry *)a)->file;
-	const struct json_text *y = &((const struct entry *)b)->file;
+	const struct json_text *x = &((const struct index_entry *)a)->file;
+	const struct json_text *y = &((const struct index_entry *)b)->file;
 
 	return utf8_compare(x->bytes, x->size, y->bytes, y->size);
 }
@@ -92,7 +92,7 @@ uint32_t safetensors_index_find(const struct safetensors_index *x, const char *n
 	return found ? found->file : UINT32_MAX;
 }
 
-static int add_place(struct safetensors_index *x, const struct entry *e, bool new_file)
+static int add_place(struct safetensors_index *x, const struct index_entry *e, bool new_file)
 {
 	if (new_file) {
 		x->files[x->nfiles] = text_copy(e->file.bytes, e->file.size);
@@ -108,7 +108,7 @@ static int add_place(struct safetensors_index *x, const struct entry *e, bool ne
 
 static int take_all(struct safetensors_index *x, struct vec *entries, struct parse_error *error)
 {
-	struct entry *e = entries->items;
+	struct index_entry *e = entries->items;
 	int rc = 0;
 
 	x->places = calloc(entries->count + 1, sizeof(*x->places));

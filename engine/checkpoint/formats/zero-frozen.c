@@ -186,11 +186,12 @@ static int add_one(const struct shards *z, uint32_t i)
 
 	if (rc)
 		return rc;
-	if (shape.unfit)
-		table_skip(t, shape.name, "%s", shape.unfit);
+	if (shape.unsupported)
+		table_skip(t, shape.name, "%s", shape.unsupported);
 	else if (!first->dtype && !model_states_has(z->model, &shape))
 		table_skip(t, shape.name, "there are no values of it");
-	if (shape.unfit || !first->dtype) /* what module has of it is taken with the rest */
+	if (shape.unsupported ||
+	    !first->dtype) /* what module has of it is taken with the rest */
 		return 0;
 	rc = check_parts(z, &shape, i);
 	if (rc)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* One rank's pickle, and nodes in it. */
-struct reading {
+struct optim_reader {
 	struct zero_optim *o;
 	const struct torch_source *source;
 	const struct pickle *p;
@@ -49,14 +49,15 @@ static const char *masters_key(const struct zero_optim *o)
 	return o->stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
 }
 
-static int begin(struct reading *r, struct zero_optim *o, struct torch_source *s, uint32_t rank)
+static int begin(struct optim_reader *r, struct zero_optim *o, struct torch_source *s,
+		 uint32_t rank)
 {
-	*r = (struct reading){ .o = o,
-			       .source = s,
-			       .p = s->torch.pickle,
-			       .rank = rank,
-			       .masters = get(s, masters_key(o)),
-			       .paddings = get(s, "group_paddings") };
+	*r = (struct optim_reader){ .o = o,
+				    .source = s,
+				    .p = s->torch.pickle,
+				    .rank = rank,
+				    .masters = get(s, masters_key(o)),
+				    .paddings = get(s, "group_paddings") };
 	if (pickle_kind(r->p, r->masters) != PICKLE_LIST)
 		return torch_source_refuse(s, "has no %s", masters_key(o));
 	if (pickle_count(r->p, r->masters) != o->nunits)
@@ -67,13 +68,13 @@ static int begin(struct reading *r, struct zero_optim *o, struct torch_source *s
 
 /* ---- parts ---- */
 
-static bool find_part(const struct reading *r, uint32_t node, struct torchfile_tensor *out)
+static bool find_part(const struct optim_reader *r, uint32_t node, struct torchfile_tensor *out)
 {
 	return torch_source_tensor(r->source, node, out) && out->tensor.ndim == 1 &&
 	       out->tensor.contiguous;
 }
 
-static int take_part(const struct reading *r, uint32_t unit, uint32_t key,
+static int take_part(const struct optim_reader *r, uint32_t unit, uint32_t key,
 		     const struct torchfile_tensor *x)
 {
 	*zero_optim_part(r->o, r->rank, unit, key) =
@@ -84,7 +85,7 @@ static int take_part(const struct reading *r, uint32_t unit, uint32_t key,
 /* Returns true if a state is as long as the partition, or as the partition with the padding
  * that the master does not have.
  */
-static bool is_of_partition(const struct reading *r, uint32_t unit, uint64_t count)
+static bool is_of_partition(const struct optim_reader *r, uint32_t unit, uint64_t count)
 {
 	const struct zero_part *master = zero_optim_part(r->o, r->rank, unit, ZERO_MASTER);
 	int64_t padding = 0;
@@ -94,7 +95,7 @@ static bool is_of_partition(const struct reading *r, uint32_t unit, uint64_t cou
 	       (padding > 0 && count == master->count + (uint64_t)padding);
 }
 
-static int take_masters(struct reading *r, struct torch_source *s)
+static int take_masters(struct optim_reader *r, struct torch_source *s)
 {
 	struct torchfile_tensor x;
 	int rc = 0;
@@ -108,7 +109,7 @@ static int take_masters(struct reading *r, struct torch_source *s)
 	return rc;
 }
 
-static int take_states(struct reading *r, uint32_t unit)
+static int take_states(struct optim_reader *r, uint32_t unit)
 {
 	uint32_t states = states_of(r->o, r->source, unit);
 	struct torchfile_tensor x;
@@ -123,7 +124,7 @@ static int take_states(struct reading *r, uint32_t unit)
 
 static int take_rank(struct zero_optim *o, struct torch_source *s, uint32_t rank)
 {
-	struct reading r;
+	struct optim_reader r;
 	int rc = begin(&r, o, s, rank);
 
 	if (!rc)
@@ -175,7 +176,7 @@ static void add_key(struct zero_optim *o, const struct pickle *p, uint32_t node)
 /* A tensor without dimensions is a number, such as step, and so is one of one element beside a
  * master of more.
  */
-static bool has_elements(const struct reading *r, uint32_t unit, uint32_t node)
+static bool has_elements(const struct optim_reader *r, uint32_t unit, uint32_t node)
 {
 	char why[TORCH_UNSUPPORTED_MAX];
 	struct torchfile_tensor x, master;
@@ -189,7 +190,7 @@ static bool has_elements(const struct reading *r, uint32_t unit, uint32_t node)
 }
 
 /* Finds the keys of rank 0's states that may be as long as the partition. */
-static void find_keys(struct reading *r)
+static void find_keys(struct optim_reader *r)
 {
 	for (uint32_t unit = 0; unit < r->o->nunits; unit++) {
 		uint32_t states = states_of(r->o, r->source, unit);
@@ -257,7 +258,7 @@ static int check_ranks(struct zero_optim *o)
 
 static int begin_first(struct zero_optim *o)
 {
-	struct reading r;
+	struct optim_reader r;
 	int rc = read_stage(o);
 
 	if (rc)
@@ -318,7 +319,7 @@ static enum having who_has(const struct zero_optim *o, uint32_t unit, uint32_t k
 }
 
 /* Notes the states that not all ranks have as long as their partitions: they are left out. */
-static void note_unfit(struct zero_optim *o)
+static void note_unsupported(struct zero_optim *o)
 {
 	for (uint32_t key = ZERO_MASTER + 1; key < o->nkeys; key++) {
 		uint32_t n[ALL_HAVE + 1] = { 0 };
@@ -353,7 +354,7 @@ int zero_optim_open(struct zero_optim *o, struct table *t, const struct folder *
 	if (rc)
 		zero_optim_close(o);
 	else
-		note_unfit(o);
+		note_unsupported(o);
 	return rc;
 }
 

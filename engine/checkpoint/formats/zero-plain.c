@@ -40,7 +40,7 @@ struct zero_match {
 
 enum { STEPS_MAX = 1 << 20 };
 
-struct search {
+struct groups_search {
 	struct zero_match *m;
 	uint64_t *at;     /* [ngroups], how far each is */
 	uint32_t *choice; /* [nparams]; ngroups: in none */
@@ -51,7 +51,7 @@ struct search {
 	uint32_t found;
 };
 
-static bool try_group(struct search *s, uint32_t group)
+static bool try_group(struct groups_search *s, uint32_t group)
 {
 	const struct zero_match *m = s->m;
 	uint64_t length = m->lengths[s->depth];
@@ -72,7 +72,7 @@ static bool try_group(struct search *s, uint32_t group)
 }
 
 /* Takes the newest decision back; returns the group to try next. */
-static uint32_t undo(struct search *s)
+static uint32_t undo(struct groups_search *s)
 {
 	uint32_t group = s->choice[--s->depth];
 	uint64_t length = s->m->lengths[s->depth];
@@ -93,7 +93,7 @@ static bool position_matters(const struct zero_match *m, uint32_t group, uint64_
 /* Keeps the first match, or compares another one with it.  false: they differ at a position
  * that matters.
  */
-static bool take_way(struct search *s, bool first)
+static bool take_way(struct groups_search *s, bool first)
 {
 	struct zero_match *m = s->m;
 	bool same = true;
@@ -116,7 +116,7 @@ static bool take_way(struct search *s, bool first)
 	return same;
 }
 
-static void look(struct search *s)
+static void look(struct groups_search *s)
 {
 	uint32_t group = 0;
 
@@ -145,7 +145,7 @@ static void look(struct search *s)
  */
 static int zero_match(struct zero_match *m)
 {
-	struct search s = { .m = m };
+	struct groups_search s = { .m = m };
 
 	for (uint32_t g = 0; g < m->ngroups; g++)
 		s.room += m->ends[g];
@@ -491,7 +491,7 @@ static int plain_optim_add_states(const struct plain_optim *o, const struct plai
 	return rc;
 }
 
-struct filling {
+struct plain_loader {
 	struct model_states model;
 	const struct pickle *p;
 	struct table *t;
@@ -501,14 +501,14 @@ struct filling {
 
 /* ---- the model's parameters ---- */
 
-struct text {
+struct plain_text {
 	const char *at; /* NULL: none */
 	size_t size;
 };
 
-static struct text text_of(const struct filling *l, uint32_t node)
+static struct plain_text text_of(const struct plain_loader *l, uint32_t node)
 {
-	struct text text = { NULL, 0 };
+	struct plain_text text = { NULL, 0 };
 
 	if (pickle_kind(l->p, node) == PICKLE_TEXT)
 		text.at = pickle_text(l->p, node, &text.size);
@@ -517,16 +517,16 @@ static struct text text_of(const struct filling *l, uint32_t node)
 
 static int compare_texts(const void *a, const void *b)
 {
-	const struct text *x = a, *y = b;
+	const struct plain_text *x = a, *y = b;
 
 	return utf8_compare(x->at, x->size, y->at, y->size);
 }
 
 /* Returns the names of buffers, sorted. */
-static struct text *sort_buffers(const struct filling *l, uint32_t *n)
+static struct plain_text *sort_buffers(const struct plain_loader *l, uint32_t *n)
 {
 	uint32_t list = model_states_get(&l->model, "buffer_names");
-	struct text *names;
+	struct plain_text *names;
 
 	*n = pickle_count(l->p, list);
 	names = calloc((size_t)*n + 1, sizeof(*names));
@@ -548,7 +548,7 @@ static int compare_places(const void *a, const void *b)
 }
 
 /* Leaves out other names of a parameter's values: they are added with the rest. */
-static int drop_aliases(struct filling *l)
+static int drop_aliases(struct plain_loader *l)
 {
 	struct plain_param **by = calloc((size_t)l->nparams + 1, sizeof(struct plain_param *));
 	uint32_t n = 0;
@@ -569,17 +569,17 @@ static int drop_aliases(struct filling *l)
 	return 0;
 }
 
-static int find_params(struct filling *l)
+static int find_params(struct plain_loader *l)
 {
 	uint32_t count = pickle_count(l->p, l->model.module), nbuffers;
-	CLEANUP(free) struct text *buffers = sort_buffers(l, &nbuffers);
+	CLEANUP(free) struct plain_text *buffers = sort_buffers(l, &nbuffers);
 
 	l->params = calloc((size_t)count + 1, sizeof(*l->params));
 	if (!l->params || !buffers)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t key = pickle_key(l->p, l->model.module, i);
-		struct text text = text_of(l, key);
+		struct plain_text text = text_of(l, key);
 		struct plain_param *out = &l->params[l->nparams];
 
 		l->nparams +=
@@ -594,7 +594,7 @@ static int find_params(struct filling *l)
 
 /* ---- parameters in the table ---- */
 
-static int add_param(struct filling *l, const struct plain_optim *o,
+static int add_param(struct plain_loader *l, const struct plain_optim *o,
 		     const struct plain_param *param)
 {
 	int tensor = table_add_tensor(
@@ -614,7 +614,7 @@ static int add_param(struct filling *l, const struct plain_optim *o,
 	return rc ? rc : plain_optim_add_states(o, param, (uint32_t)tensor);
 }
 
-static int add_params(struct filling *l)
+static int add_params(struct plain_loader *l)
 {
 	struct plain_optim o;
 	int rc = plain_optim_open(&o, &l->model, l->params, l->nparams);
@@ -629,15 +629,16 @@ static int add_params(struct filling *l)
 
 int zero_plain_fill(struct table *t, const struct folder *f, const char *name, uint32_t rank)
 {
-	struct filling l = { .t = t };
+	struct plain_loader l = { .t = t };
 	int rc = model_states_open(&l.model, t, f, name, rank);
 
 	if (rc)
 		return rc;
 	l.p = l.model.source.torch.pickle;
-	model_states_note(&l.model);
+	rc = model_states_note(&l.model);
 	table_note(t, "stage 0");
-	rc = find_params(&l);
+	if (!rc)
+		rc = find_params(&l);
 	if (!rc)
 		rc = add_params(&l);
 	if (!rc)

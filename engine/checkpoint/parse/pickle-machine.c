@@ -14,7 +14,7 @@
 
 enum { LOAD_FIRST = 16384, NUMBER_MAX = 63 };
 
-void machine_fail(struct machine *m, int rc, const char *fmt, ...)
+void pickle_machine_fail(struct pickle_machine *m, int rc, const char *fmt, ...)
 {
 	char why[120];
 	va_list args;
@@ -31,7 +31,7 @@ void machine_fail(struct machine *m, int rc, const char *fmt, ...)
 /* Makes room for `more` elements of `size` bytes behind `used`, never beyond max.  false: rc is
  * set.
  */
-static bool room_for(struct machine *m, void **array, uint32_t *room, uint32_t used,
+static bool room_for(struct pickle_machine *m, void **array, uint32_t *room, uint32_t used,
 		     uint32_t more, size_t size, uint32_t max)
 {
 	uint64_t wanted = (uint64_t)used + more;
@@ -40,13 +40,13 @@ static bool room_for(struct machine *m, void **array, uint32_t *room, uint32_t u
 	if (wanted <= *room)
 		return true;
 	if (wanted > max) {
-		machine_fail(m, -EFBIG, "too much in it");
+		pickle_machine_fail(m, -EFBIG, "too much in it");
 		return false;
 	}
 	wanted = u64_min(max, u64_max(wanted, 2 * (uint64_t)*room + 64));
 	larger = realloc(*array, wanted * size);
 	if (!larger) {
-		machine_fail(m, -ENOMEM, "no memory");
+		pickle_machine_fail(m, -ENOMEM, "no memory");
 		return false;
 	}
 	*array = larger;
@@ -56,7 +56,7 @@ static bool room_for(struct machine *m, void **array, uint32_t *room, uint32_t u
 
 /* ---- bytes ---- */
 
-static void load(struct machine *m, uint64_t wanted)
+static void load(struct pickle_machine *m, uint64_t wanted)
 {
 	struct pickle *p = m->p;
 	size_t size = (size_t)u64_min(p->blob.size,
@@ -64,7 +64,7 @@ static void load(struct machine *m, uint64_t wanted)
 	uint8_t *larger = realloc(p->data, size);
 
 	if (!larger) {
-		machine_fail(m, -ENOMEM, "no memory");
+		pickle_machine_fail(m, -ENOMEM, "no memory");
 		return;
 	}
 	p->data = larger;
@@ -73,27 +73,28 @@ static void load(struct machine *m, uint64_t wanted)
 		p->loaded = size;
 }
 
-bool machine_need(struct machine *m, uint64_t n)
+bool pickle_machine_need(struct pickle_machine *m, uint64_t n)
 {
 	if (n > m->p->blob.size - m->at)
-		machine_fail(m, -EBADMSG, "%" PRIu64 " bytes wanted, %" PRIu64 " are left", n,
-			     m->p->blob.size - m->at);
+		pickle_machine_fail(m, -EBADMSG,
+				    "%" PRIu64 " bytes wanted, %" PRIu64 " are left", n,
+				    m->p->blob.size - m->at);
 	else if (!m->rc && m->at + n > m->p->loaded)
 		load(m, m->at + n);
 	return !m->rc;
 }
 
-bool machine_charge(struct machine *m, size_t n)
+bool pickle_machine_charge(struct pickle_machine *m, size_t n)
 {
 	m->copied += n;
 	if (m->copied > 2 * m->at)
-		machine_fail(m, -EFBIG, "the same is copied again and again");
+		pickle_machine_fail(m, -EFBIG, "the same is copied again and again");
 	return !m->rc;
 }
 
 /* ---- nodes ---- */
 
-uint32_t machine_node(struct machine *m, enum pickle_kind kind)
+uint32_t pickle_machine_node(struct pickle_machine *m, enum pickle_kind kind)
 {
 	struct pickle *p = m->p;
 
@@ -106,54 +107,55 @@ uint32_t machine_node(struct machine *m, enum pickle_kind kind)
 	return p->nnodes++;
 }
 
-uint32_t machine_int(struct machine *m, int64_t value)
+uint32_t pickle_machine_int(struct pickle_machine *m, int64_t value)
 {
-	uint32_t node = machine_node(m, PICKLE_INT);
+	uint32_t node = pickle_machine_node(m, PICKLE_INT);
 
 	if (node)
-		machine_at(m, node)->integer = value;
+		pickle_machine_at(m, node)->integer = value;
 	return node;
 }
 
-static uint32_t bytes_node(struct machine *m, enum pickle_kind kind, bool decoded, size_t from,
-			   size_t n)
+static uint32_t bytes_node(struct pickle_machine *m, enum pickle_kind kind, bool decoded,
+			   size_t from, size_t n)
 {
 	uint32_t node;
 
 	if (from + n > UINT32_MAX)
-		machine_fail(m, -EFBIG, "more than 4 GiB");
-	node = machine_node(m, kind);
+		pickle_machine_fail(m, -EFBIG, "more than 4 GiB");
+	node = pickle_machine_node(m, kind);
 	if (!node)
 		return node;
-	machine_at(m, node)->decoded = decoded;
-	machine_at(m, node)->at = (uint32_t)from;
-	machine_at(m, node)->count = (uint32_t)n;
+	pickle_machine_at(m, node)->decoded = decoded;
+	pickle_machine_at(m, node)->at = (uint32_t)from;
+	pickle_machine_at(m, node)->count = (uint32_t)n;
 	return node;
 }
 
-uint32_t machine_bytes(struct machine *m, enum pickle_kind kind, size_t from, size_t n)
+uint32_t pickle_machine_bytes(struct pickle_machine *m, enum pickle_kind kind, size_t from,
+			      size_t n)
 {
 	return bytes_node(m, kind, false, from, n);
 }
 
-uint32_t machine_text(struct machine *m, size_t from, size_t n)
+uint32_t pickle_machine_text(struct pickle_machine *m, size_t from, size_t n)
 {
 	if (!m->rc && !utf8_is_valid(m->p->data + from, n, true))
-		machine_fail(m, -EBADMSG, "a text that is not UTF-8");
-	return machine_bytes(m, PICKLE_TEXT, from, n);
+		pickle_machine_fail(m, -EBADMSG, "a text that is not UTF-8");
+	return pickle_machine_bytes(m, PICKLE_TEXT, from, n);
 }
 
-uint8_t *machine_decode(struct machine *m, size_t n)
+uint8_t *pickle_machine_decode(struct pickle_machine *m, size_t n)
 {
 	struct pickle *p = m->p;
 	uint8_t *larger;
 
-	if (!machine_charge(m, n))
+	if (!pickle_machine_charge(m, n))
 		return NULL;
 	if (p->ndecoded + n > p->decoded_room || !p->decoded) {
 		larger = realloc(p->decoded, 2 * (p->ndecoded + n) + 64);
 		if (!larger) {
-			machine_fail(m, -ENOMEM, "no memory");
+			pickle_machine_fail(m, -ENOMEM, "no memory");
 			return NULL;
 		}
 		p->decoded = larger;
@@ -162,7 +164,7 @@ uint8_t *machine_decode(struct machine *m, size_t n)
 	return p->decoded + p->ndecoded;
 }
 
-uint32_t machine_decoded(struct machine *m, enum pickle_kind kind, size_t n)
+uint32_t pickle_machine_decoded(struct pickle_machine *m, enum pickle_kind kind, size_t n)
 {
 	size_t from = m->p->ndecoded;
 
@@ -170,7 +172,7 @@ uint32_t machine_decoded(struct machine *m, enum pickle_kind kind, size_t n)
 	return bytes_node(m, kind, true, from, n);
 }
 
-static bool word_room(struct machine *m, uint32_t n)
+static bool word_room(struct pickle_machine *m, uint32_t n)
 {
 	struct pickle *p = m->p;
 
@@ -178,16 +180,16 @@ static bool word_room(struct machine *m, uint32_t n)
 				  sizeof(*p->words), WORDS_MAX);
 }
 
-uint32_t machine_words(struct machine *m, enum pickle_kind kind, const uint32_t *words,
-		       uint32_t n)
+uint32_t pickle_machine_words(struct pickle_machine *m, enum pickle_kind kind,
+			      const uint32_t *words, uint32_t n)
 {
-	uint32_t node = word_room(m, n) ? machine_node(m, kind) : PICKLE_NOTHING;
+	uint32_t node = word_room(m, n) ? pickle_machine_node(m, kind) : PICKLE_NOTHING;
 	struct pickle *p = m->p;
 
 	if (!node)
 		return node;
-	machine_at(m, node)->at = p->nwords;
-	machine_at(m, node)->count = machine_at(m, node)->room = n;
+	pickle_machine_at(m, node)->at = p->nwords;
+	pickle_machine_at(m, node)->count = pickle_machine_at(m, node)->room = n;
 	if (n)
 		memcpy(p->words + p->nwords, words, n * sizeof(*words));
 	p->nwords += n;
@@ -197,7 +199,7 @@ uint32_t machine_words(struct machine *m, enum pickle_kind kind, const uint32_t 
 /* Gives the node room for `more` words.  It moves to the end of p->words, unless it stands
  * there.
  */
-static bool grow(struct machine *m, struct pickle_node *n, uint32_t more)
+static bool grow(struct pickle_machine *m, struct pickle_node *n, uint32_t more)
 {
 	struct pickle *p = m->p;
 
@@ -216,9 +218,10 @@ static bool grow(struct machine *m, struct pickle_node *n, uint32_t more)
 	return true;
 }
 
-void machine_append(struct machine *m, uint32_t node, const uint32_t *words, uint32_t n)
+void pickle_machine_append(struct pickle_machine *m, uint32_t node, const uint32_t *words,
+			   uint32_t n)
 {
-	struct pickle_node *list = machine_at(m, node);
+	struct pickle_node *list = pickle_machine_at(m, node);
 
 	if (m->rc || !n)
 		return;
@@ -228,33 +231,34 @@ void machine_append(struct machine *m, uint32_t node, const uint32_t *words, uin
 	list->count += n;
 }
 
-void machine_set(struct machine *m, uint32_t dict, const uint32_t *pairs, uint32_t n)
+void pickle_machine_set(struct pickle_machine *m, uint32_t dict, const uint32_t *pairs,
+			uint32_t n)
 {
 	for (uint32_t i = 0; i < n && !m->rc; i += 2)
-		if (!machine_at(m, pairs[i])->hashable)
-			machine_fail(m, -EBADMSG, "a list or dict as a key");
-	machine_append(m, dict, pairs, n);
+		if (!pickle_machine_at(m, pairs[i])->hashable)
+			pickle_machine_fail(m, -EBADMSG, "a list or dict as a key");
+	pickle_machine_append(m, dict, pairs, n);
 }
 
 /* ---- the stack ---- */
 
-void machine_push(struct machine *m, uint32_t node)
+void pickle_machine_push(struct pickle_machine *m, uint32_t node)
 {
 	if (!m->rc && room_for(m, (void **)&m->stack, &m->stack_room, m->nstack, 1,
 			       sizeof(*m->stack), WORDS_MAX))
 		m->stack[m->nstack++] = node;
 }
 
-uint32_t machine_top(struct machine *m)
+uint32_t pickle_machine_top(struct pickle_machine *m)
 {
 	if (m->nstack <= (m->nmarks ? m->marks[m->nmarks - 1] : 0))
-		machine_fail(m, -EBADMSG, "a value is missing");
+		pickle_machine_fail(m, -EBADMSG, "a value is missing");
 	return m->rc ? PICKLE_NOTHING : m->stack[m->nstack - 1];
 }
 
-uint32_t machine_pop(struct machine *m)
+uint32_t pickle_machine_pop(struct pickle_machine *m)
 {
-	uint32_t node = machine_top(m);
+	uint32_t node = pickle_machine_top(m);
 
 	m->nstack -= !m->rc;
 	return node;
@@ -267,7 +271,7 @@ uint32_t machine_pop(struct machine *m)
  * which only other writers use, go into m->far.
  */
 
-static struct memo_far *find_far(struct machine *m, uint32_t slot)
+static struct memo_far *find_far(struct pickle_machine *m, uint32_t slot)
 {
 	for (uint32_t i = 0; i < m->nfar; i++)
 		if (m->far[i].slot == slot)
@@ -275,12 +279,12 @@ static struct memo_far *find_far(struct machine *m, uint32_t slot)
 	return NULL;
 }
 
-static void put_far(struct machine *m, uint32_t slot, uint32_t node)
+static void put_far(struct pickle_machine *m, uint32_t slot, uint32_t node)
 {
 	struct memo_far *far = find_far(m, slot);
 
 	if (!far && m->nfar == ARRAY_SIZE(m->far)) {
-		machine_fail(m, -EFBIG, "memo slots far from each other");
+		pickle_machine_fail(m, -EFBIG, "memo slots far from each other");
 		return;
 	}
 	if (!far) {
@@ -290,9 +294,9 @@ static void put_far(struct machine *m, uint32_t slot, uint32_t node)
 	*far = (struct memo_far){ slot, node };
 }
 
-void machine_put(struct machine *m, uint64_t slot)
+void pickle_machine_put(struct pickle_machine *m, uint64_t slot)
 {
-	uint32_t node = machine_top(m), old = m->memo_room;
+	uint32_t node = pickle_machine_top(m), old = m->memo_room;
 
 	if (m->rc)
 		return;
@@ -308,25 +312,25 @@ void machine_put(struct machine *m, uint64_t slot)
 	m->memo[slot] = node;
 }
 
-void machine_get(struct machine *m, uint64_t slot)
+void pickle_machine_get(struct pickle_machine *m, uint64_t slot)
 {
 	const struct memo_far *far = find_far(m, (uint32_t)slot);
 	uint32_t node = far ? far->node : slot < m->memo_room ? m->memo[slot] : PICKLE_NOTHING;
 
 	if (!node)
-		machine_fail(m, -EBADMSG, "memo slot %u is empty", (uint32_t)slot);
-	machine_push(m, node);
+		pickle_machine_fail(m, -EBADMSG, "memo slot %u is empty", (uint32_t)slot);
+	pickle_machine_push(m, node);
 }
 
 /* ---- numbers ---- */
 
-bool machine_line(struct machine *m, size_t *from, size_t *size)
+bool pickle_machine_line(struct pickle_machine *m, size_t *from, size_t *size)
 {
 	struct pickle *p = m->p;
 	const uint8_t *end = NULL;
 	size_t seen = 0;
 
-	while (machine_need(m, seen + 1)) {
+	while (pickle_machine_need(m, seen + 1)) {
 		end = memchr(p->data + m->at + seen, '\n', p->loaded - m->at - seen);
 		if (end)
 			break;
@@ -340,7 +344,7 @@ bool machine_line(struct machine *m, size_t *from, size_t *size)
 	return true;
 }
 
-uint32_t machine_little_endian(struct machine *m, size_t from, size_t n)
+uint32_t pickle_machine_little_endian(struct pickle_machine *m, size_t from, size_t n)
 {
 	const uint8_t *bytes = m->p->data + from;
 	uint64_t value = 0;
@@ -348,15 +352,15 @@ uint32_t machine_little_endian(struct machine *m, size_t from, size_t n)
 	while (n > 1 && bytes[n - 1] == (bytes[n - 2] & 0x80 ? 0xff : 0))
 		n--; /* the byte only repeats the sign */
 	if (n > 8)
-		return machine_bytes(m, PICKLE_BIG, from, n);
+		return pickle_machine_bytes(m, PICKLE_BIG, from, n);
 	if (n && bytes[n - 1] & 0x80)
 		value = UINT64_MAX;
 	for (size_t i = n; i--;)
 		value = value << 8 | bytes[i];
-	return machine_int(m, (int64_t)value);
+	return pickle_machine_int(m, (int64_t)value);
 }
 
-static uint32_t decimal(struct machine *m, size_t from, size_t size)
+static uint32_t decimal(struct pickle_machine *m, size_t from, size_t size)
 {
 	char text[NUMBER_MAX + 1], *end;
 	int64_t value;
@@ -368,47 +372,48 @@ static uint32_t decimal(struct machine *m, size_t from, size_t size)
 			size = 0;
 	}
 	if (!size) {
-		machine_fail(m, -EBADMSG, "not an integer");
+		pickle_machine_fail(m, -EBADMSG, "not an integer");
 		return PICKLE_NOTHING;
 	}
 	if (size > NUMBER_MAX)
-		return machine_bytes(m, PICKLE_BIG, from, size);
+		return pickle_machine_bytes(m, PICKLE_BIG, from, size);
 	memcpy(text, m->p->data + from, size);
 	text[size] = '\0';
 	errno = 0;
 	value = strtoll(text, &end, 10);
-	return errno ? machine_bytes(m, PICKLE_BIG, from, size) : machine_int(m, value);
+	return errno ? pickle_machine_bytes(m, PICKLE_BIG, from, size)
+		     : pickle_machine_int(m, value);
 }
 
 /* INT: "00" and "01" are False and True. */
-uint32_t machine_read_integer(struct machine *m)
+uint32_t pickle_machine_read_integer(struct pickle_machine *m)
 {
 	size_t from, size;
 
-	if (!machine_line(m, &from, &size))
+	if (!pickle_machine_line(m, &from, &size))
 		return PICKLE_NOTHING;
 	if (size == 2 && m->p->data[from] == '0' && (m->p->data[from + 1] & 0xfe) == '0')
 		return m->p->data[from + 1] == '1' ? NODE_TRUE : NODE_FALSE;
 	return decimal(m, from, size);
 }
 
-uint32_t machine_read_long(struct machine *m)
+uint32_t pickle_machine_read_long(struct pickle_machine *m)
 {
 	size_t from, size;
 
-	if (!machine_line(m, &from, &size))
+	if (!pickle_machine_line(m, &from, &size))
 		return PICKLE_NOTHING;
 	return decimal(m, from, size - (size && m->p->data[from + size - 1] == 'L'));
 }
 
-uint32_t machine_read_float(struct machine *m)
+uint32_t pickle_machine_read_float(struct pickle_machine *m)
 {
 	char text[NUMBER_MAX + 1], *end = text;
 	size_t from, size;
 	double value = 0;
 	uint32_t node;
 
-	if (!machine_line(m, &from, &size))
+	if (!pickle_machine_line(m, &from, &size))
 		return PICKLE_NOTHING;
 	if (size && size <= NUMBER_MAX && !memchr(m->p->data + from, '\0', size)) {
 		memcpy(text, m->p->data + from, size);
@@ -416,10 +421,10 @@ uint32_t machine_read_float(struct machine *m)
 		value = strtod(text, &end);
 	}
 	if (end == text || *end)
-		machine_fail(m, -EBADMSG, "not a number");
-	node = machine_node(m, PICKLE_REAL);
+		pickle_machine_fail(m, -EBADMSG, "not a number");
+	node = pickle_machine_node(m, PICKLE_REAL);
 	if (node)
-		machine_at(m, node)->real = value;
+		pickle_machine_at(m, node)->real = value;
 	return node;
 }
 
@@ -486,40 +491,41 @@ static bool unescape(const uint8_t *in, size_t size, uint8_t **out)
 	return true;
 }
 
-static uint32_t text_or_bytes(struct machine *m, const uint8_t *start, size_t n)
+static uint32_t text_or_bytes(struct pickle_machine *m, const uint8_t *start, size_t n)
 {
-	return machine_decoded(m, utf8_is_valid(start, n, true) ? PICKLE_TEXT : PICKLE_BYTES,
-			       n);
+	return pickle_machine_decoded(
+		m, utf8_is_valid(start, n, true) ? PICKLE_TEXT : PICKLE_BYTES, n);
 }
 
 /* STRING: a quoted string as Python 2 prints it. */
-uint32_t machine_read_string(struct machine *m)
+uint32_t pickle_machine_read_string(struct pickle_machine *m)
 {
 	size_t from, size;
 	uint8_t *start, *end, quote;
 	const uint8_t *in;
 
-	if (!machine_line(m, &from, &size) || !(start = machine_decode(m, size)))
+	if (!pickle_machine_line(m, &from, &size) || !(start = pickle_machine_decode(m, size)))
 		return PICKLE_NOTHING;
 	in = m->p->data + from;
 	quote = size >= 2 ? in[0] : 0;
 	end = start;
 	if ((quote != '\'' && quote != '"') || in[size - 1] != quote ||
 	    !unescape(in + 1, size - 2, &end)) {
-		machine_fail(m, -EBADMSG, "not a string");
+		pickle_machine_fail(m, -EBADMSG, "not a string");
 		return PICKLE_NOTHING;
 	}
 	return text_or_bytes(m, start, (size_t)(end - start));
 }
 
 /* UNICODE: Python's raw-unicode-escape: Latin-1, and \u with 4 digits, \U with 8. */
-uint32_t machine_read_unicode(struct machine *m)
+uint32_t pickle_machine_read_unicode(struct pickle_machine *m)
 {
 	size_t from, size;
 	uint8_t *start, *end;
 	uint32_t code;
 
-	if (!machine_line(m, &from, &size) || !(start = machine_decode(m, 2 * size)))
+	if (!pickle_machine_line(m, &from, &size) ||
+	    !(start = pickle_machine_decode(m, 2 * size)))
 		return PICKLE_NOTHING;
 	end = start;
 	for (size_t i = 0, n; i < size; i += n) {
@@ -530,7 +536,7 @@ uint32_t machine_read_unicode(struct machine *m)
 		code = *in;
 		if (escape &&
 		    (!take_hex(in + 2, size - i - 2, n - 2, &code) || code > 0x10ffff))
-			machine_fail(m, -EBADMSG, "not a text");
+			pickle_machine_fail(m, -EBADMSG, "not a text");
 		if (m->rc)
 			return PICKLE_NOTHING;
 		end += utf8_put(code, end);

@@ -81,7 +81,7 @@ struct memo_far {
 /* The machine that reads a pickle.  After the first error rc stays set, every node that is made
  * is PICKLE_NOTHING, and all further calls are safe and without effect on the result.
  */
-struct machine {
+struct pickle_machine {
 	struct pickle *p;
 	struct parse_error *error;
 	int rc;
@@ -98,7 +98,7 @@ struct machine {
 	uint32_t marks[MARKS_MAX]; /* height of the stack at each mark */
 };
 
-static inline struct pickle_node *machine_at(struct machine *m, uint32_t node)
+static inline struct pickle_node *pickle_machine_at(struct pickle_machine *m, uint32_t node)
 {
 	return &m->p->nodes[node];
 }
@@ -122,62 +122,65 @@ int pickle_seal(struct pickle *p);
 /* ---- pickle-machine.c ---- */
 
 /* Sets m->rc, and the error's text, unless an earlier error has. */
-void machine_fail(struct machine *m, int rc, const char *fmt, ...) PRINTF(3, 4);
+void pickle_machine_fail(struct pickle_machine *m, int rc, const char *fmt, ...) PRINTF(3, 4);
 
 /* Makes n bytes from m->at on readable in p->data.  false: the pickle ends before; rc is set.
  */
-bool machine_need(struct machine *m, uint64_t n);
+bool pickle_machine_need(struct pickle_machine *m, uint64_t n);
 /* Counts n bytes or items as copied.  Copies beyond twice the bytes read fail with -EFBIG: a
  * small pickle must not make large memory.
  */
-bool machine_charge(struct machine *m, size_t n);
+bool pickle_machine_charge(struct pickle_machine *m, size_t n);
 
 /* Makes a node.  PICKLE_NOTHING: rc is set. */
-uint32_t machine_node(struct machine *m, enum pickle_kind kind);
-uint32_t machine_int(struct machine *m, int64_t value);
+uint32_t pickle_machine_node(struct pickle_machine *m, enum pickle_kind kind);
+uint32_t pickle_machine_int(struct pickle_machine *m, int64_t value);
 /* A node of the n bytes of p->data from `from` on. */
-uint32_t machine_bytes(struct machine *m, enum pickle_kind kind, size_t from, size_t n);
-/* machine_bytes() of a text, which fails with -EBADMSG where the bytes are not UTF-8. */
-uint32_t machine_text(struct machine *m, size_t from, size_t n);
+uint32_t pickle_machine_bytes(struct pickle_machine *m, enum pickle_kind kind, size_t from,
+			      size_t n);
+/* pickle_machine_bytes() of a text, which fails with -EBADMSG where the bytes are not UTF-8. */
+uint32_t pickle_machine_text(struct pickle_machine *m, size_t from, size_t n);
 /* Reserves n bytes at the end of p->decoded and returns them; NULL: rc is set. */
-uint8_t *machine_decode(struct machine *m, size_t n);
-/* Makes a node of the first n bytes that machine_decode() reserved last. */
-uint32_t machine_decoded(struct machine *m, enum pickle_kind kind, size_t n);
+uint8_t *pickle_machine_decode(struct pickle_machine *m, size_t n);
+/* Makes a node of the first n bytes that pickle_machine_decode() reserved last. */
+uint32_t pickle_machine_decoded(struct pickle_machine *m, enum pickle_kind kind, size_t n);
 /* A node with these words, which are copied and must not be in p->words. */
-uint32_t machine_words(struct machine *m, enum pickle_kind kind, const uint32_t *words,
-		       uint32_t n);
+uint32_t pickle_machine_words(struct pickle_machine *m, enum pickle_kind kind,
+			      const uint32_t *words, uint32_t n);
 /* Appends words, which must not be in p->words, to a list. */
-void machine_append(struct machine *m, uint32_t list, const uint32_t *words, uint32_t n);
+void pickle_machine_append(struct pickle_machine *m, uint32_t list, const uint32_t *words,
+			   uint32_t n);
 /* Appends keys and values, alternating, n in all, to a dict.  -EBADMSG: a key is not hashable.
  */
-void machine_set(struct machine *m, uint32_t dict, const uint32_t *pairs, uint32_t n);
+void pickle_machine_set(struct pickle_machine *m, uint32_t dict, const uint32_t *pairs,
+			uint32_t n);
 
 /* The stack.  top and pop fail with -EBADMSG when no value stands above the topmost mark. */
-void machine_push(struct machine *m, uint32_t node);
-uint32_t machine_pop(struct machine *m);
-uint32_t machine_top(struct machine *m);
+void pickle_machine_push(struct pickle_machine *m, uint32_t node);
+uint32_t pickle_machine_pop(struct pickle_machine *m);
+uint32_t pickle_machine_top(struct pickle_machine *m);
 
 /* The memo.  put stores the top of the stack in a slot; get pushes what put stored. */
-void machine_put(struct machine *m, uint64_t slot);
-void machine_get(struct machine *m, uint64_t slot);
+void pickle_machine_put(struct pickle_machine *m, uint64_t slot);
+void pickle_machine_get(struct pickle_machine *m, uint64_t slot);
 
 /* Takes the bytes up to the next '\n', and that, which is not counted in *size. */
-bool machine_line(struct machine *m, size_t *from, size_t *size);
+bool pickle_machine_line(struct pickle_machine *m, size_t *from, size_t *size);
 /* The operand of a text opcode, one line each: INT, LONG, FLOAT, STRING, UNICODE. */
-uint32_t machine_read_integer(struct machine *m);
-uint32_t machine_read_long(struct machine *m);
-uint32_t machine_read_float(struct machine *m);
-uint32_t machine_read_string(struct machine *m);
-uint32_t machine_read_unicode(struct machine *m);
+uint32_t pickle_machine_read_integer(struct pickle_machine *m);
+uint32_t pickle_machine_read_long(struct pickle_machine *m);
+uint32_t pickle_machine_read_float(struct pickle_machine *m);
+uint32_t pickle_machine_read_string(struct pickle_machine *m);
+uint32_t pickle_machine_read_unicode(struct pickle_machine *m);
 /* An integer of n bytes of p->data, little-endian, in two's complement. */
-uint32_t machine_little_endian(struct machine *m, size_t from, size_t n);
+uint32_t pickle_machine_little_endian(struct pickle_machine *m, size_t from, size_t n);
 
 /* ---- pickle-calls.c ---- */
 
 /* The node that REDUCE yields: by the table of callees, else an inert object. */
-uint32_t machine_call(struct machine *m, uint32_t callee, uint32_t arguments);
-uint32_t machine_object(struct machine *m, uint32_t callee, uint32_t arguments);
+uint32_t pickle_machine_call(struct pickle_machine *m, uint32_t callee, uint32_t arguments);
+uint32_t pickle_machine_object(struct pickle_machine *m, uint32_t callee, uint32_t arguments);
 /* The node that a persistent id stands for: a storage, or the class of a module. */
-uint32_t machine_persistent(struct machine *m, uint32_t id);
+uint32_t pickle_machine_persistent(struct pickle_machine *m, uint32_t id);
 
 #endif

@@ -11,11 +11,11 @@
 
 /* ---- operands ---- */
 
-static uint64_t take(struct machine *m, size_t n)
+static uint64_t take(struct pickle_machine *m, size_t n)
 {
 	uint64_t value = 0;
 
-	if (!machine_need(m, n))
+	if (!pickle_machine_need(m, n))
 		return 0;
 	for (size_t i = n; i--;)
 		value = value << 8 | m->p->data[m->at + i];
@@ -24,13 +24,13 @@ static uint64_t take(struct machine *m, size_t n)
 }
 
 /* Takes a length of length_size bytes and the n bytes behind it; returns where these begin. */
-static size_t take_counted(struct machine *m, size_t length_size, size_t *n)
+static size_t take_counted(struct pickle_machine *m, size_t length_size, size_t *n)
 {
 	uint64_t length = take(m, length_size);
 	size_t from = m->at;
 
 	*n = 0;
-	if (!machine_need(m, length))
+	if (!pickle_machine_need(m, length))
 		return from;
 	*n = (size_t)length;
 	m->at += *n;
@@ -38,84 +38,85 @@ static size_t take_counted(struct machine *m, size_t length_size, size_t *n)
 }
 
 /* LONG4 and BINSTRING have signed lengths, which must not be negative. */
-static size_t take_counted_signed(struct machine *m, size_t *n)
+static size_t take_counted_signed(struct pickle_machine *m, size_t *n)
 {
-	if (machine_need(m, 4) && m->p->data[m->at + 3] & 0x80)
-		machine_fail(m, -EBADMSG, "a negative length");
+	if (pickle_machine_need(m, 4) && m->p->data[m->at + 3] & 0x80)
+		pickle_machine_fail(m, -EBADMSG, "a negative length");
 	return take_counted(m, 4, n);
 }
 
 /* ---- constants ---- */
 
-static void push_node(struct machine *m, uint32_t node)
+static void push_node(struct pickle_machine *m, uint32_t node)
 {
-	machine_push(m, node);
+	pickle_machine_push(m, node);
 }
 
-static void push_unsigned(struct machine *m, uint32_t size)
+static void push_unsigned(struct pickle_machine *m, uint32_t size)
 {
-	machine_push(m, machine_int(m, (int64_t)take(m, size)));
+	pickle_machine_push(m, pickle_machine_int(m, (int64_t)take(m, size)));
 }
 
-static void op_binint(struct machine *m)
+static void op_binint(struct pickle_machine *m)
 {
-	machine_push(m, machine_int(m, (int32_t)take(m, 4)));
+	pickle_machine_push(m, pickle_machine_int(m, (int32_t)take(m, 4)));
 }
 
-static void op_long1(struct machine *m)
+static void op_long1(struct pickle_machine *m)
 {
 	size_t n, from = take_counted(m, 1, &n);
 
-	machine_push(m, machine_little_endian(m, from, n));
+	pickle_machine_push(m, pickle_machine_little_endian(m, from, n));
 }
 
-static void op_long4(struct machine *m)
+static void op_long4(struct pickle_machine *m)
 {
 	size_t n, from = take_counted_signed(m, &n);
 
-	machine_push(m, machine_little_endian(m, from, n));
+	pickle_machine_push(m, pickle_machine_little_endian(m, from, n));
 }
 
-static void op_binfloat(struct machine *m)
+static void op_binfloat(struct pickle_machine *m)
 {
 	uint64_t bits = __builtin_bswap64(take(m, 8));
-	uint32_t node = machine_node(m, PICKLE_REAL);
+	uint32_t node = pickle_machine_node(m, PICKLE_REAL);
 
 	if (node)
-		memcpy(&machine_at(m, node)->real, &bits, sizeof(bits));
-	machine_push(m, node);
+		memcpy(&pickle_machine_at(m, node)->real, &bits, sizeof(bits));
+	pickle_machine_push(m, node);
 }
 
-static void push_text(struct machine *m, uint32_t length_size)
+static void push_text(struct pickle_machine *m, uint32_t length_size)
 {
 	size_t n, from = take_counted(m, length_size, &n);
 
-	machine_push(m, machine_text(m, from, n));
+	pickle_machine_push(m, pickle_machine_text(m, from, n));
 }
 
-static void push_bytes(struct machine *m, uint32_t length_size)
+static void push_bytes(struct pickle_machine *m, uint32_t length_size)
 {
 	size_t n, from = take_counted(m, length_size, &n);
 
-	machine_push(m, machine_bytes(m, PICKLE_BYTES, from, n));
+	pickle_machine_push(m, pickle_machine_bytes(m, PICKLE_BYTES, from, n));
 }
 
 /* Python 2's str: a text where it can be one. */
-static void push_string(struct machine *m, size_t from, size_t n)
+static void push_string(struct pickle_machine *m, size_t from, size_t n)
 {
 	bool text = !m->rc && utf8_is_valid(m->p->data + from, n, true);
 
-	machine_push(m, machine_bytes(m, text ? PICKLE_TEXT : PICKLE_BYTES, from, n));
+	pickle_machine_push(
+		m, pickle_machine_bytes(m, text ? PICKLE_TEXT : PICKLE_BYTES, from, n));
 }
 
-static void op_binstring(struct machine *m)
+static void op_binstring(struct pickle_machine *m)
 {
 	size_t n, from = take_counted_signed(m, &n);
 
 	push_string(m, from, n);
 }
 
-static void op_short_binstring(struct machine *m)
+static void op_short_binstring(struct pickle_machine *m)
 {
 	size_t n, from = take_counted(m, 1, &n);
 
@@ -124,10 +125,10 @@ static void op_short_binstring(struct machine *m)
 
 /* ---- stack and memo ---- */
 
-static void op_mark(struct machine *m)
+static void op_mark(struct pickle_machine *m)
 {
 	if (m->nmarks == MARKS_MAX)
-		machine_fail(m, -EFBIG, "nested deeper than %d", MARKS_MAX);
+		pickle_machine_fail(m, -EFBIG, "nested deeper than %d", MARKS_MAX);
 	else
 		m->marks[m->nmarks++] = m->nstack;
 }
@@ -135,13 +136,13 @@ static void op_mark(struct machine *m)
 /* Pops the values above the topmost mark.  They stay readable where they are until the next
  * push.
  */
-static const uint32_t *pop_mark(struct machine *m, uint32_t *n)
+static const uint32_t *pop_mark(struct pickle_machine *m, uint32_t *n)
 {
 	uint32_t mark;
 
 	*n = 0;
 	if (!m->nmarks)
-		machine_fail(m, -EBADMSG, "a mark is missing");
+		pickle_machine_fail(m, -EBADMSG, "a mark is missing");
 	if (m->rc)
 		return NULL;
 	mark = m->marks[--m->nmarks];
@@ -150,84 +151,85 @@ static const uint32_t *pop_mark(struct machine *m, uint32_t *n)
 	return m->stack + mark;
 }
 
-static void op_pop(struct machine *m)
+static void op_pop(struct pickle_machine *m)
 {
-	machine_pop(m);
+	pickle_machine_pop(m);
 }
 
-static void op_pop_mark(struct machine *m)
+static void op_pop_mark(struct pickle_machine *m)
 {
 	uint32_t n;
 
 	pop_mark(m, &n);
 }
 
-static void op_dup(struct machine *m)
+static void op_dup(struct pickle_machine *m)
 {
-	machine_push(m, machine_top(m));
+	pickle_machine_push(m, pickle_machine_top(m));
 }
 
-static void put_slot(struct machine *m, uint32_t size)
+static void put_slot(struct pickle_machine *m, uint32_t size)
 {
-	machine_put(m, take(m, size));
+	pickle_machine_put(m, take(m, size));
 }
 
-static void get_slot(struct machine *m, uint32_t size)
+static void get_slot(struct pickle_machine *m, uint32_t size)
 {
-	machine_get(m, take(m, size));
+	pickle_machine_get(m, take(m, size));
 }
 
-static void op_memoize(struct machine *m)
+static void op_memoize(struct pickle_machine *m)
 {
-	machine_put(m, m->memo_count);
+	pickle_machine_put(m, m->memo_count);
 }
 
-static uint64_t take_slot(struct machine *m)
+static uint64_t take_slot(struct pickle_machine *m)
 {
 	size_t from, size;
 	uint64_t slot = 0;
 
-	if (!machine_line(m, &from, &size))
+	if (!pickle_machine_line(m, &from, &size))
 		return 0;
 	if (!size || size > 9)
-		machine_fail(m, -EBADMSG, "not a memo slot");
+		pickle_machine_fail(m, -EBADMSG, "not a memo slot");
 	for (size_t i = 0; i < size && !m->rc; i++) {
 		uint8_t c = m->p->data[from + i];
 
 		if (c < '0' || c > '9')
-			machine_fail(m, -EBADMSG, "not a memo slot");
+			pickle_machine_fail(m, -EBADMSG, "not a memo slot");
 		slot = slot * 10 + (c & 15u);
 	}
 	return slot;
 }
 
-static void op_put(struct machine *m)
+static void op_put(struct pickle_machine *m)
 {
-	machine_put(m, take_slot(m));
+	pickle_machine_put(m, take_slot(m));
 }
 
-static void op_get(struct machine *m)
+static void op_get(struct pickle_machine *m)
 {
-	machine_get(m, take_slot(m));
+	pickle_machine_get(m, take_slot(m));
 }
 
 /* ---- containers ---- */
 
-static void push_empty(struct machine *m, uint32_t kind)
+static void push_empty(struct pickle_machine *m, uint32_t kind)
 {
-	machine_push(m, machine_words(m, (enum pickle_kind)kind, NULL, 0));
+	pickle_machine_push(m, pickle_machine_words(m, (enum pickle_kind)kind, NULL, 0));
 }
 
-static void push_tuple(struct machine *m, const uint32_t *items, uint32_t n)
+static void push_tuple(struct pickle_machine *m, const uint32_t *items, uint32_t n)
 {
-	uint32_t node = machine_words(m, PICKLE_TUPLE, items, n);
+	uint32_t node = pickle_machine_words(m, PICKLE_TUPLE, items, n);
 
 	for (uint32_t i = 0; node && i < n; i++)
-		machine_at(m, node)->hashable &= machine_at(m, items[i])->hashable;
-	machine_push(m, node);
+		pickle_machine_at(m, node)->hashable &=
+			pickle_machine_at(m, items[i])->hashable;
+	pickle_machine_push(m, node);
 }
 
-static void op_tuple(struct machine *m)
+static void op_tuple(struct pickle_machine *m)
 {
 	uint32_t n;
 	const uint32_t *items = pop_mark(m, &n);
@@ -235,59 +237,59 @@ static void op_tuple(struct machine *m)
 	push_tuple(m, items, n);
 }
 
-static void push_small_tuple(struct machine *m, uint32_t n)
+static void push_small_tuple(struct pickle_machine *m, uint32_t n)
 {
 	uint32_t items[3];
 
 	for (uint32_t i = n; i--;)
-		items[i] = machine_pop(m);
+		items[i] = pickle_machine_pop(m);
 	push_tuple(m, items, n);
 }
 
-static void op_list(struct machine *m)
+static void op_list(struct pickle_machine *m)
 {
 	uint32_t n;
 	const uint32_t *items = pop_mark(m, &n);
 
-	machine_push(m, machine_words(m, PICKLE_LIST, items, n));
+	pickle_machine_push(m, pickle_machine_words(m, PICKLE_LIST, items, n));
 }
 
 /* The list or dict to which items are added: the node itself, or an object's sequence or items,
  * which are made when the first one comes.
  */
-static uint32_t container(struct machine *m, uint32_t node, enum pickle_kind kind)
+static uint32_t container(struct pickle_machine *m, uint32_t node, enum pickle_kind kind)
 {
-	enum pickle_kind is = m->rc ? PICKLE_NOTHING : machine_at(m, node)->kind;
+	enum pickle_kind is = m->rc ? PICKLE_NOTHING : pickle_machine_at(m, node)->kind;
 	uint32_t which = kind == PICKLE_DICT ? OBJECT_ITEMS : OBJECT_SEQUENCE, made;
 
 	if (is == kind)
 		return node;
 	if (is != PICKLE_OBJECT) {
-		machine_fail(m, -EBADMSG, "items for what is no %s",
-			     kind == PICKLE_DICT ? "dict" : "list");
+		pickle_machine_fail(m, -EBADMSG, "items for what is no %s",
+				    kind == PICKLE_DICT ? "dict" : "list");
 		return PICKLE_NOTHING;
 	}
 	made = pickle_words(m->p, node)[which];
 	if (made)
 		return made;
-	made = machine_words(m, kind, NULL, 0);
-	m->p->words[machine_at(m, node)->at + which] = made;
+	made = pickle_machine_words(m, kind, NULL, 0);
+	m->p->words[pickle_machine_at(m, node)->at + which] = made;
 	return made;
 }
 
-static void append(struct machine *m, const uint32_t *items, uint32_t n)
+static void append(struct pickle_machine *m, const uint32_t *items, uint32_t n)
 {
-	machine_append(m, container(m, machine_top(m), PICKLE_LIST), items, n);
+	pickle_machine_append(m, container(m, pickle_machine_top(m), PICKLE_LIST), items, n);
 }
 
-static void op_append(struct machine *m)
+static void op_append(struct pickle_machine *m)
 {
-	uint32_t item = machine_pop(m);
+	uint32_t item = pickle_machine_pop(m);
 
 	append(m, &item, 1);
 }
 
-static void op_appends(struct machine *m)
+static void op_appends(struct pickle_machine *m)
 {
 	uint32_t n;
 	const uint32_t *items = pop_mark(m, &n);
@@ -295,133 +297,133 @@ static void op_appends(struct machine *m)
 	append(m, items, n);
 }
 
-static void set(struct machine *m, uint32_t dict, const uint32_t *pairs, uint32_t n)
+static void set(struct pickle_machine *m, uint32_t dict, const uint32_t *pairs, uint32_t n)
 {
 	if (n % 2)
-		machine_fail(m, -EBADMSG, "a key without a value");
-	machine_set(m, dict, pairs, n);
+		pickle_machine_fail(m, -EBADMSG, "a key without a value");
+	pickle_machine_set(m, dict, pairs, n);
 }
 
-static void op_dict(struct machine *m)
+static void op_dict(struct pickle_machine *m)
 {
 	uint32_t n;
 	const uint32_t *pairs = pop_mark(m, &n);
-	uint32_t dict = machine_words(m, PICKLE_DICT, NULL, 0);
+	uint32_t dict = pickle_machine_words(m, PICKLE_DICT, NULL, 0);
 
 	set(m, dict, pairs, n);
-	machine_push(m, dict);
+	pickle_machine_push(m, dict);
 }
 
-static void op_setitem(struct machine *m)
+static void op_setitem(struct pickle_machine *m)
 {
 	uint32_t pair[2];
 
-	pair[1] = machine_pop(m);
-	pair[0] = machine_pop(m);
-	set(m, container(m, machine_top(m), PICKLE_DICT), pair, 2);
+	pair[1] = pickle_machine_pop(m);
+	pair[0] = pickle_machine_pop(m);
+	set(m, container(m, pickle_machine_top(m), PICKLE_DICT), pair, 2);
 }
 
-static void op_setitems(struct machine *m)
+static void op_setitems(struct pickle_machine *m)
 {
 	uint32_t n;
 	const uint32_t *pairs = pop_mark(m, &n);
 
-	set(m, container(m, machine_top(m), PICKLE_DICT), pairs, n);
+	set(m, container(m, pickle_machine_top(m), PICKLE_DICT), pairs, n);
 }
 
 /* ---- objects ---- */
 
-static bool is_tuple(struct machine *m, uint32_t node)
+static bool is_tuple(struct pickle_machine *m, uint32_t node)
 {
-	if (!m->rc && machine_at(m, node)->kind != PICKLE_TUPLE)
-		machine_fail(m, -EBADMSG, "arguments that are no tuple");
+	if (!m->rc && pickle_machine_at(m, node)->kind != PICKLE_TUPLE)
+		pickle_machine_fail(m, -EBADMSG, "arguments that are no tuple");
 	return !m->rc;
 }
 
-static void op_global(struct machine *m)
+static void op_global(struct pickle_machine *m)
 {
 	uint32_t names[2] = { 0 };
 	size_t from, size;
 
-	for (int i = 0; i < 2 && machine_line(m, &from, &size); i++)
-		names[i] = machine_text(m, from, size);
-	machine_push(m, machine_words(m, PICKLE_GLOBAL, names, 2));
+	for (int i = 0; i < 2 && pickle_machine_line(m, &from, &size); i++)
+		names[i] = pickle_machine_text(m, from, size);
+	pickle_machine_push(m, pickle_machine_words(m, PICKLE_GLOBAL, names, 2));
 }
 
-static void op_stack_global(struct machine *m)
+static void op_stack_global(struct pickle_machine *m)
 {
 	uint32_t names[2];
 
-	names[1] = machine_pop(m);
-	names[0] = machine_pop(m);
+	names[1] = pickle_machine_pop(m);
+	names[0] = pickle_machine_pop(m);
 	for (int i = 0; i < 2 && !m->rc; i++)
-		if (machine_at(m, names[i])->kind != PICKLE_TEXT)
-			machine_fail(m, -EBADMSG, "a global whose name is no text");
-	machine_push(m, machine_words(m, PICKLE_GLOBAL, names, 2));
+		if (pickle_machine_at(m, names[i])->kind != PICKLE_TEXT)
+			pickle_machine_fail(m, -EBADMSG, "a global whose name is no text");
+	pickle_machine_push(m, pickle_machine_words(m, PICKLE_GLOBAL, names, 2));
 }
 
-static void op_reduce(struct machine *m)
+static void op_reduce(struct pickle_machine *m)
 {
-	uint32_t arguments = machine_pop(m), callee = machine_pop(m);
+	uint32_t arguments = pickle_machine_pop(m), callee = pickle_machine_pop(m);
 
 	if (is_tuple(m, arguments))
-		machine_push(m, machine_call(m, callee, arguments));
+		pickle_machine_push(m, pickle_machine_call(m, callee, arguments));
 }
 
-static void op_newobj(struct machine *m)
+static void op_newobj(struct pickle_machine *m)
 {
-	uint32_t arguments = machine_pop(m), class = machine_pop(m);
+	uint32_t arguments = pickle_machine_pop(m), class = pickle_machine_pop(m);
 
 	if (is_tuple(m, arguments))
-		machine_push(m, machine_object(m, class, arguments));
+		pickle_machine_push(m, pickle_machine_object(m, class, arguments));
 }
 
-static void op_newobj_ex(struct machine *m)
+static void op_newobj_ex(struct pickle_machine *m)
 {
-	machine_pop(m); /* keyword arguments, which only __new__ would use */
+	pickle_machine_pop(m); /* keyword arguments, which only __new__ would use */
 	op_newobj(m);
 }
 
 /* The state of a node that is no object is dropped: attributes of tensors and of dicts. */
-static void op_build(struct machine *m)
+static void op_build(struct pickle_machine *m)
 {
-	uint32_t state = machine_pop(m), node = machine_top(m);
+	uint32_t state = pickle_machine_pop(m), node = pickle_machine_top(m);
 
-	if (!m->rc && machine_at(m, node)->kind == PICKLE_OBJECT)
-		m->p->words[machine_at(m, node)->at + OBJECT_STATE] = state;
+	if (!m->rc && pickle_machine_at(m, node)->kind == PICKLE_OBJECT)
+		m->p->words[pickle_machine_at(m, node)->at + OBJECT_STATE] = state;
 }
 
-static void op_binpersid(struct machine *m)
+static void op_binpersid(struct pickle_machine *m)
 {
-	machine_push(m, machine_persistent(m, machine_pop(m)));
+	pickle_machine_push(m, pickle_machine_persistent(m, pickle_machine_pop(m)));
 }
 
 /* ---- the rest ---- */
 
-static void op_proto(struct machine *m)
+static void op_proto(struct pickle_machine *m)
 {
 	uint64_t version = take(m, 1);
 
 	if (version > 5)
-		machine_fail(m, -EOPNOTSUPP, "protocol %u", (unsigned)version);
+		pickle_machine_fail(m, -EOPNOTSUPP, "protocol %u", (unsigned)version);
 }
 
-static void op_frame(struct machine *m)
+static void op_frame(struct pickle_machine *m)
 {
 	take(m, 8);
 }
 
-static void op_stop(struct machine *m)
+static void op_stop(struct pickle_machine *m)
 {
 	m->stopped = true;
 }
 
 /* An opcode: a function of the machine, one with a number, or one whose node is pushed. */
 struct opcode {
-	void (*op)(struct machine *m);
-	void (*with)(struct machine *m, uint32_t number);
+	void (*op)(struct pickle_machine *m);
+	void (*with)(struct pickle_machine *m, uint32_t number);
 	uint32_t number;
-	uint32_t (*read)(struct machine *m);
+	uint32_t (*read)(struct pickle_machine *m);
 };
 
 static const struct opcode ops[256] = {
@@ -432,20 +434,20 @@ static const struct opcode ops[256] = {
 	['2'] = { .op = op_dup },
 	['B'] = { .with = push_bytes, .number = 4 },
 	['C'] = { .with = push_bytes, .number = 1 },
-	['F'] = { .read = machine_read_float },
+	['F'] = { .read = pickle_machine_read_float },
 	['G'] = { .op = op_binfloat },
-	['I'] = { .read = machine_read_integer },
+	['I'] = { .read = pickle_machine_read_integer },
 	['J'] = { .op = op_binint },
 	['K'] = { .with = push_unsigned, .number = 1 },
-	['L'] = { .read = machine_read_long },
+	['L'] = { .read = pickle_machine_read_long },
 	['M'] = { .with = push_unsigned, .number = 2 },
 	['N'] = { .with = push_node, .number = NODE_NONE },
 	['Q'] = { .op = op_binpersid },
 	['R'] = { .op = op_reduce },
-	['S'] = { .read = machine_read_string },
+	['S'] = { .read = pickle_machine_read_string },
 	['T'] = { .op = op_binstring },
 	['U'] = { .op = op_short_binstring },
-	['V'] = { .read = machine_read_unicode },
+	['V'] = { .read = pickle_machine_read_unicode },
 	['X'] = { .with = push_text, .number = 4 },
 	[']'] = { .with = push_empty, .number = PICKLE_LIST },
 	['a'] = { .op = op_append },
@@ -489,21 +491,21 @@ static const struct opcode ops[256] = {
 
 /* ---- the whole ---- */
 
-static void make_fixed(struct machine *m)
+static void make_fixed(struct pickle_machine *m)
 {
-	machine_node(m, PICKLE_NOTHING);
-	machine_node(m, PICKLE_NONE);
-	machine_node(m, PICKLE_BOOL);
-	machine_node(m, PICKLE_BOOL);
-	machine_words(m, PICKLE_TUPLE, NULL, 0);
+	pickle_machine_node(m, PICKLE_NOTHING);
+	pickle_machine_node(m, PICKLE_NONE);
+	pickle_machine_node(m, PICKLE_BOOL);
+	pickle_machine_node(m, PICKLE_BOOL);
+	pickle_machine_words(m, PICKLE_TUPLE, NULL, 0);
 	if (m->rc)
 		return;
 	assert(m->p->nnodes == NODES_FIXED);
-	machine_at(m, PICKLE_NOTHING)->hashable = false;
-	machine_at(m, NODE_TRUE)->integer = 1;
+	pickle_machine_at(m, PICKLE_NOTHING)->hashable = false;
+	pickle_machine_at(m, NODE_TRUE)->integer = 1;
 }
 
-static void run(struct machine *m)
+static void run(struct pickle_machine *m)
 {
 	int rc;
 
@@ -519,19 +521,19 @@ static void run(struct machine *m)
 		else if (o->with)
 			o->with(m, o->number);
 		else if (o->read)
-			machine_push(m, o->read(m));
+			pickle_machine_push(m, o->read(m));
 		else
-			machine_fail(m, -EOPNOTSUPP, "opcode 0x%02x is not taken", code);
+			pickle_machine_fail(m, -EOPNOTSUPP, "opcode 0x%02x is not taken", code);
 	}
 	if (m->rc)
 		return;
-	m->p->root = machine_pop(m);
+	m->p->root = pickle_machine_pop(m);
 	if (m->nstack || m->nmarks)
-		machine_fail(m, -EBADMSG, "values are left over");
+		pickle_machine_fail(m, -EBADMSG, "values are left over");
 	m->p->size = m->at;
 	rc = m->rc ? 0 : pickle_seal(m->p);
 	if (rc)
-		machine_fail(m, rc, rc == -EFBIG ? "too much in it" : "no memory");
+		pickle_machine_fail(m, rc, rc == -EFBIG ? "too much in it" : "no memory");
 }
 
 static void *shrink(void *array, size_t size)
@@ -544,7 +546,7 @@ static void *shrink(void *array, size_t size)
 int pickle_read(struct pickle **out, const struct blob *b, uint64_t at, uint64_t size,
 		struct parse_error *error)
 {
-	struct machine *m = calloc(1, sizeof(*m));
+	struct pickle_machine *m = calloc(1, sizeof(*m));
 	struct pickle *p = calloc(1, sizeof(*p));
 	int rc = m && p ? 0 : parse_fail(error, -ENOMEM, "no memory");
 

@@ -323,7 +323,7 @@ static void seal_small(struct pickle *p, struct pickle_node *dict)
 	drop_pairs(p, dict);
 }
 
-struct sorting {
+struct pairs_order {
 	const struct pickle *p;
 	const uint32_t *pairs;
 };
@@ -331,7 +331,7 @@ struct sorting {
 /* Pairs with equal keys keep the order in which they stand in the dict. */
 static int compare_pairs(const void *a, const void *b, void *sorting)
 {
-	const struct sorting *s = sorting;
+	const struct pairs_order *s = sorting;
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 	int order = compare_nodes(&s->p->nodes[s->pairs[2 * x]], &s->p->nodes[s->pairs[2 * y]]);
 
@@ -340,7 +340,7 @@ static int compare_pairs(const void *a, const void *b, void *sorting)
 
 static void sort_pairs(const struct pickle *p, const struct pickle_node *dict, uint32_t *order)
 {
-	struct sorting s = { p, p->words + dict->at };
+	struct pairs_order s = { p, p->words + dict->at };
 
 	for (uint32_t i = 0; i < dict->count / 2; i++)
 		order[i] = i;

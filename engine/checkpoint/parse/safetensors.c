@@ -53,7 +53,7 @@ struct draft {
 	bool has_shape, has_offsets;
 };
 
-struct reading {
+struct header_reader {
 	struct json json;
 	struct safetensors *s;
 	uint64_t data_size, data_at;
@@ -75,7 +75,7 @@ static void take_type(struct json *j, struct draft *d)
 		json_fail(j, -EBADMSG, "no such dtype");
 }
 
-static void take_shape(struct reading *r, struct draft *d)
+static void take_shape(struct header_reader *r, struct draft *d)
 {
 	uint64_t *size;
 
@@ -115,7 +115,7 @@ static void take_offsets(struct json *j, struct draft *d)
 		json_fail(j, -EBADMSG, "not two data_offsets");
 }
 
-static bool measure(const struct reading *r, const struct draft *d, uint64_t *numel,
+static bool measure(const struct header_reader *r, const struct draft *d, uint64_t *numel,
 		    uint64_t *bytes)
 {
 	const uint64_t *shape = (const uint64_t *)r->sizes.items + d->sizes;
@@ -136,7 +136,7 @@ static bool measure(const struct reading *r, const struct draft *d, uint64_t *nu
 	return true;
 }
 
-static void check_draft(struct reading *r, const struct draft *d)
+static void check_draft(struct header_reader *r, const struct draft *d)
 {
 	uint64_t numel, bytes;
 
@@ -150,7 +150,7 @@ static void check_draft(struct reading *r, const struct draft *d)
 		json_fail(&r->json, -EBADMSG, "a tensor whose size is not that of its data");
 }
 
-static void take_tensor(struct reading *r, const struct json_text *name)
+static void take_tensor(struct header_reader *r, const struct json_text *name)
 {
 	struct draft d = { .name = *name }, *kept;
 	struct json_text key;
@@ -177,7 +177,7 @@ static void take_tensor(struct reading *r, const struct json_text *name)
 
 /* ---- the header ---- */
 
-static void take_facts(struct reading *r)
+static void take_facts(struct header_reader *r)
 {
 	struct json_text key, value;
 	struct safetensors_fact *fact;
@@ -199,7 +199,7 @@ static void take_facts(struct reading *r)
 	}
 }
 
-static int read_object(struct reading *r)
+static int read_object(struct header_reader *r)
 {
 	struct json_text key;
 
@@ -257,7 +257,7 @@ static int check_names(const struct safetensors *s, struct parse_error *error)
 	return 0;
 }
 
-static int check_places(const struct reading *r, struct parse_error *error)
+static int check_places(const struct header_reader *r, struct parse_error *error)
 {
 	const struct safetensors *s = r->s;
 	uint64_t end = r->data_at;
@@ -275,7 +275,7 @@ static int check_places(const struct reading *r, struct parse_error *error)
 	return 0;
 }
 
-static int take_all(struct reading *r, struct parse_error *error)
+static int take_all(struct header_reader *r, struct parse_error *error)
 {
 	struct safetensors *s = r->s;
 	int rc;
@@ -330,9 +330,9 @@ static int load(struct safetensors *s, uint64_t *size, struct parse_error *error
 
 static int parse(struct safetensors *s, uint64_t header_size, struct parse_error *error)
 {
-	struct reading r = { .s = s,
-			     .data_size = s->blob.size - 8 - header_size,
-			     .data_at = s->blob.start + 8 + header_size };
+	struct header_reader r = { .s = s,
+				   .data_size = s->blob.size - 8 - header_size,
+				   .data_at = s->blob.start + 8 + header_size };
 	int rc;
 
 	json_init(&r.json, s->header, header_size, DEPTH_MAX, s->blob.start + 8, error);

@@ -636,6 +636,26 @@ int table_add_hyper(struct table *t, uint32_t group, const char *name, double va
 	return 0;
 }
 
+int table_add_whole(struct table *t, uint32_t file)
+{
+	int flat, rc;
+
+	if (t->whole.stored)
+		return 0;
+	flat = table_add_flat(t, FRAG_U8);
+	if (flat < 0)
+		return flat;
+	rc = table_add_segment(t, file, 0, 0, t->files[file].size);
+	if (rc)
+		return rc;
+	t->whole = (struct table_state){ .kind = TABLE_FLAT,
+					 .tensor = TABLE_NONE,
+					 .first = (uint32_t)flat,
+					 .stored = FRAG_U8,
+					 .shown = FRAG_U8 };
+	return 0;
+}
+
 int table_add_partition(struct table *t, const char *key, enum frag_dtype dtype,
 			const struct table_partition *of, uint32_t file, uint64_t base,
 			uint64_t count)
@@ -773,7 +793,7 @@ const struct table_entry *table_find_entry(const struct table *t, uint32_t file,
 
 /* ---- walking ---- */
 
-struct walk {
+struct runs_walk {
 	const struct table *table;
 	const struct table_state *state;
 	uint64_t first, end; /* elements of the state */
@@ -783,7 +803,7 @@ struct walk {
 };
 
 /* The part of a piece, `count` elements from `first` on, that is walked. */
-static int see_part(const struct walk *w, struct table_run run)
+static int see_part(const struct runs_walk *w, struct table_run run)
 {
 	uint64_t skip = w->first > run.first ? w->first - run.first : 0;
 
@@ -796,7 +816,7 @@ static int see_part(const struct walk *w, struct table_run run)
 }
 
 /* Elements [from, to) of n pieces in order, which are those from `first` on of the state. */
-static int walk_pieces(const struct walk *w, const struct table_piece *p, uint32_t n,
+static int walk_pieces(const struct runs_walk *w, const struct table_piece *p, uint32_t n,
 		       uint64_t from, uint64_t to, uint64_t first)
 {
 	uint64_t i = LOWER_BOUND(n, k, p[k].first + p[k].count <= from);
@@ -813,7 +833,7 @@ static int walk_pieces(const struct walk *w, const struct table_piece *p, uint32
 	return rc;
 }
 
-static int walk_boxes(const struct walk *w)
+static int walk_boxes(const struct runs_walk *w)
 {
 	const struct table_piece *p = w->table->pieces + w->state->first;
 	int rc = 0;
@@ -831,7 +851,7 @@ static int walk_boxes(const struct walk *w)
 }
 
 /* Elements [from, to) of a vector, which are those from `first` on of the state. */
-static int walk_flat(const struct walk *w, uint32_t flat, uint64_t from, uint64_t to,
+static int walk_flat(const struct runs_walk *w, uint32_t flat, uint64_t from, uint64_t to,
 		     uint64_t first)
 {
 	const struct table_flat *f = &w->table->flats[flat];
@@ -839,7 +859,7 @@ static int walk_flat(const struct walk *w, uint32_t flat, uint64_t from, uint64_
 	return walk_pieces(w, w->table->segments + f->first, f->n, from, to, first);
 }
 
-static int walk_shard(const struct walk *w, uint32_t shard)
+static int walk_shard(const struct runs_walk *w, uint32_t shard)
 {
 	const struct table_state *s = w->state;
 	uint64_t share = share_of(w->table, s), first = shard * share;
@@ -851,7 +871,7 @@ static int walk_shard(const struct walk *w, uint32_t shard)
 			 s->start + u64_min(share, numel - first), first);
 }
 
-static int walk_equal(const struct walk *w)
+static int walk_equal(const struct runs_walk *w)
 {
 	uint64_t share = share_of(w->table, w->state);
 	int rc = 0;
@@ -864,7 +884,9 @@ static int walk_equal(const struct walk *w)
 int table_walk(const struct table *t, const struct table_state *s, uint64_t first,
 	       uint64_t count, table_see see, void *arg)
 {
-	struct walk w = { t, s, first, first + count, frag_dtype_size(s->stored), see, arg };
+	struct runs_walk w = {
+		t, s, first, first + count, frag_dtype_size(s->stored), see, arg
+	};
 
 	assert(w.end <= table_numel(t, s));
 	if (!count)
@@ -900,7 +922,7 @@ int table_walk_rank(const struct table *t, const struct table_state *s, uint32_t
 		    table_see see, void *arg)
 {
 	uint64_t numel = table_numel(t, s);
-	struct walk w = { t, s, 0, numel, frag_dtype_size(s->stored), see, arg };
+	struct runs_walk w = { t, s, 0, numel, frag_dtype_size(s->stored), see, arg };
 	struct filter filter = { rank, see, arg };
 
 	if (s->kind == TABLE_EQUAL && numel) {
@@ -928,12 +950,18 @@ uint64_t table_rank_count(const struct table *t, const struct table_state *s, ui
 
 /* ---- all ---- */
 
+static bool is_whole(const struct table *t, uint32_t flat)
+{
+	return t->whole.stored && flat == t->whole.first;
+}
+
 uint64_t table_bytes(const struct table *t)
 {
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < t->nflats; i++)
-		for (uint32_t k = 0; k < t->flats[i].n; k++)
+		/* the states in the whole file are counted by themselves */
+		for (uint32_t k = 0; k < t->flats[i].n && !is_whole(t, i); k++)
 			bytes += t->segments[t->flats[i].first + k].count *
 				 frag_dtype_size(t->flats[i].dtype);
 	for (uint32_t i = 0; i < t->nstates; i++) {
@@ -1008,14 +1036,14 @@ static bool make_intervals(struct table *t, struct table_state *s)
 	return true;
 }
 
-struct sorting {
+struct boxes_order {
 	const struct table *table;
 	const struct table_state *state;
 };
 
 static int compare_boxes(const void *a, const void *b, void *arg)
 {
-	const uint64_t *numbers = ((const struct sorting *)arg)->table->numbers;
+	const uint64_t *numbers = ((const struct boxes_order *)arg)->table->numbers;
 	uint64_t p = numbers[((const struct table_piece *)a)->first];
 	uint64_t q = numbers[((const struct table_piece *)b)->first];
 
@@ -1027,7 +1055,7 @@ static int compare_boxes(const void *a, const void *b, void *arg)
 static int check_boxes(struct table *t, const struct table_state *s, uint64_t *comparisons)
 {
 	struct table_piece *p = t->pieces + s->first;
-	struct sorting sorting = { t, s };
+	struct boxes_order sorting = { t, s };
 	uint64_t total = 0;
 
 	qsort_r(p, s->n, sizeof(*p), compare_boxes, &sorting);

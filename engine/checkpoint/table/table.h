@@ -161,6 +161,7 @@ struct table {
 	struct table_state *states; /* after finish: by tensor, then key */
 	struct table_piece *pieces;
 	struct table_flat *flats;
+	struct table_state whole;     /* table_add_whole; stored 0: none */
 	struct table_piece *segments; /* of flats */
 	struct table_entry *entries;  /* after finish: by file and place */
 	struct table_group *groups;
@@ -264,6 +265,8 @@ int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t
 		    uint32_t sub_groups, const uint32_t *ranks);
 int table_add_member(struct table *t, uint32_t group, uint32_t tensor);
 int table_add_hyper(struct table *t, uint32_t group, const char *name, double value);
+/* Adds all bytes of a file as a state of no tensor, unless there is one already. */
+int table_add_whole(struct table *t, uint32_t file);
 /* Adds a state of the partition of of->rank, of->group, of->sub: count elements from base on.
  */
 int table_add_partition(struct table *t, const char *key, enum frag_dtype dtype,

@@ -47,4 +47,5 @@ def adapter_for(job: Job, things: tuple[Any, ...]) -> Adapter:
         is_flat = any(hasattr(module, "_handle") for module in things[0].modules())  # of FSDP1
         return (FlatAdapter if is_flat else TorchAdapter)(job, *things)
     kinds = ", ".join(type(thing).__name__ for thing in things) or "nothing"
-    raise TypeError(f"attach takes a DeepSpeedEngine, or a model and its torch optimizer, not {kinds}")
+    raise TypeError("attach takes a DeepSpeedEngine, a model and its torch optimizer, or an optimizer of either "
+                    f"(Accelerate's too), not {kinds}")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._job import Job
@@ -60,9 +60,13 @@ class Adapter:
         """Of a declared place: the tensor of each of its numbers, or of the partition; None where there is none."""
         raise NotImplementedError
 
-    def shape_of_states(self) -> object:
-        """Changes when all states become others, or lps() move; each boundary asks for it, so it looks at few tensors."""
+    def state(self) -> Mapping[Any, Any]:
+        """The optimizer's dict of states by parameters."""
         raise NotImplementedError
+
+    def lp_addresses(self) -> object:
+        """Changes when lps() move; each step asks for it, so it looks at few tensors."""
+        return None
 
     def lps(self) -> Iterator[tuple[int, bool, Any]]:
         """(parameter, whether it is this rank's piece, tensor) of low-precision values whose memory may change."""

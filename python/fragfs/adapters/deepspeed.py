@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import _libfrag
 from .._job import Job
+from .._log import say
 from .base import Adapter, Boundaries, Declared, Kept, Place, partition_states, wrap_method
 from .torch_optim import TorchAdapter
 
@@ -37,12 +38,6 @@ def _is_on_nvme(p: Any) -> bool:
     """Whether this rank's piece of a parameter is in a file when nobody uses it."""
     location = getattr(p.ds_tensor, "final_location", None)
     return getattr(location, "value", location) == "nvme"
-
-
-def _say(text: str) -> None:
-    from ..attachment import say
-
-    say(text)
 
 
 class _Engine(Adapter):
@@ -124,8 +119,8 @@ class _DeepSpeed(_Engine):
         """Those that the optimizer has not."""
         for p in params:
             if p.requires_grad and getattr(p, "ds_numel", p.numel()):
-                _say(f"{self.names[p]} has gradients, but the optimizer does not have it, as if it had come after "
-                     "deepspeed.initialize: its value alone is shown")
+                say(f"{self.names[p]} has gradients, but the optimizer does not have it, as if it had come after "
+                    "deepspeed.initialize: its value alone is shown")
             self._param(p, frozen=True)
 
     def _param(self, p: Any, **options: Any) -> int:
@@ -150,13 +145,8 @@ class _DeepSpeed(_Engine):
         """The torch optimizer that DeepSpeed's is around."""
         return self.optimizer.optimizer
 
-    def shape_of_states(self) -> object:
-        state = self._inner().state
-        return id(state), len(state), self._lp_addresses()
-
-    def _lp_addresses(self) -> object:
-        """Changes when lps() move."""
-        return ()
+    def state(self) -> Mapping[Any, Any]:
+        return self._inner().state
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from zip(self.groups, self._inner().param_groups)
@@ -226,7 +216,7 @@ class Zero12(_DeepSpeed):
                 raise ValueError(f"group {number}: DeepSpeed's partition has {want} elements, libfrag's {have}")
             self.groups.append(group)
 
-    def _lp_addresses(self) -> object:
+    def lp_addresses(self) -> object:
         return [flat.data_ptr() for flat in self.optimizer.bit16_groups_flat]  # which the parameters are views of
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
@@ -304,9 +294,9 @@ class Zero3(_DeepSpeed):
             self.sources.append(source)
             self.subs += [(sub, group, index, starts[sub]) for index, sub in enumerate(subs)]
         if any(self._is_swapped(sub) for sub, *_ in self.subs):
-            _say("masters, optimizer states and gradients on NVMe are not shown")
+            say("masters, optimizer states and gradients on NVMe are not shown")
         if any(_is_on_nvme(p) for p in self.numbers):
-            _say("low-precision values on NVMe are not shown")
+            say("low-precision values on NVMe are not shown")
 
     def _describe_others(self, params: Sequence[Any]) -> None:
         """They are cut like the others, of which libfrag learns by a group."""
@@ -324,7 +314,7 @@ class Zero3(_DeepSpeed):
             if p.ds_persist:  # each rank has all of it, which no step gathers again
                 yield number, False, p
 
-    def _lp_addresses(self) -> object:
+    def lp_addresses(self) -> object:
         return ([params[0].ds_tensor.data_ptr() for params in self.optimizer.fp16_groups],
                 [p.data_ptr() for p in self.optimizer.persistent_parameters])
 

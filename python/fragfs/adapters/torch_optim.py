@@ -6,13 +6,14 @@ Each parameter is its own master.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import prod
 from typing import Any, NamedTuple
 
 from .. import _libfrag
 from .._job import Job
+from .._log import say
 from .base import Adapter, Boundaries, Declared, Kept, Place, wrap_method
 
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
@@ -87,7 +88,7 @@ class TorchAdapter(Adapter):
         self.names = {p: _plain_name(name) for name, p in model.named_parameters()}
         self.numbers: dict[Any, int] = {}
         self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
-        self._here: dict[int, list[tuple[int, Any]]] = {}  # (number, parameter) of those with elements on this rank
+        self._here: dict[int, list[Any]] = {}  # the parameters with elements on this rank
         meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
         self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
         frozen = [p for p in self.names if not p.requires_grad and hasattr(p, "device_mesh")]
@@ -105,6 +106,8 @@ class TorchAdapter(Adapter):
         for p in others:
             if p not in self.numbers:
                 self.numbers[p] = job.param(self.names[p], tuple(p.shape), p.dtype, lp=p, frozen=True)
+        self._say_what_is_odd()
+        self.names.clear()
 
     # ---- where an optimizer of another kind differs ----
 
@@ -127,6 +130,9 @@ class TorchAdapter(Adapter):
         """Of a parameter that is no DTensor: all ranks have it, or all of the mesh that others are on."""
         return _Layout(None if self._mesh is None else tuple(self._mesh.flatten().tolist()), 0, _libfrag.FRAG_ZERO)
 
+    def _say_what_is_odd(self) -> None:
+        pass
+
     # ---- describing ----
 
     def _describe(self, params: Sequence[Any]) -> dict[_Layout, list[Any]]:
@@ -145,13 +151,13 @@ class TorchAdapter(Adapter):
     def _group(self, layout: _Layout, members: Sequence[Any]) -> int:
         group = self.job.group([self.numbers[p] for p in members], stage=0, sharding=layout.sharding,
                                ranks=layout.ranks, replicas=layout.replicas, alignment=layout.alignment)
-        fragments = [(self.numbers[p], p) for p in members if _local(p).numel()]
-        self._here[group] = [(n, p) for n, p in fragments if p.requires_grad or layout.sharding == _libfrag.FRAG_FSDP1]
-        for number, p in self._here[group]:
-            fragment = self.job.fragment(number)
-            if not fragment or fragment.numel != _local(p).numel():
+        self._here[group] = [p for p in members if _local(p).numel() and
+                             (p.requires_grad or layout.sharding == _libfrag.FRAG_FSDP1)]
+        for p in self._here[group]:
+            number = self.numbers[p]
+            if self.job.numel(number) != _local(p).numel():
                 raise ValueError(f"{self.names[p]} has {_local(p).numel()} elements on this rank, "
-                                 f"libfrag counts {fragment.numel if fragment else 0}")
+                                 f"libfrag counts {self.job.numel(number)}")
         return group
 
     def _param(self, p: Any, cuts: Sequence[tuple[int, int]]) -> None:
@@ -186,29 +192,29 @@ class TorchAdapter(Adapter):
         state = self._inner().state
         for group, here in self._here.items():
             yield Place(group, 0, "fp32"), Kept(
-                "fragments", tuple((n, _local(p)) for n, p in here if _is_master(p)))
+                "fragments", tuple((self.numbers[p], _local(p)) for p in here if _is_master(p)))
             by_key: dict[str, list[tuple[int, Any]]] = {}
-            for n, p in here:
+            for p in here:
                 for key, value in state.get(p, {}).items():
                     if hasattr(value, "data_ptr") and value.shape == p.shape and key != "step":
-                        by_key.setdefault(key, []).append((n, _local(value)))
+                        by_key.setdefault(key, []).append((self.numbers[p], _local(value)))
             for key, tensors in by_key.items():
                 yield Place(group, 0, key), Kept("fragments", tuple(tensors))
 
-    def shape_of_states(self) -> object:
-        state = self._inner().state
-        return id(state), len(state)
+    def state(self) -> Mapping[Any, Any]:
+        return self._inner().state
 
     def declared(self) -> Iterator[tuple[Place, Declared]]:
         for group, members in self._here.items():
             if members:
                 yield (Place(group, 0, "grad"),
-                       Declared("fragments", tuple(n for n, _ in members), members[0][1].dtype))
+                       Declared("fragments", tuple(self.numbers[p] for p in members), members[0].dtype))
 
     def gradients(self, place: Place) -> Sequence[Any]:
         """A sparse gradient has no memory of the parameter's shape, and is not shown."""
-        grads = [None if p.grad is None else _local(p.grad) for _, p in self._here[place.group]]
-        return [None if grad is None or grad.is_sparse else grad for grad in grads]
+        grads = [p.grad for p in self._here[place.group]]
+        pieces = [getattr(grad, "_local_tensor", grad) for grad in grads]
+        return [None if piece is None or piece.is_sparse else piece for piece in pieces]
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for group, place in self.groups:  # load_state_dict makes other dicts
@@ -313,6 +319,17 @@ class FlatAdapter(TorchAdapter):
                     self._units[p] = flat, layout
                     self._shapes[p] = tuple(shape)
         super().__init__(job, model, optimizer)
+
+    def _say_what_is_odd(self) -> None:
+        units: dict[int, dict[int, str]] = {}  # of a flat tensor: its param groups, and a parameter of each
+        for place, options in enumerate(self.optimizer.param_groups):
+            for p in options["params"]:
+                if p in self._units:
+                    units.setdefault(id(self._units[p][0]), {}).setdefault(place, self.names[p])
+        for places in units.values():
+            if len(places) > 1:
+                say(f"{' and '.join(places.values())} are of one FSDP1 unit and of {len(places)} param groups: the mount "
+                    f"shows all of the unit in one group, with the options of param group {min(places)}")
 
     def _unit(self, p: Any) -> Sequence[Any]:
         return self._units[p][0]._params if p in self._units else (p,)

@@ -5,22 +5,290 @@
 #include "engine/frag.h"
 #include "tests/run-suite.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <locale.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-START_TEST(level_names_are_known)
+/* Lets stderr be a file, and returns it. */
+static int catch_stderr(void)
 {
-	enum log_level level;
+	int file = memfd_create("stderr", 0);
 
-	ck_assert_int_eq(log_level_from_name("trace", &level), 0);
-	ck_assert_int_eq(level, LOG_TRACE);
-	ck_assert_int_eq(log_level_from_name("loud", &level), -EINVAL);
+	ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
+	return file;
+}
+
+static const char *caught(int file)
+{
+	static char text[4096];
+	ssize_t n = pread(file, text, sizeof(text) - 1, 0);
+
+	ck_assert_int_ge(n, 0);
+	text[n] = '\0';
+	return text;
+}
+
+/* Logs in a process of its own, which looks FRAG_LOG up anew. */
+static void log_in_process(const char *words)
+{
+	pid_t pid;
+	int status;
+
+	setenv("FRAG_LOG", words, 1);
+	pid = fork();
+	if (!pid) {
+		log_set_rank(3);
+		log_error("an error");
+		log_warn("a warning");
+		log_info("an info");
+		log_trace("a trace");
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+}
+
+static bool shows(const char *words, const char *line)
+{
+	int file = catch_stderr();
+	bool found;
+
+	log_in_process(words);
+	found = strstr(caught(file), line);
+	close(file);
+	return found;
+}
+
+START_TEST(levels_are_said_by_name)
+{
+	ck_assert(shows("error", "an error\n"));
+	ck_assert(!shows("error", "a warning"));
+	ck_assert(shows("trace", "fragfs: trace: rank 3: test-log.c:"));
+	ck_assert(shows("trace", ": a trace\n"));
+}
+END_TEST
+
+START_TEST(blanks_and_commas_lie_between_words)
+{
+	static const char *const right[] = { "info,",         ",info",       " info",
+					     "info, ",        "time , info", "info, ranks=0, 3",
+					     "ranks=0,3,info" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(right); i++) {
+		ck_assert_msg(shows(right[i], "an info\n"), "%s", right[i]);
+		ck_assert_msg(!shows(right[i], "FRAG_LOG"), "%s", right[i]);
+	}
+}
+END_TEST
+
+START_TEST(a_wrong_word_is_named_and_leaves_the_default)
+{
+	static const char *const wrong[] = {
+		"loud",     "error,loud",  "error,ranks=",   "ranks=x",
+		"4",        "ranks=3-1",   "ranks=0,json,4", "ranks=0-",
+		"ranks=-1", "ranks=65536", "INFO",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		ck_assert_msg(shows(wrong[i], "fragfs: warn: FRAG_LOG="), "%s", wrong[i]);
+		ck_assert_msg(shows(wrong[i], "a warning"), "%s", wrong[i]);
+	}
+	ck_assert(shows("info,loud", "FRAG_LOG=info,loud: \"loud\" is none of "));
+}
+END_TEST
+
+/* A list may have a part for each second rank. */
+START_TEST(a_list_of_ranks_is_as_long_as_it_need_be)
+{
+	char list[1024] = "info,ranks=", *at = list + strlen(list);
+
+	for (unsigned rank = 5; rank < 300; rank += 2)
+		at += sprintf(at, "%u,", rank);
+	ck_assert(!shows(list, "an info"));
+	strcpy(at, "3");
+	ck_assert(shows(list, "an info"));
+	ck_assert(!shows(list, "FRAG_LOG"));
+}
+END_TEST
+
+static void log_as(int64_t rank)
+{
+	log_set_rank(rank);
+	log_info("info");
+	log_warn("warn");
+}
+
+START_TEST(other_ranks_show_warnings_alone)
+{
+	int file = catch_stderr();
+
+	setenv("FRAG_LOG", "info,ranks=0,2-3", 1);
+	log_info("before"); /* no rank is known yet */
+	for (int rank = 0; rank < 5; rank++)
+		log_as(rank);
+	ck_assert_str_eq(caught(file),
+			 "fragfs: info: before\n"
+			 "fragfs: info: rank 0: info\nfragfs: warn: rank 0: warn\n"
+			 "fragfs: warn: rank 1: warn\n"
+			 "fragfs: info: rank 2: info\nfragfs: warn: rank 2: warn\n"
+			 "fragfs: info: rank 3: info\nfragfs: warn: rank 3: warn\n"
+			 "fragfs: warn: rank 4: warn\n");
+}
+END_TEST
+
+START_TEST(lines_have_time_and_place_where_asked_for)
+{
+	int file = catch_stderr(), line, said;
+	unsigned long long seconds;
+	unsigned ms;
+
+	setenv("FRAG_LOG", "info,time,place", 1);
+	log_set_rank(3);
+	log_info("text");
+	line = __LINE__ - 1;
+	ck_assert_int_eq(sscanf(caught(file),
+				"fragfs: info: %10llu.%3u: rank 3: test-log.c:%d: text",
+				&seconds, &ms, &said),
+			 3);
+	ck_assert_int_eq(said, line);
+}
+END_TEST
+
+START_TEST(json_lines_are_objects)
+{
+	int file = catch_stderr();
+	json_t *line;
+
+	setenv("FRAG_LOG", "warn,json", 1);
+	log_set_rank(3);
+	log_warn("a \"name\"\n of \xff and \\, \xc3\xa9");
+	line = json_loads(caught(file), 0, NULL);
+	ck_assert_ptr_nonnull(line);
+	ck_assert_str_eq(json_string_value(json_object_get(line, "level")), "warn");
+	ck_assert_int_eq(json_integer_value(json_object_get(line, "rank")), 3);
+	ck_assert_str_eq(json_string_value(json_object_get(line, "text")),
+			 "a \"name\"%0A of %FF and \\, %C3%A9");
+	ck_assert(
+		!strncmp(json_string_value(json_object_get(line, "place")), "test-log.c:", 11));
+	ck_assert(json_real_value(json_object_get(line, "time")) > 1e9);
+	json_decref(line);
+	ck_assert_ptr_eq(strchr(caught(file), '\n'), strrchr(caught(file), '\n'));
+}
+END_TEST
+
+/* Sets a locale whose decimal point is a comma.  false: this machine has none. */
+static bool set_comma_locale(void)
+{
+	static const char *const names[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (setlocale(LC_ALL, names[i]) && *localeconv()->decimal_point == ',')
+			return true;
+	setlocale(LC_ALL, "C");
+	return false;
+}
+
+START_TEST(time_of_a_json_line_has_its_fraction_in_any_locale)
+{
+	int file = catch_stderr();
+	char text[512], *json;
+	json_t *line;
+
+	set_comma_locale(); /* elsewhere the C locale is tested */
+	setenv("FRAG_LOG", "warn,json", 1);
+	log_warn("text");
+	log_tail(text, sizeof(text));
+	setlocale(LC_ALL, "C");
+	json = strchr(caught(file), '{');
+	ck_assert_ptr_nonnull(json);
+	line = json_loads(json, 0, NULL);
+	ck_assert_ptr_nonnull(line);
+	ck_assert_double_eq_tol(json_real_value(json_object_get(line, "time")),
+				strtod(text + strlen("fragfs: warn: "), NULL), 1e-4);
+	json_decref(line);
+}
+END_TEST
+
+static int evaluated;
+
+START_TEST(a_level_that_nobody_wants_evaluates_nothing)
+{
+	log_set_level(LOG_INFO);
+	log_debug("%d", ++evaluated);
+	log_trace("%d", ++evaluated);
+	ck_assert_int_eq(evaluated, 0);
+	log_set_level(LOG_TRACE);
+	log_trace("%d", ++evaluated);
+	ck_assert_int_eq(evaluated, 1);
+}
+END_TEST
+
+START_TEST(once_is_once_a_place)
+{
+	char text[4096];
+
+	for (int i = 0; i < 3; i++)
+		log_once(LOG_WARN, "first place %d", i);
+	log_once(LOG_WARN, "second place");
+	log_tail(text, sizeof(text));
+	ck_assert_ptr_nonnull(strstr(text, "first place 0"));
+	ck_assert_ptr_null(strstr(text, "first place 1"));
+	ck_assert_ptr_nonnull(strstr(text, "second place"));
+}
+END_TEST
+
+/* In place of the C library's. */
+static struct {
+	unsigned lines, connected;
+	int priority;
+	char text[512];
+} sent;
+
+void openlog(const char *name, int option, int facility);
+void openlog(const char *name, int option, int facility)
+{
+	ck_assert_str_eq(name, "fragfs");
+	sent.connected++;
+}
+
+void syslog(int priority, const char *fmt, ...) PRINTF(2, 3);
+void syslog(int priority, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(sent.text, sizeof(sent.text), fmt, ap);
+	va_end(ap);
+	sent.priority = priority;
+	sent.lines++;
+}
+
+START_TEST(a_daemons_lines_go_to_syslog)
+{
+	int file = catch_stderr();
+
+	setenv("FRAG_LOG", "info", 1);
+	log_open_syslog();
+	log_warn("to stderr");
+	log_to_syslog();
+	log_info("said %d", 1);
+	ck_assert_uint_eq(sent.connected, 1);
+	ck_assert_uint_eq(sent.lines, 1);
+	ck_assert_int_eq(sent.priority, 6); /* LOG_INFO of syslog.h */
+	ck_assert_str_eq(sent.text, "said 1");
+	log_debug("left out");
+	log_error("of %d", 2);
+	ck_assert_uint_eq(sent.lines, 2);
+	ck_assert_int_eq(sent.priority, 3);
+	ck_assert_str_eq(caught(file), "fragfs: warn: to stderr\n");
 }
 END_TEST
 
@@ -28,9 +296,10 @@ START_TEST(tail_keeps_lines_above_the_level_in_order)
 {
 	unsigned long long before = (unsigned long long)time(NULL), seconds;
 	unsigned ms, number;
+	struct timespec now;
 	char text[512];
 
-	log_set_prefix("rank 3");
+	log_set_rank(3);
 	log_set_level(LOG_WARN);
 	log_warn("first %d", 1);
 	log_debug("unseen");
@@ -40,7 +309,8 @@ START_TEST(tail_keeps_lines_above_the_level_in_order)
 				&ms, &number),
 			 3);
 	ck_assert_uint_ge(seconds, before);
-	ck_assert_uint_le(seconds, (unsigned long long)time(NULL));
+	clock_gettime(CLOCK_REALTIME, &now); /* time() may be behind it */
+	ck_assert_uint_le(seconds, (unsigned long long)now.tv_sec);
 	ck_assert_ptr_null(strstr(text, "unseen"));
 	ck_assert(strstr(text, "first 1") < strstr(text, "second"));
 	log_info("kept all the same");
@@ -123,7 +393,7 @@ START_TEST(tail_of_a_small_buffer_is_whole_lines_of_the_newest)
 {
 	char text[64];
 
-	log_set_prefix("");
+	log_set_rank(LOG_NO_RANK);
 	log_set_level(LOG_WARN);
 	for (int i = 0; i < 1000; i++)
 		log_warn("line %d", i);
@@ -156,7 +426,7 @@ START_TEST(a_function_gets_the_lines_in_place_of_stderr)
 	pid_t child;
 
 	ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
-	log_set_prefix("rank 3");
+	log_set_rank(3);
 	log_set_level(LOG_WARN);
 	log_warn("before");
 	ck_assert_int_eq(frag_log(take_line, &calls), 0);
@@ -186,17 +456,84 @@ START_TEST(a_function_gets_the_lines_in_place_of_stderr)
 }
 END_TEST
 
+enum { SLOW_LINES = 512 };
+
+static struct {
+	_Atomic bool is_in, goes_on;
+	_Atomic unsigned times[SLOW_LINES]; /* that the function got the line */
+} slow;
+
+/* Returns from its first line when told to. */
+static void take_slowly(void *arg, int level, const char *text)
+{
+	unsigned i;
+
+	slow.is_in = true;
+	while (!slow.goes_on)
+		usleep(1000);
+	if (sscanf(text, "line %u.", &i) == 1)
+		slow.times[i]++;
+}
+
+/* Logs lines until stderr has one, which it has while the function is taken away. */
+static void *log_until_on_stderr(void *arg)
+{
+	unsigned i = 0;
+	char letter;
+
+	while (i < SLOW_LINES && pread(*(int *)arg, &letter, 1, 0) < 1) {
+		log_warn("line %u.", i++);
+		usleep(10000);
+	}
+	slow.goes_on = true;
+	return NULL;
+}
+
+START_TEST(a_line_does_not_come_twice_when_the_function_is_taken_away)
+{
+	int file = memfd_create("stderr", 0);
+	pthread_t thread;
+	char text[4096] = "", line[32];
+
+	ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
+	log_set_level(LOG_WARN);
+	ck_assert_int_eq(frag_log(take_slowly, NULL), 0);
+	log_warn("first");
+	while (!slow.is_in)
+		usleep(1000);
+	ck_assert_int_eq(pthread_create(&thread, NULL, log_until_on_stderr, &file), 0);
+	ck_assert_int_eq(frag_log(NULL, NULL), 0);
+	pthread_join(thread, NULL);
+	ck_assert_int_gt(pread(file, text, sizeof(text) - 1, 0), 0);
+	for (unsigned i = 0; i < SLOW_LINES; i++) {
+		snprintf(line, sizeof(line), "line %u.", i);
+		ck_assert_uint_le(slow.times[i] + !!strstr(text, line), 1);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("log");
 	TCase *t = tcase_create("log");
 
-	tcase_add_test(t, level_names_are_known);
+	tcase_add_test(t, levels_are_said_by_name);
+	tcase_add_test(t, blanks_and_commas_lie_between_words);
+	tcase_add_test(t, a_wrong_word_is_named_and_leaves_the_default);
+	tcase_add_test(t, a_list_of_ranks_is_as_long_as_it_need_be);
+	tcase_add_test(t, other_ranks_show_warnings_alone);
+	tcase_add_test(t, lines_have_time_and_place_where_asked_for);
+	tcase_add_test(t, json_lines_are_objects);
+	tcase_add_test(t, time_of_a_json_line_has_its_fraction_in_any_locale);
+	tcase_add_test(t, a_level_that_nobody_wants_evaluates_nothing);
+	tcase_add_test(t, once_is_once_a_place);
+	tcase_add_test(t, a_daemons_lines_go_to_syslog);
 	tcase_add_test(t, a_thread_takes_the_reason_that_it_logged_last);
 	tcase_add_test(t, tail_keeps_lines_above_the_level_in_order);
 	tcase_add_test(t, a_child_forked_while_another_thread_logs_can_log);
 	tcase_add_test(t, a_name_makes_no_line_of_its_own);
 	tcase_add_test(t, a_function_gets_the_lines_in_place_of_stderr);
+	tcase_add_test(t, a_line_does_not_come_twice_when_the_function_is_taken_away);
 	tcase_add_test(t, tail_of_a_small_buffer_is_whole_lines_of_the_newest);
 	return run_suite(s, t);
 }

@@ -92,6 +92,69 @@ static struct wire_writer encoded(const struct catalog *c)
 	return w;
 }
 
+/* How many of the first sub-groups DeepSpeed 0.19.8 leaves out, int((1 - ratio) * n) of
+ * stage3.py, and how many that ought to be: 0.1 of 10 is 1 where numbers are exact.
+ */
+static const struct {
+	double ratio;
+	uint32_t sub_groups, deepspeed, ours;
+} ratios[] = {
+	{ 1, 7, 0, 0 },      { 0, 7, 7, 7 },    { 0.5, 7, 3, 3 }, { 0.7, 10, 3, 3 },
+	{ 0.99, 100, 1, 1 }, { 0.34, 3, 1, 1 }, { 0.6, 5, 2, 2 }, { 0.999, 1, 0, 0 },
+	{ 0.9, 10, 0, 1 },   { 0.8, 5, 0, 1 },
+};
+
+/* Of n parameters in two groups, each in a sub-group of its own; rank 1 is in the second alone.
+ */
+START_TEST(the_first_sub_groups_of_a_ratio)
+{
+	uint32_t n = ratios[_i].sub_groups, first = n / 2, count[2] = { 0 };
+	struct catalog *c = catalog_new();
+	const uint32_t ranks[] = { 0, 1 };
+	char why[200], name[20];
+
+	for (uint32_t p = 0; p < n; p++) {
+		snprintf(name, sizeof(name), "p%u", p);
+		ck_assert_int_eq(add(c, name, "", 20, 5), (int)p);
+	}
+	for (uint32_t g = 0; g < 2; g++) {
+		uint32_t params[100];
+
+		for (uint32_t i = 0; i < n; i++)
+			params[i] = (g ? first : 0) + i;
+		ck_assert_int_eq(
+			catalog_add_group(
+				c,
+				&(struct catalog_group){ .stage = 3,
+							 .replicas = 1,
+							 .nranks = g + 1,
+							 .ranks = (uint32_t *)(uintptr_t)ranks,
+							 .nparams = g ? n - first : first,
+							 .params = params,
+							 .sub_group_size = 1 },
+				why, sizeof(why)),
+			(int)g);
+	}
+	ck_assert_int_eq(catalog_finish(c), 0);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		for (uint32_t g = rank; g < 2; g++) {
+			ck_assert_uint_eq(c->groups[g].layout.nsubs, g ? n - first : first);
+			for (uint32_t sub = 0; sub < c->groups[g].layout.nsubs; sub++) {
+				bool is_first = catalog_is_among_first(c, rank, g, sub,
+								       1 - ratios[_i].ratio);
+
+				ck_assert(!is_first || rank ||
+					  (g ? first : 0) + sub == count[0]);
+				count[rank] += is_first;
+			}
+		}
+	ck_assert_uint_eq((uint32_t)((1 - ratios[_i].ratio) * n), ratios[_i].deepspeed);
+	ck_assert_uint_eq(count[0], ratios[_i].ours);
+	ck_assert_uint_eq(count[1], (uint32_t)((1 - ratios[_i].ratio) * (n - first) + 1e-6));
+	catalog_free(c);
+}
+END_TEST
+
 START_TEST(an_encoding_decodes_to_the_same)
 {
 	struct catalog *c = sample(), *d;
@@ -525,6 +588,7 @@ static TCase *encoding(void)
 {
 	TCase *t = tcase_create("encoding");
 
+	tcase_add_loop_test(t, the_first_sub_groups_of_a_ratio, 0, (int)ARRAY_SIZE(ratios));
 	tcase_add_test(t, an_encoding_decodes_to_the_same);
 	tcase_add_test(t, every_truncation_is_an_error);
 	tcase_add_test(t, damaged_bytes_give_an_error_or_a_whole_catalog);

@@ -63,7 +63,7 @@ static void add_file(int file)
 
 /* ---- what the tensors hold ---- */
 
-enum { INTERVALS, BOXES, FLAT_A, FLAT_B, EQUAL, SCALAR, EMPTY, LARGE, TENSORS };
+enum { INTERVALS, BOXES, FLAT_A, FLAT_B, EQUAL, SCALAR, EMPTY, LARGE, ODD, TENSORS };
 
 static struct truth {
 	const char *name, *key;
@@ -79,6 +79,7 @@ static struct truth {
 	[SCALAR] = { "scalar", "fp32", 4, 1, NULL },
 	[EMPTY] = { "empty", "fp32", 4, 0, NULL },
 	[LARGE] = { "large", "bf16", 2, BIG, NULL },
+	[ODD] = { "odd", "u8", 1, 3, NULL },
 };
 
 static void take(int which, uint64_t element, int file, uint64_t at)
@@ -212,6 +213,7 @@ static void setup(void)
 	add_simple(SCALAR, FRAG_F32, 0, NULL, 0, 7);
 	add_simple(EMPTY, FRAG_F32, 2, (uint64_t[]){ 0, 4 }, 0, 0);
 	add_simple(LARGE, FRAG_BF16, 1, (uint64_t[]){ BIG }, 2, 4099);
+	add_simple(ODD, FRAG_U8, 1, (uint64_t[]){ 3 }, 1, 77);
 	ck_assert_int_eq(table_finish(table), 0);
 	ck_assert_int_eq(checkpoint_new(&engine, dir, "test", table, disk), 0);
 	ck_assert_uint_eq(engine_nparams(engine), TENSORS);
@@ -288,6 +290,52 @@ START_TEST(states_are_what_the_files_hold)
 		check_ranges(file, x->value, size, i == LARGE ? RANGES / 10 : RANGES);
 		engine_file_close(file);
 	}
+}
+END_TEST
+
+enum { MANY = 40 };
+
+/* Appends what a state holds, widened or not, to a list and to what the list holds. */
+static void add_to_list(int which, bool wide, struct engine_address *a, uint8_t *all,
+			uint64_t *size)
+{
+	const struct truth *x = &truths[which];
+
+	*a = (struct engine_address){ .kind = ENGINE_PARAM };
+	ck_assert_int_eq(find_param(engine, x->name, "", &a->param), 0);
+	strcpy(a->key, wide ? "fp32" : x->key);
+	if (wide) { /* at an address of any kind */
+		uint32_t *values = malloc(x->numel * 4);
+
+		convert_bf16_to_f32(values, (const uint16_t *)(const void *)x->value, x->numel);
+		memcpy(all + *size, values, x->numel * 4);
+		free(values);
+	} else {
+		memcpy(all + *size, x->value, x->numel * x->size);
+	}
+	*size += x->numel * (wide ? 4 : x->size);
+}
+
+START_TEST(a_file_of_many_states_has_one_after_the_other)
+{
+	uint8_t *all = malloc(MANY * 4096 + BIG * 2);
+	struct engine_address list[MANY];
+	struct engine_file *file;
+	uint64_t size = 0, opened;
+
+	for (int i = 0; i < MANY; i++) {
+		int which = i == 5 ? LARGE : (int)(next_random() % TENSORS);
+
+		if (i != 5 && which == LARGE)
+			which = ODD;
+		add_to_list(which, which == INTERVALS && next_random() % 2, &list[i], all,
+			    &size);
+	}
+	ck_assert_int_eq(engine_file_open_many(engine, list, MANY, &file, &opened), 0);
+	ck_assert_uint_eq(opened, size);
+	check_ranges(file, all, size, RANGES);
+	engine_file_close(file);
+	free(all);
 }
 END_TEST
 
@@ -589,6 +637,7 @@ static Suite *suite_over(const char *name, void (*choose)(void))
 	tcase_add_unchecked_fixture(c, choose, NULL);
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_test(c, states_are_what_the_files_hold);
+	tcase_add_loop_test(c, a_file_of_many_states_has_one_after_the_other, 0, 5);
 	tcase_add_test(c, fp32_is_the_exact_widening);
 	tcase_add_test(c, ranks_hold_their_pieces);
 	tcase_add_test(c, a_rank_has_its_box_in_the_boxs_order);

@@ -368,6 +368,9 @@ START_TEST(what_is_not_in_a_checkpoint_is_enoent)
 {
 	struct engine_freeze freeze = { .ms = 1000, .done = on_freeze };
 	struct engine_address hyper = { .kind = ENGINE_HYPER, .group = 99, .key = "lr" };
+	struct engine_address published = { .kind = ENGINE_RANK_PUBLISHED, .key = "x" };
+	struct engine_address two[] = { hyper, hyper };
+	struct engine_sums sums = { .n = 0 };
 	struct engine_file *file;
 	struct engine_state out;
 	uint64_t bytes;
@@ -377,12 +380,16 @@ START_TEST(what_is_not_in_a_checkpoint_is_enoent)
 	ck_assert_int_eq(open_path(dir, "none", why, sizeof(why)), -EINVAL);
 	ck_assert_int_eq(open_path("/dev/null", NULL, why, sizeof(why)), -EINVAL);
 	ck_assert_int_eq(open_path("/dev", NULL, why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(open_path(dir, "safetensors", why, sizeof(why)), -EINVAL);
 	ck_assert_int_eq(open_path(dir, NULL, why, sizeof(why)), 0);
 	ck_assert_int_eq(engine_states(engine, 9999, &out, 1), -ENOENT);
 	ck_assert_int_eq(engine_rank_states(engine, 99, 0, &out, 1), -ENOENT);
 	ck_assert_int_eq(engine_partition_states(engine, 99, 0, 0, &out, 1), -ENOENT);
 	ck_assert_int_eq(engine_hypers(engine, 99, &out, 1), -ENOENT);
 	ck_assert_int_eq(engine_file_open(engine, &hyper, &file, &bytes), -ENOENT);
+	ck_assert_int_eq(engine_file_open(engine, &published, &file, &bytes), -ENOENT);
+	ck_assert_int_eq(engine_file_open_many(engine, two, 2, &file, &bytes), -EINVAL);
+	ck_assert_int_eq(engine_sums(engine, &sums), -EOPNOTSUPP);
 	hyper.group = 0;
 	strcpy(hyper.key, "none");
 	ck_assert_int_eq(engine_file_open(engine, &hyper, &file, &bytes), -ENOENT);
@@ -419,20 +426,42 @@ static struct table *new_table_of_pieces(void)
 	return t;
 }
 
+/* As a file of many states. */
+static int read_many(void)
+{
+	struct engine_address list[PIECES];
+	struct engine_file *file;
+	uint64_t bytes;
+	int rc;
+
+	for (int i = 0; i < PIECES; i++)
+		list[i] = (struct engine_address){ .kind = ENGINE_PARAM, .key = "fp32" };
+	rc = engine_file_open_many(engine, list, PIECES, &file, &bytes);
+	if (rc)
+		return rc;
+	rc = read_all_of(file, (uint32_t)bytes);
+	engine_file_close(file);
+	return rc;
+}
+
 START_TEST(a_rank_of_many_pieces_is_read_or_enomem)
 {
 	enum engine_address_kind kind = _i ? ENGINE_RANK_PARAM : ENGINE_PARAM;
+	struct engine_address none = { .kind = ENGINE_MODEL_STATES };
 	struct table *t = new_table_of_pieces();
+	struct engine_file *file;
+	uint64_t bytes;
 	unsigned n = 0, failed;
 	int rc;
 
 	ck_assert_int_eq(checkpoint_new(&engine, dir, "none", t, &disk_threads), 0);
 	do {
 		scarce_begin(++n, 1);
-		rc = read_state(kind, 0, "fp32");
+		rc = _i == 2 ? read_many() : read_state(kind, 0, "fp32");
 		failed = scarce_end();
 		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
 	} while (failed);
+	ck_assert_int_eq(engine_file_open(engine, &none, &file, &bytes), -ENOENT);
 	ck_assert_uint_gt(n, 3);
 	engine_close(engine);
 }
@@ -516,7 +545,7 @@ int main(void)
 	tcase_add_loop_test(t, what_is_asked_of_a_checkpoint_is_answered_or_enomem, 0,
 			    2 * ARRAY_SIZE(kinds));
 	tcase_add_test(t, what_is_not_in_a_checkpoint_is_enoent);
-	tcase_add_loop_test(t, a_rank_of_many_pieces_is_read_or_enomem, 0, 2);
+	tcase_add_loop_test(t, a_rank_of_many_pieces_is_read_or_enomem, 0, 3);
 	tcase_add_test(t, a_text_is_decoded_or_enomem);
 	tcase_add_loop_test(t, a_file_of_torch_opens_or_is_enomem, 0,
 			    2 * ARRAY_SIZE(torch_files));

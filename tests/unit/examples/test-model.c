@@ -4,9 +4,7 @@
 #include "docs/examples/model.h"
 #include "tests/run-suite.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,41 +94,6 @@ START_TEST(zero_weights_know_nothing)
 }
 END_TEST
 
-static int load(struct text *t, const char *content)
-{
-	char path[] = "text.XXXXXX";
-	int fd = mkstemp(path), rc;
-	FILE *file = fdopen(fd, "w");
-
-	fputs(content, file);
-	fclose(file);
-	rc = text_load(t, path);
-	remove(path);
-	return rc;
-}
-
-START_TEST(text_is_numbered_by_character)
-{
-	struct text t;
-
-	ck_assert_int_eq(load(&t, "cab cab cab"), 0);
-	ck_assert_uint_eq(t.vocab, 4);
-	ck_assert_uint_eq(t.length, 11);
-	ck_assert_mem_eq(t.symbol, "\3\1\2\0\3\1\2\0\3\1\2", 11);
-	text_fini(&t);
-}
-END_TEST
-
-START_TEST(text_without_a_sample_is_refused)
-{
-	struct text t;
-
-	ck_assert_int_eq(load(&t, "12345678"), -EINVAL);
-	ck_assert_int_eq(load(&t, "aaaaaaaaaaaa"), -EINVAL);
-	ck_assert_int_eq(text_load(&t, "no/such/file"), -ENOENT);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *s = suite_create("model");
@@ -141,7 +104,5 @@ int main(void)
 	tcase_add_loop_test(t, every_parameter_has_a_gradient, 0, MODEL_NPARAMS);
 	tcase_add_test(t, gradients_add_up_over_samples);
 	tcase_add_test(t, zero_weights_know_nothing);
-	tcase_add_test(t, text_is_numbered_by_character);
-	tcase_add_test(t, text_without_a_sample_is_refused);
 	return run_suite(s, t);
 }

@@ -289,6 +289,28 @@ START_TEST(what_has_no_effect_is_known)
 }
 END_TEST
 
+static void check_text(const char *line, const char *wanted)
+{
+	char *text;
+
+	ck_assert_int_eq(parse(line), 0);
+	text = options_text(&parsed);
+	ck_assert_str_eq(text, wanted);
+	free(text);
+	options_fini(&parsed);
+}
+
+START_TEST(text_is_as_in_proc_mounts)
+{
+	check_text("a:1 /m", "ro\n");
+	check_text("a:1 /m -o nodiratime,timeout=3,local,rw,timeout=2.5",
+		   "rw,local,timeout=2.5\n");
+	check_text("a /m -o overlay=/no/such\\,folder,fsname=a\\\\b",
+		   "rw,overlay=/no/such\\054folder,fsname=a\\134b\n");
+	check_text("a:1 /m -o ro,allow_other,max_read=64K", "ro,allow_other,max_read=64K\n");
+}
+END_TEST
+
 START_TEST(help_needs_nothing_else)
 {
 	ck_assert_int_eq(parse("--help"), 0);
@@ -320,6 +342,7 @@ int main(void)
 	tcase_add_test(t, the_largest_read_is_at_least_a_page);
 	tcase_add_test(t, what_is_wrong_is_named);
 	tcase_add_test(t, what_has_no_effect_is_known);
+	tcase_add_test(t, text_is_as_in_proc_mounts);
 	tcase_add_test(t, help_needs_nothing_else);
 	return run_suite(s, t);
 }

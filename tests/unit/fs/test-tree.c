@@ -133,6 +133,19 @@ START_TEST(what_is_not_there_is_not_found)
 		"params/scale/stats/fp32.npy",
 		"params/scale/stats/fp32/none",
 		"ranks/0/params/scale/stats",
+		"ranks/0/params/scale/elem",
+		"ranks/0/params/scale/fp32.bf16",
+		"params/scale/fp32.f64",
+		"params/scale/fp32[0].npy",
+		"params/scale/fp32[",
+		"params/scale/fp32x",
+		"params/scale/fp32.npy[...]",
+		"params/layers.0.weight/fp32[512]",
+		"params/layers.0.weight/elem/512,0",
+		"params/layers.0.weight/elem/0",
+		"params/layers.0.weight/elem/0:1,0",
+		"params/layers.0.weight/elem/none/0,0",
+		"params/layers.0.weight/elem/fp32.npy",
 	};
 	struct tree_entry e;
 
@@ -161,6 +174,8 @@ START_TEST(numbers_that_are_none_of_ours_are_stale)
 		{ .kind = NODE_STATS, .item = 15 },
 		{ .kind = NODE_STATS_STATE, .slot = 1000 },
 		{ .kind = NODE_STAT, .stat = STATS },
+		{ .kind = NODE_VIEW, .view = 1 },
+		{ .kind = NODE_ELEM, .item = 15 },
 	};
 
 	open_fake("fake");
@@ -191,7 +206,55 @@ START_TEST(states_have_their_attributes)
 	ck_assert_int_eq(walk("params/tail/fp32.npy", &e), 0);
 	ck_assert_int_eq(tree_attr(&tree, e.node, NULL, &st), 0);
 	ck_assert_int_eq(st.st_size, 128 + 4 * (786432 + 250));
-	ck_assert_uint_eq(st.st_mode, S_IFREG | 0444);
+	ck_assert_uint_eq(st.st_mode, S_IFREG | 0644);
+	close_fake();
+}
+END_TEST
+
+START_TEST(views_are_found_until_they_are_forgotten)
+{
+	static const struct {
+		const char *path;
+		off_t size;
+		mode_t mode;
+	} views[] = {
+		{ "params/tail/fp32.bf16", 2 * (786432 + 250), 0444 },
+		{ "params/tail/bf16.f32", 4 * (786432 + 250), 0444 },
+		{ "params/layers.0.weight/fp32[3,:2].txt", 2 * 16, 0444 },
+		{ "params/layers.0.weight/fp32[1:3].npy", 128 + 8192, 0644 },
+		{ "params/layers.0.weight/fp32[:,5].npy", 128 + 2048, 0444 },
+		{ "params/layers.0.weight/bf16[-1]", 2048, 0444 },
+		{ "params/layers.0.weight/elem/3,-4", 0, 0644 },
+		{ "params/layers.0.weight/elem/bf16/3,4", 0, 0444 },
+		{ "params/scale/elem/()", 0, 0644 },
+		{ "params/scale/fp32[...].npy", 132, 0644 },
+		{ "params/empty/fp32.txt", 0, 0444 },
+		{ "params/keys/%73hape[1:]", 4, 0644 },
+		{ "now/tail/fp32.bf16", 2 * (786432 + 250), 0444 },
+		{ "now/layers.0.weight/elem/3,4", 0, 0444 },
+	};
+	struct tree_entry e, again;
+	char path[512];
+	struct stat st;
+	struct node n;
+
+	open_fake("fake");
+	for (size_t i = 0; i < ARRAY_SIZE(views); i++) {
+		ck_assert_msg(!walk(views[i].path, &e), "%s", views[i].path);
+		ck_assert_int_eq(tree_node(&tree, tree_inode(e.node), &n), 0);
+		ck_assert_int_eq(tree_attr(&tree, n, NULL, &st), 0);
+		ck_assert_msg(st.st_size == views[i].size, "%s: %ld", views[i].path,
+			      (long)st.st_size);
+		ck_assert_msg(st.st_mode == (S_IFREG | views[i].mode), "%s", views[i].path);
+		tree_path(&tree, n, path, sizeof(path));
+		ck_assert_str_eq(path, views[i].path);
+		ck_assert_int_eq(walk(views[i].path, &again), 0);
+		ck_assert_uint_eq(tree_inode(again.node), tree_inode(e.node));
+		e.node.alias = 5;
+		tree_forget(&tree, tree_inode(e.node), 2);
+		ck_assert_int_eq(tree_node(&tree, tree_inode(e.node), &n), -ESTALE);
+	}
+	ck_assert_uint_eq(tree.found->used, 0);
 	close_fake();
 }
 END_TEST
@@ -253,6 +316,7 @@ int main(void)
 	tcase_add_test(t, what_is_not_there_is_not_found);
 	tcase_add_test(t, numbers_that_are_none_of_ours_are_stale);
 	tcase_add_test(t, states_have_their_attributes);
+	tcase_add_test(t, views_are_found_until_they_are_forgotten);
 	tcase_add_test(t, a_directory_can_be_read_on_from_any_entry);
 	tcase_add_test(t, addresses_say_what_the_path_says);
 	return run_suite(s, t);

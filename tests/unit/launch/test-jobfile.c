@@ -350,6 +350,7 @@ START_TEST(what_is_no_job_file_is_refused)
 	put_text(path, "job=x\0address=a:1\n", 19, 0600);
 	ck_assert_int_eq(jobfile_read(path, &found), -EINVAL);
 	ck_assert_int_eq(jobfile_read(scratch, &found), -EISDIR);
+	ck_assert_int_eq(jobfile_read("/dev/null", &found), -EINVAL);
 	put_text(path, "job=x\naddress=a:1\nworld=4\npid=1\nstart_time=1\nlater=y\n", 53, 0600);
 	ck_assert_int_eq(jobfile_read(path, &found), 0);
 }

@@ -187,6 +187,8 @@ START_TEST(what_is_wrong_is_named)
 		   "FRAG_PTRACER=foo is not any");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_GATHER=hots"),
 		   "FRAG_GATHER=hots is not host");
+	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_BIND=3-1"),
+		   "FRAG_BIND=3-1: a range ends before it begins");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=a/b"), "FRAG_JOB_ID");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=..x"), "FRAG_JOB_ID");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_JOB_ID=a\nb"), "FRAG_JOB_ID");
@@ -254,6 +256,7 @@ END_TEST
 START_TEST(the_node_of_a_disk_is_that_of_what_it_is_plugged_into)
 {
 	char sys[] = "/tmp/fragfs-sys-XXXXXX", command[1024];
+	struct cpus cpus;
 	struct stat st;
 
 	ck_assert_ptr_nonnull(mkdtemp(sys));
@@ -268,6 +271,15 @@ START_TEST(the_node_of_a_disk_is_that_of_what_it_is_plugged_into)
 		 "cd %s/devices/pci0 && echo -1 >nvme0/numa_node && echo 1 >numa_node", sys);
 	ck_assert_int_eq(system(command), 0);
 	ck_assert_int_eq(machine_disk_node(sys, sys), 1);
+	snprintf(command, sizeof(command),
+		 "cd %s/devices && mkdir -p system/node/node1 system/node/node2 && "
+		 "echo 2-3,6-7 >system/node/node1/cpulist && echo >system/node/node2/cpulist",
+		 sys);
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_int_eq(machine_node_cpus(sys, 1, &cpus), 0);
+	ck_assert(cpus_count(&cpus) == 4 && cpus_has(&cpus, 7));
+	ck_assert_int_eq(machine_node_cpus(sys, 2, &cpus), -ENOENT);
+	ck_assert_int_eq(machine_node_cpus(sys, 3, &cpus), -ENOENT);
 	ck_assert_int_eq(machine_disk_node("/nowhere", sys), -ENOENT);
 	ck_assert_int_eq(machine_disk_node(sys, "/nowhere/at/all"), -ENOENT);
 	snprintf(command, sizeof(command), "rm -r %s", sys);

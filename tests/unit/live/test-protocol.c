@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/commit/coordinator.h"
+#include "engine/commit/coordinator-watch.h"
 #include "engine/job/barrier.h"
 #include "engine/api/api.h"
 #include "engine/base/log.h"
@@ -437,7 +438,7 @@ END_TEST
 /* Epoch 0, any, is for the rank itself: the row may be another at each look. */
 START_TEST(who_does_not_say_which_table_is_meant_reads_nothing)
 {
-	struct wire_view_open open = { .view = { 1, 1 }, .size = 8 };
+	struct wire_view_open open = { .view = { 1, 1 }, .count = 1 };
 	struct wire_view view;
 
 	join_all();
@@ -484,6 +485,129 @@ START_TEST(a_stage_whose_size_is_untrue_is_refused)
 }
 END_TEST
 
+/* ---- an edit by an operation ---- */
+
+static struct wire_compute compute_of(void)
+{
+	double half = 0.5;
+	struct wire_compute m = { .transaction = { 1, 1 },
+				  .epoch = e->registry.states.epoch,
+				  .dtype = FRAG_F32,
+				  .end = 21,
+				  .first = 2,
+				  .naxes = 2,
+				  .code = WIRE_MULTIPLY,
+				  .axes = { { 2, 10 }, { 3, 2 } } };
+
+	memcpy(&m.number, &half, sizeof(half));
+	return m;
+}
+
+static int compute_status(const struct wire_compute *m, size_t tail_size)
+{
+	static uint64_t request = 1000;
+	struct wire_header header = header_of(WIRE_COMPUTE, 1, ++request);
+
+	say_as(&header, 1, m, "12345678", tail_size);
+	return ack_status(request);
+}
+
+START_TEST(an_operation_that_makes_no_sense_is_refused)
+{
+	const struct {
+		size_t at, size;
+		uint64_t value;
+		int status;
+	} lies[] = {
+#define LIE(field, value, status)                                                              \
+	{ offsetof(struct wire_compute, field), sizeof(((struct wire_compute *)0)->field),     \
+	  value, status }
+		LIE(epoch, 0, -EINVAL),
+		LIE(epoch, UINT64_MAX, -ESTALE),
+		LIE(state, 7, -ESTALE),
+		LIE(state, UINT32_MAX, -ESTALE),
+		LIE(dtype, 0, -EINVAL),
+		LIE(dtype, UINT32_MAX, -EINVAL),
+		LIE(dtype, FRAG_F64, -EINVAL),
+		LIE(dtype, FRAG_I32, -EOPNOTSUPP),
+		LIE(start, 21, -EINVAL),
+		LIE(start, 20, -EINVAL), /* none of the slice's elements */
+		LIE(end, 0, -EINVAL),
+		LIE(end, UINT64_MAX, -EINVAL),
+		LIE(at, UINT64_MAX, -EINVAL),
+		LIE(at, UINT64_MAX / 4 - 10, -EINVAL),
+		LIE(at, 1ull << 60, -EINVAL),
+		LIE(first, UINT64_MAX, -EINVAL),
+		LIE(first, INT64_MAX - 3, -EINVAL),
+		LIE(first, 1000, -EINVAL),
+		LIE(naxes, FRAG_DIMS_MAX + 1, -EINVAL),
+		LIE(naxes, UINT32_MAX, -EINVAL),
+		LIE(naxes, 3, -EINVAL),
+		LIE(code, WIRE_OPERATORS, -EINVAL),
+		LIE(code, UINT32_MAX, -EINVAL),
+		LIE(code, WIRE_FOLLOW, -EINVAL), /* no dtype */
+		LIE(axes[0].count, 0, -EINVAL),
+		LIE(axes[0].count, 1, -EINVAL),
+		LIE(axes[0].count, UINT64_MAX, -EINVAL),
+		LIE(axes[0].stride, 0, -EINVAL),
+		LIE(axes[0].stride, 4, -EINVAL), /* elements twice */
+		LIE(axes[0].stride, UINT64_MAX, -EINVAL),
+		LIE(axes[0].stride, INT64_MAX, -EINVAL),
+		LIE(axes[1].stride, 5, -EINVAL),
+#undef LIE
+	};
+
+	join_all();
+	for (size_t i = 0; i < ARRAY_SIZE(lies); i++) {
+		struct wire_compute m = compute_of();
+
+		memcpy((char *)&m + lies[i].at, &lies[i].value, lies[i].size);
+		ck_assert_msg(compute_status(&m, 0) == lies[i].status, "lie %zu", i);
+	}
+	ck_assert_uint_eq(e->participant.count, 0);
+}
+END_TEST
+
+START_TEST(a_copy_follows_a_master_that_is_there)
+{
+	const struct {
+		uint32_t master, dtype;
+		uint64_t at;
+		int status;
+	} masters[] = { { 0, FRAG_F32, 0, 0 },
+			{ 0, FRAG_BF16, 0, -EINVAL },
+			{ 0, FRAG_F64, 0, -EOPNOTSUPP },
+			{ 0, 0, 0, -EINVAL },
+			{ 3, FRAG_F32, 0, -ESTALE },
+			{ 0, FRAG_F32, 1000, -EINVAL },
+			{ 0, FRAG_F32, UINT64_MAX - 3, -EINVAL } };
+
+	join_all();
+	for (size_t i = 0; i < ARRAY_SIZE(masters); i++) {
+		struct wire_compute m = compute_of();
+
+		m.code = WIRE_FOLLOW;
+		m.master = masters[i].master;
+		m.master_dtype = masters[i].dtype;
+		m.master_at = masters[i].at;
+		ck_assert_msg(compute_status(&m, 0) == masters[i].status, "master %zu", i);
+	}
+	ck_assert_uint_eq(e->participant.count, 1);
+}
+END_TEST
+
+START_TEST(an_operation_has_no_bytes_behind_it)
+{
+	struct wire_compute m = compute_of();
+
+	join_all();
+	ck_assert_int_eq(compute_status(&m, 8), -EINVAL);
+	ck_assert_uint_eq(e->participant.count, 0);
+	ck_assert_int_eq(compute_status(&m, 0), 0);
+	ck_assert_uint_eq(e->participant.count, 1);
+}
+END_TEST
+
 /* ---- who may do what ---- */
 
 enum { READER = 4 }; /* message peer */
@@ -510,7 +634,10 @@ static void lie(enum wire_type type, uint32_t rank)
 		.transaction = { 1, 1 }, .boundary = 1000, .order = 1, .coordinator = rank
 	};
 	struct wire_decide decide = { { 1, 1 }, 1, 0 };
+	struct wire_compute compute = compute_of();
 
+	if (type == WIRE_COMPUTE)
+		memcpy(body, &compute, sizeof(compute));
 	if (type == WIRE_JOIN)
 		memcpy(body, &as_rank, sizeof(as_rank));
 	else if (type == WIRE_STAGE)
@@ -527,7 +654,7 @@ static bool a_reader_sends(enum wire_type type)
 	return type == WIRE_HELLO || type == WIRE_TABLE_GET || type == WIRE_CATALOG_GET ||
 	       type == WIRE_STATES_GET || type == WIRE_READ || type == WIRE_VIEW_OPEN ||
 	       type == WIRE_VIEW_CLOSE || type == WIRE_PING || type == WIRE_WAIT ||
-	       type == WIRE_RANK_QUERY || type == WIRE_PREFETCH;
+	       type == WIRE_RANK_QUERY || type == WIRE_PREFETCH || type == WIRE_STATS;
 }
 
 /* Answers to nobody's question are passed over in silence. */
@@ -679,6 +806,83 @@ START_TEST(only_its_coordinator_decides_an_edit)
 	ck_assert_uint_eq(participant_coordinator(&e->participant, (uint64_t[]){ 7, 7 }), 1);
 	ck_assert_int_eq(decide_as(1, 0), 0);
 	ck_assert_uint_eq(e->participant.count, 0);
+}
+END_TEST
+
+static int watch_status(uint32_t ms, uint32_t count, const void *tail, size_t size)
+{
+	struct wire_header header = header_of(WIRE_COMMIT, WIRE_OBSERVER, 77);
+	struct wire_commit commit = { .transaction = { 6, 6 },
+				      .count = count,
+				      .freeze_ms = ms };
+
+	say_as(&header, 5, &commit, tail, size);
+	return ack_status(77);
+}
+
+static int watch_vote(uint32_t ms, const struct wire_condition *condition, size_t size)
+{
+	struct wire_header header = header_of(WIRE_PREPARE, 1, 78);
+	struct wire_prepare prepare = { .transaction = { 6, 6 },
+					.boundary = 100,
+					.order = 1,
+					.coordinator = 1,
+					.freeze_ms = ms };
+	struct wire_vote vote;
+
+	say_as(&header, 1, &prepare, condition, size);
+	memcpy(&vote, scripted_last(WIRE_VOTE)->body, sizeof(vote));
+	return vote.status;
+}
+
+START_TEST(a_watch_of_another_engine_is_checked)
+{
+	struct wire_condition good = { .key = "grad", .pattern = "*" }, bad = good;
+	struct wire_checked checked = { .transaction = { 6, 6 }, .count = 1 };
+	struct wire_header header = header_of(WIRE_CHECKED, 1, 79);
+	struct wire_known known;
+
+	join_all();
+	bad.quantity = WIRE_QUANTITIES;
+	ck_assert_int_eq(watch_status(1000, 0, &good, sizeof(good) - 1), -EINVAL);
+	ck_assert_int_eq(watch_status(1000, 0, &bad, sizeof(bad)), -EINVAL);
+	ck_assert_int_eq(watch_status(1000, 1, &good, sizeof(good)), -EINVAL);
+	ck_assert_int_eq(watch_status(0, 0, &good, sizeof(good)), -EINVAL);
+	ck_assert_int_eq(watch_vote(1000, &bad, sizeof(bad)), -EINVAL);
+	ck_assert_int_eq(watch_vote(1000, &good, sizeof(good) - 1), -EINVAL);
+	ck_assert_int_eq(watch_vote(0, &good, sizeof(good)), -EINVAL);
+	memset(bad.pattern, '*', sizeof(bad.pattern));
+	bad.quantity = WIRE_NAN;
+	ck_assert_int_eq(watch_vote(1000, &bad, sizeof(bad)), -EINVAL);
+	ck_assert_uint_eq(e->participant.count, 0);
+	say_as(&header, 1, &checked, NULL, 0);
+	ck_assert_int_eq(ack_status(79), -EINVAL);
+	checked.count = 0;
+	say_as(&header, 1, &checked, NULL, 0);
+	memcpy(&known, scripted_last(WIRE_KNOWN)->body, sizeof(known));
+	ck_assert_uint_eq(known.outcome, WIRE_ABORTED);
+}
+END_TEST
+
+START_TEST(a_finding_of_an_element_that_no_parameter_has_does_not_count)
+{
+	struct wire_condition condition = { .key = "grad", .pattern = "*" };
+	struct wire_checked checked = { .count = 2 };
+	struct wire_found found[2] = { { .element = 9 * 7 }, { .param = 1 } };
+	struct coordinator_watch *w;
+	double one = 1;
+
+	join_all();
+	w = coordinator_watch_new(e, &condition);
+	ck_assert_ptr_nonnull(w);
+	for (int i = 0; i < 2; i++)
+		memcpy(&found[i].value, &one, sizeof(one));
+	coordinator_watch_add(e, w, 1, &checked, found);
+	ck_assert(!coordinator_watch_holds(w));
+	found[0].element--;
+	coordinator_watch_add(e, w, 2, &checked, found);
+	ck_assert(coordinator_watch_holds(w));
+	coordinator_watch_free(w);
 }
 END_TEST
 
@@ -924,6 +1128,26 @@ START_TEST(a_rank_whose_rank_0_speaks_another_version_says_so_and_stops_asking)
 }
 END_TEST
 
+START_TEST(a_rank_passes_over_another_job_of_another_version)
+{
+	struct wire_refuse refuse = { .status = -EPROTO };
+	struct wire_header header;
+
+	setup_rank(1);
+	join_add_seed(&e->job.join->seeds, "scripted:next");
+	header = header_of(WIRE_REFUSE, WIRE_OBSERVER, asked(WIRE_JOIN)->header.request);
+	header.version++;
+	header.job++;
+	say_as(&header, asked(WIRE_JOIN)->peer, &refuse, NULL, 0);
+	ck_assert_int_eq(e->job.failure, 0);
+	ck_assert_uint_eq(e->job.join->seeds.current, 1);
+	e->job.join->retry_ms = 0;
+	loop_turn(e, 0);
+	ck_assert_str_eq(e->job.address, "scripted:next");
+	teardown();
+}
+END_TEST
+
 START_TEST(a_rank_refused_for_good_says_why)
 {
 	struct wire_refuse refuse = { .status = -EINVAL, .why = "has another world size" };
@@ -1039,11 +1263,16 @@ static TCase *zero(void)
 	tcase_add_test(t, who_does_not_say_which_table_is_meant_reads_nothing);
 	tcase_add_test(t, whom_too_much_waits_for_is_told_to_ask_again);
 	tcase_add_test(t, a_stage_whose_size_is_untrue_is_refused);
+	tcase_add_test(t, an_operation_that_makes_no_sense_is_refused);
+	tcase_add_test(t, a_copy_follows_a_master_that_is_there);
+	tcase_add_test(t, an_operation_has_no_bytes_behind_it);
 	tcase_add_test(t, whatever_a_reader_sends_nothing_changes);
 	tcase_add_test(t, a_reader_is_answered);
 	tcase_add_test(t, a_reader_acknowledges_that_a_rank_has_left);
 	tcase_add_test(t, what_ranks_agree_on_does_not_come_from_others);
 	tcase_add_test(t, only_its_coordinator_decides_an_edit);
+	tcase_add_test(t, a_watch_of_another_engine_is_checked);
+	tcase_add_test(t, a_finding_of_an_element_that_no_parameter_has_does_not_count);
 	tcase_add_test(t, one_writer_leaves_agreements_to_others);
 	tcase_add_test(t, an_answer_to_no_question_tells_nothing);
 	tcase_add_test(t, an_edit_of_holders_that_are_not_there_is_refused);
@@ -1061,6 +1290,7 @@ static TCase *other(void)
 
 	tcase_add_test(t, a_lost_rank_0_is_looked_for_whatever_tells_of_newer_tables);
 	tcase_add_test(t, a_rank_whose_rank_0_speaks_another_version_says_so_and_stops_asking);
+	tcase_add_test(t, a_rank_passes_over_another_job_of_another_version);
 	tcase_add_test(t, a_rank_refused_for_good_says_why);
 	tcase_add_loop_test(t, what_rank_0_says_of_the_job_must_fit, 0, LIES);
 	tcase_add_test(t, an_address_that_is_none_is_passed_over);

@@ -85,7 +85,11 @@ static int keep_states(void)
 		rc = registry_keep(&r, STATE_PARTITION, 0, 0, "a", FRAG_F32, 8, memory);
 	if (!rc)
 		rc = registry_keep_segment(&r, 0, 0, "b", FRAG_F32, 8,
-					   (struct state_segment){ 0, 8, (uintptr_t)memory });
+					   (struct state_segment){ 0, 4, (uintptr_t)memory });
+	if (!rc)
+		rc = registry_replace(&r, STATE_PARTITION, 0, 0, "b",
+				      &(struct state_segment){ 4, 4, (uintptr_t)(memory + 4) },
+				      1);
 	if (!rc)
 		rc = registry_alloc(&r, STATE_PARTITION, 0, 0, "c", FRAG_F32, 1 << 20,
 				    &allocated);

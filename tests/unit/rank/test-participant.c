@@ -3,6 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/rank/participant.h"
+#include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 
 #include <errno.h>
@@ -37,10 +38,18 @@ static void teardown(void)
 	registry_fini(&r);
 }
 
+static int stage_bytes(const uint64_t transaction[2], uint32_t writer, uint64_t now,
+		       uint32_t row, uint64_t offset, const void *data, uint32_t size)
+{
+	struct edit_piece *piece = participant_piece(r.states.epoch, row, offset, size);
+
+	memcpy(piece->data, data, size);
+	return participant_stage(&s, transaction, writer, now, row == 1, piece);
+}
+
 static int stage_row(const uint64_t transaction[2], uint32_t row, uint64_t at, uint32_t value)
 {
-	return participant_stage(&s, transaction, WRITER, 1000, r.states.epoch, row, row == 1,
-				 at * 4, &value, 4);
+	return stage_bytes(transaction, WRITER, 1000, row, at * 4, &value, 4);
 }
 
 static int stage(const uint64_t transaction[2], uint64_t at, uint32_t value)
@@ -57,7 +66,7 @@ static int promise(const uint64_t transaction[2], uint64_t boundary, bool holder
 				  .coordinator = 3,
 				  .origin = { .bytes = transaction[1] } };
 
-	return participant_prepare(&s, &r, &p, 1500);
+	return participant_prepare(&s, &r, &p, NULL, 1500);
 }
 
 /* Of gradients of that window. */
@@ -71,7 +80,7 @@ static int promise_grads(const uint64_t transaction[2], uint64_t boundary, bool 
 				  .holder = holder,
 				  .coordinator = 3 };
 
-	return participant_prepare(&s, &r, &p, 1500);
+	return participant_prepare(&s, &r, &p, NULL, 1500);
 }
 
 static int decide(const uint64_t transaction[2], bool commit)
@@ -395,7 +404,7 @@ START_TEST(a_round_of_gradients_ends_with_their_window)
 	int launched = 0;
 
 	ck_assert_int_eq(stage_round(one, true), 0);
-	ck_assert_int_eq(participant_prepare(&s, &r, &p, 1500), 0);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, 1500), 0);
 	ck_assert_int_eq(decide(one, true), 0);
 	atomic_store(&r.control->boundary, ++b);
 	participant_apply_round(&s, b, _i ? 1 : 3, count_launch, &launched);
@@ -406,10 +415,19 @@ END_TEST
 
 START_TEST(a_transaction_has_one_round_or_pieces)
 {
+	struct wire_prepare p = { .transaction = { two[0], two[1] },
+				  .boundary = 2,
+				  .order = 1,
+				  .holder = true,
+				  .coordinator = 3,
+				  .round = true };
+
 	ck_assert_int_eq(stage_round(one, false), 0);
 	ck_assert_int_eq(stage_round(one, false), -EEXIST);
 	stage(two, 3, 7);
 	ck_assert_int_eq(stage_round(two, false), -EEXIST);
+	ck_assert_int_eq(promise(one, 2, true), -EINVAL);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, 1500), -EINVAL);
 }
 END_TEST
 
@@ -427,45 +445,158 @@ START_TEST(gradients_that_are_gone_are_not_promised)
 }
 END_TEST
 
+/* Elements 1, 3, 5 and 7 of the first row become twice what they are. */
+static struct compute *operation_on_odd(void)
+{
+	struct wire_compute m = { .epoch = r.states.epoch,
+				  .dtype = FRAG_F32,
+				  .end = N,
+				  .first = 1,
+				  .naxes = 1,
+				  .code = WIRE_MULTIPLY,
+				  .axes = { { 4, 2 } } };
+	struct compute *c = malloc(sizeof(*c));
+	double two_times = 2;
+
+	memcpy(&m.number, &two_times, sizeof(m.number));
+	ck_assert_int_eq(compute_decode(c, &m), 0);
+	return c;
+}
+
+static int stage_compute(const uint64_t transaction[2])
+{
+	return participant_stage_compute(&s, transaction, WRITER, 1000, false,
+					 operation_on_odd());
+}
+
+START_TEST(an_operation_is_on_what_edits_before_it_have_left)
+{
+	const float halves[4] = { 0.5f, 1.5f, -2.5f, 3 };
+	float got[N];
+
+	ck_assert_int_eq(stage_compute(two), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t bits;
+
+		memcpy(&bits, &halves[i], sizeof(bits));
+		ck_assert_int_eq(stage(one, 2 * i + 1, bits), 0);
+	}
+	ck_assert_int_eq(promise(two, 1, true), 0);
+	ck_assert_int_eq(promise(one, 1, true), 0);
+	ck_assert_int_eq(decide(two, true), 0);
+	ck_assert_int_eq(decide(one, true), 0);
+	ck_assert_int_eq(pass(0), 2);
+	memcpy(got, master, sizeof(got));
+	for (uint32_t i = 0; i < N; i++)
+		ck_assert(got[i] == (i < 8 && i % 2 ? 2 * halves[i / 2] : 0));
+}
+END_TEST
+
+START_TEST(an_operation_may_be_beside_bytes_and_goes_with_its_edit)
+{
+	ck_assert_int_eq(stage(one, 1, 0x3f800000), 0);
+	ck_assert_int_eq(stage_compute(one), 0);
+	ck_assert_int_eq(stage_compute(two), 0);
+	ck_assert_int_eq(promise(two, 1, true), 0);
+	ck_assert_int_eq(decide(two, false), 0);
+	commit(one);
+	ck_assert_int_eq(stage_compute(one), -EBUSY);
+	ck_assert_int_eq(pass(0), 1);
+	ck_assert_uint_eq(master[1], 0x40000000);
+	ck_assert_int_eq(stage_compute(two), -ESTALE);
+}
+END_TEST
+
+/* Staging an operation allocates all memory that applying it needs, or fails. */
+START_TEST(no_memory_leaves_no_operation_half_done)
+{
+	unsigned n, failed = 1, applied = 0;
+	int rc;
+
+	ck_assert_int_eq(stage(one, 1, 0x3f800000), 0);
+	for (n = 1; failed; n++) {
+		struct compute *c = operation_on_odd();
+
+		scarce_begin(n, 1);
+		rc = participant_stage_compute(&s, one, WRITER, 1000, false, c);
+		failed = scarce_end();
+		ck_assert_int_eq(rc, failed ? -ENOMEM : 0);
+	}
+	ck_assert_uint_gt(n, 2);
+	commit(one);
+	scarce_begin(1, 1000);
+	applied = (unsigned)pass(0);
+	ck_assert_uint_eq(scarce_end(), 0);
+	ck_assert_uint_eq(applied, 1);
+	ck_assert_uint_eq(master[1], 0x40000000);
+}
+END_TEST
+
+/* A device or a disk takes each of them by itself, where they are more than 4 KiB apart. */
+START_TEST(far_elements_are_too_many_but_in_memory)
+{
+	static const struct {
+		uint64_t count, stride;
+		enum state_tier tier;
+		bool scattered;
+	} cases[] = { { COMPUTE_RUNS_MAX + 1, 2048, STATE_HOST, false },
+		      { COMPUTE_RUNS_MAX, 2048, STATE_SWAP, false },
+		      { COMPUTE_RUNS_MAX + 1, 2048, STATE_SWAP, true },
+		      { COMPUTE_RUNS_MAX + 1, 2048, STATE_DEVICE, true },
+		      { COMPUTE_RUNS_MAX + 1, 1024, STATE_DEVICE, false } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct wire_compute m = { .epoch = r.states.epoch,
+					  .dtype = FRAG_F32,
+					  .end = (uint64_t)1 << 40,
+					  .naxes = 1,
+					  .code = WIRE_SET,
+					  .axes = { { cases[i].count, cases[i].stride } } };
+		struct compute c;
+		bool scattered;
+
+		ck_assert_int_eq(compute_decode(&c, &m), 0);
+		r.states.rows[0].tier = (uint8_t)cases[i].tier;
+		scattered = compute_is_scattered(&c, &r);
+		r.states.rows[0].tier = STATE_HOST;
+		ck_assert_msg(scattered == cases[i].scattered, "case %zu", i);
+	}
+}
+END_TEST
+
+START_TEST(operations_are_bounded_as_bytes_are)
+{
+	unsigned n = 0;
+
+	while (!stage_compute(one))
+		n++;
+	ck_assert_uint_gt(n, 0);
+	ck_assert_uint_le(n, ROOM / sizeof(struct compute));
+}
+END_TEST
+
 START_TEST(staging_is_bounded_in_bytes)
 {
 	static uint8_t bytes[ROOM];
-	uint64_t epoch = r.states.epoch;
 
-	ck_assert_int_eq(
-		participant_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
-		0);
-	ck_assert_int_eq(
-		participant_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
-		-ENOSPC);
-	ck_assert_int_eq(
-		participant_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM),
-		-ENOSPC);
+	ck_assert_int_eq(stage_bytes(one, WRITER, 1000, 0, 0, bytes, ROOM / 2), 0);
+	ck_assert_int_eq(stage_bytes(one, WRITER, 1000, 0, 0, bytes, ROOM / 2), -ENOSPC);
+	ck_assert_int_eq(stage_bytes(two, WRITER, 1000, 0, 0, bytes, ROOM), -ENOSPC);
 	ck_assert_int_eq(promise(two, 1, true), -ENOENT); /* a refused one leaves nothing */
 	decide(one, false);
-	ck_assert_int_eq(
-		participant_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 2),
-		0);
+	ck_assert_int_eq(stage_bytes(two, WRITER, 1000, 0, 0, bytes, ROOM / 2), 0);
 }
 END_TEST
 
 START_TEST(one_writer_leaves_room_to_others)
 {
 	static uint8_t bytes[ROOM];
-	uint64_t epoch = r.states.epoch;
 
-	ck_assert_int_eq(participant_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes,
-					   ROOM / 4 * 3),
+	ck_assert_int_eq(stage_bytes(one, WRITER, 1000, 0, 0, bytes, ROOM / 4 * 3),
 			 -ENOSPC); /* with what it costs besides */
-	ck_assert_int_eq(participant_stage(&s, one, WRITER, 1000, epoch, 0, false, 0, bytes,
-					   ROOM / 8 * 5),
-			 0);
-	ck_assert_int_eq(
-		participant_stage(&s, two, WRITER, 1000, epoch, 0, false, 0, bytes, ROOM / 8),
-		-ENOSPC);
-	ck_assert_int_eq(
-		participant_stage(&s, two, OTHER, 1000, epoch, 0, false, 0, bytes, ROOM / 8),
-		0);
+	ck_assert_int_eq(stage_bytes(one, WRITER, 1000, 0, 0, bytes, ROOM / 8 * 5), 0);
+	ck_assert_int_eq(stage_bytes(two, WRITER, 1000, 0, 0, bytes, ROOM / 8), -ENOSPC);
+	ck_assert_int_eq(stage_bytes(two, OTHER, 1000, 0, 0, bytes, ROOM / 8), 0);
 }
 END_TEST
 
@@ -473,8 +604,7 @@ START_TEST(staging_is_bounded_however_small_its_pieces_are)
 {
 	unsigned n = 0;
 
-	while (n < ROOM &&
-	       !participant_stage(&s, one, WRITER, 1000, r.states.epoch, 0, false, 0, "", 1))
+	while (n < ROOM && !stage_bytes(one, WRITER, 1000, 0, 0, "", 1))
 		n++;
 	ck_assert_uint_gt(n, 100);
 	ck_assert_uint_le(n * sizeof(struct edit_piece), ROOM);
@@ -493,9 +623,7 @@ START_TEST(staging_is_bounded_in_transactions)
 		n++;
 	}
 	ck_assert_uint_eq(n, PARTICIPANT_EDITS_OF_WRITER_MAX);
-	for (; !participant_stage(&s, transaction, OTHER, 1000, r.states.epoch, 0, false, 0,
-				  "1234", 4);
-	     n++)
+	for (; !stage_bytes(transaction, OTHER, 1000, 0, 0, "1234", 4); n++)
 		transaction[1]++;
 	ck_assert_uint_eq(n, PARTICIPANT_EDITS_MAX);
 	ck_assert_int_eq(stage(transaction, 0, 1), -ENOSPC);
@@ -511,8 +639,7 @@ START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
 
 	stage(one, 3, 7);
 	stage(two, 4, 8);
-	participant_stage(&s, two, WRITER, 2000, r.states.epoch, 0, false, 0, &value,
-			  4); /* it goes on */
+	stage_bytes(two, WRITER, 2000, 0, 0, &value, 4); /* it goes on */
 	ck_assert_uint_eq(participant_expire(&s, 1000), 0);
 	ck_assert_uint_eq(participant_expire(&s, 1001), 1);
 	ck_assert_int_eq(decide(one, true), -ENOENT);
@@ -552,7 +679,7 @@ START_TEST(what_a_lost_writer_staged_is_dropped_at_once_and_never_taken)
 	name(one);
 	stage(asked, 5, 9); /* its coordinator ends it */
 	ck_assert_int_eq(promise(asked, b + 1, true), 0);
-	participant_stage(&s, two, OTHER, 1000, r.states.epoch, 0, false, 16, "here", 4);
+	stage_bytes(two, OTHER, 1000, 0, 16, "here", 4);
 	ck_assert_uint_eq(participant_lose_writer(&s, WRITER), 1);
 	ck_assert_str_eq(aborted(one), "its writer was lost before it asked for a boundary");
 	ck_assert_ptr_null(participant_take_over(&s));
@@ -640,7 +767,7 @@ static void freeze(const uint64_t transaction[2], uint64_t at, uint32_t ms, uint
 				  .coordinator = 3,
 				  .freeze_ms = ms };
 
-	ck_assert_int_eq(participant_prepare(&s, &r, &p, heard), 0);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, heard), 0);
 	ck_assert_int_eq(decide(transaction, true), 0);
 }
 
@@ -744,12 +871,12 @@ START_TEST(one_freeze_at_a_time)
 				  .freeze_ms = HOUR_MS };
 
 	freeze(one, b + 1, HOUR_MS, monotonic_ms());
-	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, monotonic_ms()), -EBUSY);
 	ck_assert_uint_eq(s.count, 1);
 	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
-	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), -EBUSY);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, monotonic_ms()), -EBUSY);
 	ck_assert_int_eq(participant_thaw(&s, one, &who), 0);
-	ck_assert_int_eq(participant_prepare(&s, &r, &p, monotonic_ms()), 0);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, monotonic_ms()), 0);
 	ck_assert_int_eq(look(), PARTICIPANT_GO);
 }
 END_TEST
@@ -763,11 +890,12 @@ START_TEST(a_freeze_that_comes_too_late_keeps_no_other_out)
 				  .freeze_ms = HOUR_MS };
 	uint64_t now = monotonic_ms();
 
-	ck_assert_int_eq(participant_prepare(&s, &r, &p, now), -EAGAIN);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, now), -EAGAIN);
 	memcpy(p.transaction, two, sizeof(p.transaction));
 	p.boundary = b + 1;
-	ck_assert_int_eq(participant_prepare(&s, &r, &p, now), -EBUSY); /* it is asked again */
-	ck_assert_int_eq(participant_prepare(&s, &r, &p, now + 1000), 0);
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, now),
+			 -EBUSY); /* it is asked again */
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, NULL, now + 1000), 0);
 }
 END_TEST
 
@@ -831,6 +959,11 @@ int main(void)
 	tcase_add_test(t, a_frozen_trainer_stands_until_it_is_thawed);
 	tcase_add_test(t, a_freeze_that_is_thawed_before_the_trainer_comes_does_not_hold_it);
 	tcase_add_test(t, who_is_silent_holds_nobody);
+	tcase_add_test(t, an_operation_is_on_what_edits_before_it_have_left);
+	tcase_add_test(t, an_operation_may_be_beside_bytes_and_goes_with_its_edit);
+	tcase_add_test(t, no_memory_leaves_no_operation_half_done);
+	tcase_add_test(t, far_elements_are_too_many_but_in_memory);
+	tcase_add_test(t, operations_are_bounded_as_bytes_are);
 	tcase_add_test(t, the_bound_of_a_freeze_counts_from_its_decision);
 	tcase_add_test(t, a_freeze_waits_for_the_end_of_a_step);
 	tcase_add_test(t, one_freeze_at_a_time);

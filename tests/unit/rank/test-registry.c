@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/memory/memory.h"
-#include "engine/rank/registry.h"
+#include "engine/rank/registry-internal.h"
 #include "tests/run-suite.h"
 
 #include <errno.h>
@@ -91,6 +91,70 @@ START_TEST(written_bytes_land_and_what_does_not_fit_does_not)
 	ck_assert_int_eq(registry_write(&r, epoch(), row_of("fp32"), 60, value, 8), -EINVAL);
 	ck_assert_int_eq(registry_write(&r, epoch() + 1, row_of("fp32"), 8, value, 8), -ESTALE);
 	ck_assert(memory[15] == 0);
+}
+END_TEST
+
+/* The row may go between the look for its tier and the tier's own look at it. */
+START_TEST(no_tier_has_a_row_that_is_gone)
+{
+	static const struct tier_ops *const tiers[] = { &registry_tier_host,
+							&registry_tier_swap,
+							&registry_tier_device };
+	struct registry_version v = { 0 }, *version;
+	void *memory;
+	int device;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(tiers); i++) {
+		make_version *const make[] = { tiers[i]->newest, tiers[i]->hold,
+					       tiers[i]->keep };
+
+		if (tiers[i] != &registry_tier_device) /* which needs a device */
+			ck_assert_int_eq(tiers[i]->clear(&r, 99), -ESTALE);
+		for (unsigned how = 0; how < ARRAY_SIZE(make); how++)
+			if (make[how])
+				ck_assert_int_eq(make[how](&r, epoch(), 99, 0, 4, &v), -ESTALE);
+	}
+	ck_assert_int_eq(registry_put(&r, 99, 0, "", 1), -ESTALE);
+	ck_assert_int_eq(registry_version_hold(&r, epoch(), 99, 0, 4, &version), -ESTALE);
+	ck_assert_int_eq(registry_version_keep(&r, epoch(), 99, 0, 4, &version), -ESTALE);
+	ck_assert_int_eq(registry_device_memory(&r, epoch(), 99, 0, 4, &device, &memory),
+			 -ESTALE);
+}
+END_TEST
+
+START_TEST(memory_of_a_row_that_has_become_a_devices_is_not_written)
+{
+	float memory[16] = { 0 }, value = 5;
+
+	keep("fp32", 16, memory);
+	r.states.rows[0].tier = STATE_DEVICE;
+	ck_assert_int_eq(registry_tier_host.write(&r, epoch(), 0, 0, &value, 4), -EREMOTE);
+	r.states.rows[0].tier = STATE_HOST;
+	ck_assert(memory[0] == 0);
+}
+END_TEST
+
+static int replace(uint64_t start, uint64_t numel, void *memory)
+{
+	const struct state_segment s = { start, numel, (uintptr_t)memory };
+
+	return registry_replace(&r, STATE_PARTITION, 0, 0, "fp32", &s, 1);
+}
+
+START_TEST(a_segment_is_replaced_only_as_it_is_and_where_the_others_are)
+{
+	float memory[16];
+
+	ck_assert_int_eq(
+		registry_keep_segment(&r, 0, 0, "fp32", FRAG_F32, 16,
+				      (struct state_segment){ 0, 8, (uintptr_t)memory }),
+		0);
+	ck_assert_int_eq(replace(8, 8, memory + 8), 0);
+	ck_assert_int_eq(replace(4, 8, memory), -EINVAL);
+	r.states.rows[0].device = 1; /* as if both were there */
+	ck_assert_int_eq(replace(0, 8, memory), -EINVAL);
+	r.states.rows[0].device = 0;
+	ck_assert_int_eq(replace(0, 8, memory), 0);
 }
 END_TEST
 
@@ -358,6 +422,9 @@ static TCase *kept(void)
 	tcase_add_test(t, every_change_begins_an_epoch_and_old_ones_are_stale);
 	tcase_add_test(t, what_changes_nothing_begins_no_epoch);
 	tcase_add_test(t, written_bytes_land_and_what_does_not_fit_does_not);
+	tcase_add_test(t, no_tier_has_a_row_that_is_gone);
+	tcase_add_test(t, memory_of_a_row_that_has_become_a_devices_is_not_written);
+	tcase_add_test(t, a_segment_is_replaced_only_as_it_is_and_where_the_others_are);
 	tcase_add_test(t, memory_freed_behind_our_back_is_efault);
 	tcase_add_test(t, read_only_memory_is_efault_to_a_writer);
 	tcase_add_test(t, fragments_in_memory_of_their_own_are_one_row);

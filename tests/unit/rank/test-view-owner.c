@@ -68,8 +68,14 @@ static void grads_valid(uint32_t value)
 
 static int open_row(const uint64_t id[2], uint32_t row, uint64_t want, struct view *out)
 {
-	struct view_request q = { { id[0], id[1] }, 7, r.states.epoch, row,
-				  row == 1,         0, BYTES,          want };
+	struct view_run run = { .row = row, .size = BYTES };
+	struct view_request q = { .id = { id[0], id[1] },
+				  .peer = 7,
+				  .epoch = r.states.epoch,
+				  .is_grad = row == 1,
+				  .want = want,
+				  .runs = &run,
+				  .nruns = 1 };
 
 	return view_owner_open(&v, &r, &q, 1000, out);
 }
@@ -260,7 +266,10 @@ END_TEST
 
 START_TEST(ranges_outside_are_refused)
 {
-	struct view_request q = { { 1, 1 }, 7, r.states.epoch, 0, false, 8, BYTES, 0 };
+	struct view_run run = { .offset = 8, .size = BYTES };
+	struct view_request q = {
+		.id = { 1, 1 }, .peer = 7, .epoch = r.states.epoch, .runs = &run, .nruns = 1
+	};
 	struct view view;
 	uint8_t byte;
 
@@ -278,7 +287,7 @@ START_TEST(one_in_memory_is_not_looked_for_elsewhere)
 	struct view view;
 
 	ck_assert_int_eq(open_view(one, 0, &view), 0);
-	ck_assert_int_eq(view_owner_look(&v, one, 0, BYTES, &look), -EINVAL);
+	ck_assert_int_eq(view_owner_look(&v, one, 0, BYTES, &look), -EAGAIN);
 	ck_assert_int_eq(view_owner_look(&v, one, 1, BYTES, &look), -EINVAL);
 	ck_assert_int_eq(view_owner_look(&v, (uint64_t[2]){ 77, 7 }, 0, BYTES, &look), -ESTALE);
 }
@@ -286,7 +295,10 @@ END_TEST
 
 START_TEST(many_tiny_ones_are_bounded_for_all_and_for_each_observer)
 {
-	struct view_request q = { { 9, 0 }, 7, r.states.epoch, 0, false, 0, 1, 0 };
+	struct view_run run = { .size = 1 };
+	struct view_request q = {
+		.id = { 9, 0 }, .peer = 7, .epoch = r.states.epoch, .runs = &run, .nruns = 1
+	};
 	struct view view;
 	uint64_t n = 0;
 
@@ -304,6 +316,51 @@ START_TEST(many_tiny_ones_are_bounded_for_all_and_for_each_observer)
 	ck_assert_uint_eq(n, VIEW_OWNER_MAX);
 	view_owner_close(&v, (uint64_t[]){ 9, 0 });
 	ck_assert_int_eq(view_owner_open(&v, &r, &q, 1000, &view), 0);
+}
+END_TEST
+
+static int open_runs(struct view_run *runs, uint32_t n, uint64_t want)
+{
+	struct view_request q = { .id = { 1, 1 },
+				  .peer = 7,
+				  .epoch = r.states.epoch,
+				  .want = want,
+				  .runs = runs,
+				  .nruns = n };
+	struct view view;
+
+	return view_owner_open(&v, &r, &q, 1000, &view);
+}
+
+START_TEST(one_without_bytes_or_of_states_and_gradients_is_refused)
+{
+	struct view_run runs[] = { { .row = 0, .size = 4 }, { .row = 1, .size = 4 } };
+
+	ck_assert_int_eq(open_runs(runs, 0, 0), -EINVAL);
+	ck_assert_int_eq(open_runs(runs, VIEW_OWNER_RUNS_MAX + 1, 0), -EINVAL);
+	ck_assert_int_eq(open_runs(runs, 2, 0), -EINVAL);
+	runs[0].size = 0;
+	ck_assert_int_eq(open_runs(runs, 1, 0), -EINVAL);
+	ck_assert(!view_owner_any(&v));
+}
+END_TEST
+
+START_TEST(its_rows_are_in_one_tier_and_stay_in_it)
+{
+	static uint32_t other[N];
+	struct view_run runs[] = { { .row = 0, .size = 4 }, { .row = 2, .size = 4 } };
+
+	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "other", FRAG_F32, N, other),
+			 0);
+	r.states.rows[2].tier = STATE_SWAP;
+	ck_assert_int_eq(open_runs(runs, 2, 0), -ESTALE);
+	r.states.rows[2].tier = STATE_HOST;
+	ck_assert_int_eq(open_runs(runs, 2, 3), 0);
+	r.states.rows[2].tier = STATE_SWAP;
+	step_begin();
+	step_end(2);
+	ck_assert_int_eq(view_owner_read(&v, &r, one, 0, other, 4), -ESTALE);
+	r.states.rows[2].tier = STATE_HOST;
 }
 END_TEST
 
@@ -326,5 +383,7 @@ int main(void)
 	tcase_add_test(t, ranges_outside_are_refused);
 	tcase_add_test(t, one_in_memory_is_not_looked_for_elsewhere);
 	tcase_add_test(t, many_tiny_ones_are_bounded_for_all_and_for_each_observer);
+	tcase_add_test(t, one_without_bytes_or_of_states_and_gradients_is_refused);
+	tcase_add_test(t, its_rows_are_in_one_tier_and_stay_in_it);
 	return run_suite(suite, t);
 }

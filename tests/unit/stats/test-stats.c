@@ -25,18 +25,37 @@ static void fill(void)
 	}
 }
 
-static void add(enum frag_dtype dtype, const void *from, uint64_t n)
-{
-	stats_init(&s, true);
-	stats_add(&s, dtype, from, n, 0);
-	ck_assert_uint_eq(s.count, n);
-	ck_assert_uint_eq(s.finite + s.nan + s.inf, n);
-}
-
 static void ck_close(double value, long double want)
 {
 	ck_assert_msg(fabsl(value - want) <= 1e-12L * fabsl(want), "%.17g is not %.17Lg", value,
 		      want);
+}
+
+/* Adds with bins and without, which is another way, and compares. */
+static void add(enum frag_dtype dtype, const void *from, uint64_t n)
+{
+	struct stats fast;
+
+	stats_init(&fast, false);
+	stats_add(&fast, dtype, from, n, 0);
+	stats_init(&s, true);
+	stats_add(&s, dtype, from, n, 0);
+	ck_assert_uint_eq(s.count, n);
+	ck_assert_uint_eq(s.finite + s.nan + s.inf, n);
+	ck_assert_uint_eq(fast.count, n);
+	ck_assert_uint_eq(fast.finite, s.finite);
+	ck_assert_uint_eq(fast.nan, s.nan);
+	ck_assert_uint_eq(fast.zero, s.zero);
+	ck_assert_uint_eq(fast.first_nan, s.first_nan);
+	ck_assert_uint_eq(fast.first_inf, s.first_inf);
+	if (!s.finite)
+		return;
+	ck_assert(fast.min == s.min && fast.max == s.max);
+	if (isfinite(stats_norm(&s))) /* some norms are no float64 */
+		ck_close(stats_norm(&fast), stats_norm(&s));
+	ck_assert(fabs(fast.mean - s.mean) <= 1e-12 * stats_absmax(&s));
+	ck_assert(fabs(stats_deviation(&fast) - stats_deviation(&s)) <=
+		  1e-9 * stats_deviation(&s) + 1e-15 * stats_absmax(&s));
 }
 
 /* Compares s with what a loop over the finite ones of n values finds. */
@@ -197,11 +216,63 @@ START_TEST(bins_are_powers_of_two)
 	ck_assert_uint_eq(s.bins[0 - STATS_EXPONENT_MIN], 2);
 	ck_assert_uint_eq(s.bins[1 - STATS_EXPONENT_MIN], 1);
 	ck_assert_uint_eq(s.bins[-1 - STATS_EXPONENT_MIN], 1);
-	ck_assert_uint_eq(s.bins[0], 2);
+	ck_assert_uint_eq(s.bins[-1022 - STATS_EXPONENT_MIN], 1);
+	ck_assert_uint_eq(s.bins[-1074 - STATS_EXPONENT_MIN], 1);
+	ck_assert_uint_eq(s.bins[0], 1);
 	ck_assert_uint_eq(s.bins[STATS_BINS - 1], 1);
+	s.bins[3] = 7;
 	stats_init(&s, false);
 	stats_add(&s, FRAG_F64, some, ARRAY_SIZE(some), 0);
-	ck_assert_uint_eq(s.bins[0 - STATS_EXPONENT_MIN], 0);
+	ck_assert_uint_eq(s.bins[3], 7);
+}
+END_TEST
+
+/* The norm of n times x is |x| * sqrt(n), also where the square of x is no float64. */
+START_TEST(magnitudes_of_any_float64)
+{
+	const double some[] = { DBL_MAX / 64, 1e155, -1e200, 1e-155, -1e-200, DBL_TRUE_MIN };
+	static double wide[4000];
+	struct wire_sums sums;
+	struct stats part;
+
+	for (size_t i = 0; i < ARRAY_SIZE(some); i++) {
+		for (int k = 0; k < 4000; k++)
+			wide[k] = k % 2 ? some[i] : -some[i];
+		add(FRAG_F64, wide, 2500);
+		ck_close(stats_norm(&s), fabsl(some[i]) * 50);
+		ck_close(stats_deviation(&s), fabsl(some[i]));
+		ck_assert_double_le(fabs(stats_mean(&s)), fabs(some[i]) / 1e9);
+		stats_init(&part, false); /* as another rank has them, over the wire */
+		stats_add(&part, FRAG_F64, wide, 1100, 2500);
+		stats_to_wire(&sums, &part);
+		stats_from_wire(&part, &sums, 0);
+		stats_join(&s, &part);
+		ck_close(stats_norm(&s), fabsl(some[i]) * 60);
+	}
+}
+END_TEST
+
+START_TEST(large_numbers_and_zeros_and_small_ones)
+{
+	static double wide[3 * 1024];
+
+	for (int k = 0; k < 1024; k++)
+		wide[k] = 1e-200;
+	add(FRAG_F64, wide, 2 * 1024);
+	ck_close(stats_norm(&s), 1e-200L * 32);
+	ck_close(stats_deviation(&s), 0.5e-200L);
+	ck_close(stats_mean(&s), 0.5e-200L);
+	wide[2500] = 3e300;
+	wide[2501] = -4e300;
+	add(FRAG_F64, wide, 3 * 1024);
+	ck_close(stats_norm(&s), 5e300L);
+	ck_assert_uint_eq(s.zero, 2 * 1024 - 2);
+	for (int k = 0; k < 3 * 1024; k++)
+		wide[k] = DBL_MAX;
+	add(FRAG_F64, wide, 3 * 1024);
+	ck_assert_double_eq(stats_mean(&s), DBL_MAX);
+	ck_assert_double_le(stats_deviation(&s), 1e-9 * DBL_MAX);
+	ck_assert(isinf(stats_norm(&s))); /* as it is: 55 times as much */
 }
 END_TEST
 
@@ -216,5 +287,7 @@ int main(void)
 	tcase_add_test(t, a_large_mean_does_not_hide_the_deviation);
 	tcase_add_test(t, all_dtypes_but_complex_ones);
 	tcase_add_test(t, bins_are_powers_of_two);
+	tcase_add_test(t, magnitudes_of_any_float64);
+	tcase_add_test(t, large_numbers_and_zeros_and_small_ones);
 	return run_suite(suite_create("stats"), t);
 }

@@ -148,7 +148,8 @@ static bool are_same(const struct swap_config *a, const struct swap_config *b)
 	       a->least == b->least && a->max == b->max && a->stay == b->stay &&
 	       a->chunk == b->chunk && a->depth == b->depth && a->threads == b->threads &&
 	       a->unlocked == b->unlocked && a->no_ahead == b->no_ahead &&
-	       a->no_behind == b->no_behind;
+	       a->no_behind == b->no_behind && a->fast_init == b->fast_init &&
+	       !(a->in_memory < b->in_memory) && !(a->in_memory > b->in_memory);
 }
 
 START_TEST(a_key_that_a_section_has_not_is_as_deepspeeds)
@@ -208,6 +209,13 @@ START_TEST(each_key_has_its_effect)
 	ck_assert_uint_eq(c.slice, 8192);
 	ck_assert_uint_eq(c.pinned, 1 << 30);
 	ck_assert_uint_eq(c.stay, UINT64_MAX);
+	ck_assert(!c.fast_init);
+	ck_assert_int_eq(
+		read_with("{\"offload_optimizer\": {\"fast_init\": true}}", "/nvme", NULL), 0);
+	ck_assert(c.fast_init && !was_said("has no effect"));
+	ck_assert_int_eq(read_with("{\"offload_optimizer\": {\"ratio\": 0.75}}", "/nvme", NULL),
+			 0);
+	ck_assert_double_eq(c.in_memory, 0.25);
 }
 END_TEST
 
@@ -218,8 +226,6 @@ static const struct {
 	  "aio.single_submit: has no effect: what is asked for together" },
 	{ "{\"aio\": {\"overlap_events\": false}}",
 	  "aio.overlap_events: has no effect: each request" },
-	{ "{\"offload_optimizer\": {\"fast_init\": true}}",
-	  "offload_optimizer.fast_init: has no effect: masters begin" },
 };
 
 START_TEST(what_has_no_effect_is_said)
@@ -345,7 +351,10 @@ static const struct {
 	{ "{\"aio\": {\"use_gds\": true}}", "aio.use_gds: there is no such way" },
 	{ "{\"offload_param\": {\"device\": \"disk\"}}", "offload_param.device: is none of" },
 	{ "{\"offload_param\": {\"device\": 1}}", "offload_param.device: is not a text" },
-	{ "{\"offload_optimizer\": {\"ratio\": 0.5}}", "offload_optimizer.ratio: can only" },
+	{ "{\"offload_optimizer\": {\"ratio\": 1.5}}",
+	  "offload_optimizer.ratio: is not from 0 to 1" },
+	{ "{\"offload_optimizer\": {\"ratio\": -0.1}}", "offload_optimizer.ratio: is not" },
+	{ "{\"offload_optimizer\": {\"ratio\": \"1\"}}", "offload_optimizer.ratio: is not" },
 	{ "{\"offload_optimizer\": {\"cpuadam_cores_perc\": 2}}",
 	  "offload_optimizer.cpuadam_cores_perc: is not from 0 to 1" },
 	{ "{\"offload_optimizer\": {\"device\": \"nvme\"}}",

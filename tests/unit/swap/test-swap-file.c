@@ -417,9 +417,9 @@ START_TEST(it_is_refused_in_one_line)
 	config.name = "../x";
 	ck_assert_int_eq(swap_file_create(&other, &config, why, sizeof(why)), -EINVAL);
 	config.name = "rank0.swap";
-	config.dir = "/nowhere";
+	config.dir = "/nowhere/x";
 	ck_assert_int_eq(swap_file_create(&other, &config, why, sizeof(why)), -ENOENT);
-	ck_assert_str_eq(why, "the folder /nowhere: No such file or directory");
+	ck_assert_str_eq(why, "the folder /nowhere/x: No such file or directory");
 	config.dir = dir;
 	stop(NULL);
 }

@@ -277,9 +277,9 @@ START_TEST(a_place_that_cannot_be_is_said)
 	expect_why("pinned buffers of 1152921504606846976 bytes in all (FRAG_PINNED_MEM), of ",
 		   "Cannot allocate memory");
 	placed_options.budget = 8 * PLACED_SLICE;
-	placed_options.dir = "/nowhere";
+	placed_options.dir = "/nowhere/x";
 	ck_assert_int_eq(swapper_open(&place, &placed_options, why, sizeof(why)), -ENOENT);
-	ck_assert_str_eq(why, "the folder /nowhere: No such file or directory");
+	ck_assert_str_eq(why, "the folder /nowhere/x: No such file or directory");
 	placed_options.slice = 0;
 	ck_assert_int_eq(swapper_open(&place, &placed_options, why, sizeof(why)), -EINVAL);
 }
@@ -867,14 +867,15 @@ START_TEST(what_it_did_can_be_told)
 	ck_assert_uint_gt(all.timers[SWAPPER_STATE][SWAPPER_OUT].ns, 0);
 	ck_assert_uint_eq(all.states, 1);
 	ck_assert_uint_eq(all.bytes, FLOATS * 4);
-	ck_assert_str_eq(swapper_timer_name(SWAPPER_GRADIENT, SWAPPER_WAIT_OUT),
+	ck_assert_str_eq(swapper_timer_name(SWAPPER_GRADIENT, SWAPPER_WAIT_OUT, true),
 			 "async_swap_gradient_wait");
-	ck_assert_str_eq(swapper_timer_name(SWAPPER_STATE, SWAPPER_IN), "swap_in_state");
+	ck_assert_str_eq(swapper_timer_name(SWAPPER_STATE, SWAPPER_IN, true), "swap_in_state");
+	ck_assert_str_eq(swapper_timer_name(SWAPPER_STATE, SWAPPER_IN, false), "swap_in_param");
 	placed_close();
 }
 END_TEST
 
-/* All that its timers are called, each once. */
+/* All that its timers are called. */
 static const char *const deepspeed_timers[] = {
 	"swap_in_param",
 	"swap_out_param",
@@ -896,25 +897,60 @@ static const char *const deepspeed_timers[] = {
 	"optimizer_swap_out_state",
 };
 
-static unsigned times_named(const char *name)
+static unsigned times_named(const char *name, enum swapper_kind kind, bool pipelined)
 {
 	unsigned n = 0;
 
-	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
-		for (int timed = 0; timed < SWAPPER_TIMED; timed++) {
-			const char *ours = swapper_timer_name((enum swapper_kind)kind,
-							      (enum swapper_timed)timed);
+	for (int timed = 0; timed < SWAPPER_TIMED; timed++) {
+		const char *ours =
+			swapper_timer_name(kind, (enum swapper_timed)timed, pipelined);
 
-			n += ours && (!name || !strcmp(ours, name));
-		}
+		n += ours && !strcmp(ours, name);
+	}
 	return n;
 }
 
+/* Low-precision parameters have names of their own: DeepSpeed's swap_in_param is of masters. */
 START_TEST(timers_have_the_names_that_its_users_know)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(deepspeed_timers); i++)
-		ck_assert_uint_eq(times_named(deepspeed_timers[i]), 1);
-	ck_assert_uint_eq(times_named(NULL), ARRAY_SIZE(deepspeed_timers));
+	for (size_t i = 0; i < ARRAY_SIZE(deepspeed_timers); i++) {
+		const char *name = deepspeed_timers[i];
+
+		ck_assert_uint_eq(times_named(name, SWAPPER_PARAM, true), 0);
+		ck_assert_uint_eq(times_named(name, SWAPPER_PARAM, false), 0);
+		ck_assert_msg(times_named(name, SWAPPER_STATE, false) +
+					      times_named(name, SWAPPER_STATE, true) +
+					      times_named(name, SWAPPER_GRADIENT, true) >
+				      0,
+			      "%s", name);
+	}
+	ck_assert_uint_eq(times_named("swap_in_param", SWAPPER_STATE, false), 1);
+	ck_assert_uint_eq(times_named("swap_in_state", SWAPPER_STATE, true), 1);
+	ck_assert_uint_eq(times_named("swap_in_param", SWAPPER_STATE, true), 0);
+}
+END_TEST
+
+START_TEST(timers_of_a_step_begin_anew_with_the_next)
+{
+	struct swapper_figures all;
+	struct swapper_state *s;
+
+	if (!placed_open(_i))
+		return;
+	s = placed_add("fp32", FLOATS);
+	placed_fill(s, 1);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
+	all = placed_figures();
+	ck_assert_uint_eq(all.last_step[SWAPPER_STATE][SWAPPER_OUT].count, 0);
+	swapper_step(place);
+	all = placed_figures();
+	ck_assert_uint_eq(all.last_step[SWAPPER_STATE][SWAPPER_OUT].count, 6);
+	ck_assert_uint_eq(all.last_step[SWAPPER_STATE][SWAPPER_OUT].bytes, FLOATS * 4);
+	swapper_step(place);
+	all = placed_figures();
+	ck_assert_uint_eq(all.last_step[SWAPPER_STATE][SWAPPER_OUT].count, 0);
+	ck_assert_uint_eq(all.timers[SWAPPER_STATE][SWAPPER_OUT].count, 6);
+	placed_close();
 }
 END_TEST
 
@@ -976,6 +1012,7 @@ int main(void)
 		readers_see_one_generation,
 		what_it_did_can_be_told,
 		timers_have_the_names_that_its_users_know,
+		timers_of_a_step_begin_anew_with_the_next,
 		each_operation_is_said_where_that_is_wanted,
 	};
 

@@ -470,9 +470,9 @@ static void group_of(int64_t first, int64_t n)
 static int64_t third = 3; /* elements of c's state */
 
 /* a and b of one shape, c of another; groups of the first `split` and of the others. */
-static void write_plain(int64_t split)
+static void write_plain_part(const char *name, int64_t split)
 {
-	legacy_begin(dir, "mp_rank_00_model_states.pt");
+	legacy_begin(dir, name);
 	legacy_dict();
 	in_dict("module");
 	legacy_key("a");
@@ -502,6 +502,20 @@ static void write_plain(int64_t split)
 	legacy_up();
 	legacy_end();
 }
+
+static void write_plain(int64_t split)
+{
+	write_plain_part("mp_rank_00_model_states.pt", split);
+}
+
+START_TEST(a_plain_checkpoint_may_have_several_parts)
+{
+	write_plain(3);
+	write_plain_part("mp_rank_01_model_states.pt", 3);
+	ck_assert_msg(!mounted_open(&m, dir, NULL), "%s", m.why);
+	mounted_close(&m);
+}
+END_TEST
 
 START_TEST(states_are_named_where_one_way_fits)
 {
@@ -749,6 +763,7 @@ int main(void)
 	tcase_add_test(t, module_says_what_else_there_is);
 	tcase_add_test(t, a_name_that_is_too_long_is_skipped);
 	tcase_add_test(t, a_copy_of_another_shape_is_skipped);
+	tcase_add_test(t, a_plain_checkpoint_may_have_several_parts);
 	tcase_add_test(t, states_are_named_where_one_way_fits);
 	tcase_add_test(t, only_texts_are_names);
 	tcase_add_test(t, states_that_fit_nowhere_are_left_out);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_WATCH_PLACE_ORDER_H
+#define ENGINE_WATCH_PLACE_ORDER_H
+
+/* Orders to all ranks to move states to another tier.  A rank takes an order at once, and moves
+ * the states at boundaries to come.
+ */
+
+#include "engine/node/node.h"
+
+#include <stdio.h>
+
+/* Any thread, without the lock: as engine_place. */
+int place_order_give(struct engine *e, const char *states, const char *tier);
+/* Any thread, without the lock.  Writes the table .frag/place; where a rank has nothing to
+ * move, the table of its states is up to date here.
+ * -EAGAIN: the calling thread may not wait (engine_hurry).
+ * -ENOMEM.
+ */
+int place_order_put(struct engine *e, FILE *out);
+
+/* Engine thread, with the lock. */
+void place_order_turn(struct engine *e, uint64_t now);
+void place_order_free(struct engine *e);
+
+#endif

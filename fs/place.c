@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/place.h"
+
+#include "engine/base/log.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void log_refused(const char *line, int rc)
+{
+	/* of -EOPNOTSUPP the engine has said which rank, and why */
+	if (rc != -EOPNOTSUPP)
+		log_warn(".frag/control: %s: %s", line,
+			 rc == -EINVAL   ? "expected \"place params/NAMES/STATES TIER\", where "
+					   "TIER is host, swap or device"
+			 : rc == -ENOENT ? "no rank has such a state"
+			 : rc == -ENAMETOOLONG ? "a pattern has 127 bytes at most"
+					       : strerror(-rc));
+}
+
+static int run(fuse_req_t req, const struct deferred_call *c)
+{
+	struct handle *h = (struct handle *)(uintptr_t)c->file->fh;
+	CLEANUP(free) char *states = strdup(c->name + strlen(PLACE_WORD));
+	char *tier = states ? strrchr(states, ' ') : NULL;
+	int rc = !states ? -ENOMEM : tier ? 0 : -EINVAL;
+
+	if (tier) { /* names of parameters may have blanks, the last word is the tier */
+		*tier++ = '\0';
+		for (size_t n = strlen(states); n && states[n - 1] == ' '; n--)
+			states[n - 1] = '\0';
+		rc = engine_place(h->fs->engine, states + strspn(states, " "), tier);
+	}
+	if (!rc)
+		fuse_reply_write(req, c->size);
+	else if (rc != -EAGAIN)
+		log_refused(c->name, rc);
+	return rc;
+}
+
+void place_write(struct handle *h, fuse_req_t req, const char *line, size_t size)
+{
+	struct fuse_file_info file = { .fh = (uintptr_t)h };
+
+	deferred_run(&h->fs->deferred, req,
+		     &(struct deferred_call){
+			     .run = run, .name = line, .size = size, .file = &file });
+}

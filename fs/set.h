@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_SET_H
+#define FS_SET_H
+
+/* Lines of .frag/control that edit elements of a parameter's state:
+ *
+ *	set params/NAME/STATE[SLICE] EXPRESSION
+ *
+ * where EXPRESSION is an operation (engine/catalog/operation.h).  The ranks that have the
+ * elements compute the new ones at a boundary, all or none; write(2) returns when they have.
+ */
+
+#include "fs/handle.h"
+
+#define SET_WORD "set "
+
+/* Replies to a write of size bytes that are this line, now or when the edit is decided. */
+void set_write(struct handle *h, fuse_req_t req, const char *line, size_t size);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/state-internal.h"
+
+#include "engine/base/element.h"
+#include "engine/base/thread.h"
+#include "fs/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Texts of so many elements take a millisecond or two: the engine's thread, which has more to
+ * do, does not make longer ones.
+ */
+enum { TEXTS_AT_ONCE = 1024 };
+
+/* Replies with bytes of an element's line. */
+static void reply_element(struct request *r)
+{
+	char text[ELEMENT_TEXT_MAX + 1];
+	size_t length = element_format(r->handle->view.dtype, r->gather.out, text);
+	uint64_t offset;
+
+	text[length++] = '\n';
+	offset = u64_min(r->offset, length);
+	fuse_reply_buf(r->req, text + offset, u64_min(r->size, length - offset));
+}
+
+/* Returns the cells that the gathered elements become, which the caller frees: the first byte
+ * that is asked for, the one at `start` behind the header, is behind *before others.  NULL: no
+ * memory.
+ */
+static char *make_cells(const struct request *r, size_t size, uint64_t start, uint64_t *before)
+{
+	const struct handle *h = r->handle;
+	const struct view *v = &h->view;
+	const struct gather *g = &r->gather;
+	char *cells;
+
+	if (state_export_converts(h))
+		return state_export_convert(h, size, start, g->out, before);
+	cells = malloc(g->count * v->cell);
+	if (cells)
+		view_fill(v, g->first, g->count, g->out, cells);
+	*before = start - g->first * v->cell;
+	return cells;
+}
+
+/* Replies with the bytes of the header, of cells and of the trailer that are asked for. */
+static void reply_cells(struct request *r)
+{
+	const struct handle *h = r->handle;
+	const struct view *v = &h->view;
+	uint64_t head = r->offset < v->head ? u64_min(r->size, v->head - r->offset) : 0, before;
+	size_t size = r->size - head - r->tail;
+	char *cells = make_cells(r, size, r->offset + head - v->head, &before);
+	struct iovec parts[3];
+
+	if (!cells) {
+		fuse_reply_err(r->req, ENOMEM);
+		return;
+	}
+	parts[0] = (struct iovec){ head ? h->text + r->offset : NULL, head };
+	parts[1] = (struct iovec){ cells + before, size };
+	parts[2] = (struct iovec){ r->tail ? h->text + v->head : NULL, r->tail };
+	fuse_reply_iov(r->req, parts, ARRAY_SIZE(parts));
+	free(cells);
+}
+
+static void *reply(void *arg)
+{
+	struct request *r = arg;
+	void *out = r->gather.out;
+
+	if (r->handle->view.form == VIEW_ELEMENT)
+		reply_element(r);
+	else
+		reply_cells(r);
+	request_put(r);
+	free(out);
+	return NULL;
+}
+
+static void came(struct gather *g, int result)
+{
+	struct request *r = g->owner;
+	void *out = g->out;
+	pthread_t thread;
+
+	request_done(r);
+	if (result) {
+		fuse_reply_err(r->req, request_error(result));
+		request_put(r);
+		free(out);
+	} else if (r->handle->view.form == VIEW_TXT && g->count > TEXTS_AT_ONCE &&
+		   !thread_start(&thread, reply, r)) {
+		pthread_detach(thread);
+	} else {
+		reply(r);
+	}
+}
+
+static void cancel(struct request *r)
+{
+	gather_cancel(&r->gather);
+}
+
+/* Sets which elements, and room for them, a read needs. */
+static int set_elements(struct handle *h, size_t size, uint64_t offset, struct gather *g)
+{
+	const struct view *v = &h->view;
+	uint64_t start = offset > v->head ? offset - v->head : 0;
+
+	g->slice = &v->slice;
+	g->element = v->element;
+	g->first = v->cell ? start / v->cell : 0;
+	g->count = v->cell ? u64_div_ceil(offset + size - v->head, v->cell) - g->first : 1;
+	if (state_export_converts(h)) /* the view is one of bytes */
+		state_export_source(h, offset + size - v->head - start, start, &g->first,
+				    &g->count);
+	g->out = malloc(g->count * g->element);
+	return g->out ? 0 : -ENOMEM;
+}
+
+int state_view_read(struct handle *h, fuse_req_t req, size_t size, size_t tail, uint64_t offset,
+		    int flags)
+{
+	struct handle *through;
+	struct request *r;
+	void *out;
+	int rc = state_read_through(h, &through);
+
+	if (rc)
+		return rc;
+	r = request_get(&h->fs->requests, req, h);
+	if (!r) {
+		state_close(through);
+		return -ENOMEM;
+	}
+	handle_ref(h);
+	r->through = through;
+	r->kind = REQUEST_OTHER;
+	r->cancel = cancel;
+	r->size = size;
+	r->tail = tail;
+	r->offset = offset;
+	r->gather = (struct gather){ .engine = h->fs->engine,
+				     .file = through->file,
+				     .nowait = flags & O_NONBLOCK,
+				     .thread = fuse_req_ctx(req)->pid,
+				     .done = came,
+				     .owner = r };
+	rc = set_elements(h, size - tail, offset, &r->gather);
+	out = r->gather.out;
+	if (!rc)
+		rc = request_arm(r) ? gather_start(&r->gather) : -EINTR;
+	if (rc) {
+		request_drop(r);
+		free(out);
+	} else {
+		request_submitted(r);
+	}
+	return rc;
+}

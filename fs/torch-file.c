@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/torch-file.h"
+
+#include "engine/base/base.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <zlib.h>
+
+/* ---- the pickle ---- */
+
+static void put_le(FILE *out, uint64_t value, unsigned bytes)
+{
+	for (; bytes--; value >>= 8)
+		putc((int)(value & 0xff), out);
+}
+
+void torch_pickle_begin(FILE *out)
+{
+	fputs("\x80\x02", out);
+}
+
+void torch_pickle_end(FILE *out)
+{
+	putc('.', out);
+}
+
+void torch_pickle_dict(FILE *out)
+{
+	fputs("}(", out);
+}
+
+void torch_pickle_dict_end(FILE *out)
+{
+	putc('u', out);
+}
+
+void torch_pickle_list(FILE *out)
+{
+	fputs("](", out);
+}
+
+void torch_pickle_list_end(FILE *out)
+{
+	putc('e', out);
+}
+
+void torch_pickle_text(FILE *out, const char *text)
+{
+	putc('X', out);
+	put_le(out, strlen(text), 4);
+	fputs(text, out);
+}
+
+static void put_int(FILE *out, int64_t value)
+{
+	bool fits = value == (int32_t)value;
+
+	fputs(fits ? "J" : "\x8a\x08", out);
+	put_le(out, (uint64_t)value, fits ? 4 : 8);
+}
+
+static void put_float(FILE *out, double value)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	putc('G', out);
+	put_le(out, __builtin_bswap64(bits), 8);
+}
+
+void torch_pickle_number(FILE *out, double value)
+{
+	if (value == rint(value) && fabs(value) < 0x1p53)
+		put_int(out, (int64_t)value);
+	else
+		put_float(out, value);
+}
+
+void torch_pickle_pair(FILE *out, double first, double second)
+{
+	put_float(out, first);
+	put_float(out, second);
+	putc('\x86', out);
+}
+
+static void put_sizes(FILE *out, const uint64_t *sizes, uint32_t n)
+{
+	putc('(', out);
+	for (uint32_t i = 0; i < n; i++)
+		put_int(out, (int64_t)sizes[i]);
+	putc('t', out);
+}
+
+void torch_pickle_size(FILE *out, const uint64_t *shape, uint32_t ndim)
+{
+	fputs("ctorch\nSize\n(", out);
+	put_sizes(out, shape, ndim);
+	fputs("tR", out);
+}
+
+void torch_pickle_tensor(FILE *out, enum frag_dtype dtype, const uint64_t *shape, uint32_t ndim)
+{
+	uint64_t strides[FRAG_DIMS_MAX], numel = 1;
+
+	/* a dimension of no elements has the stride that one of one element has */
+	for (uint32_t d = ndim; d--; numel *= u64_max(shape[d], 1))
+		strides[d] = numel;
+	for (uint32_t d = 0; d < ndim; d++)
+		numel = shape[d] ? numel : 0;
+	fputs("ctorch._utils\n_rebuild_tensor_v2\n((", out);
+	torch_pickle_text(out, "storage");
+	fprintf(out, "ctorch\n%s\n", torch_storage(dtype));
+	torch_pickle_text(out, "0");
+	torch_pickle_text(out, "cpu");
+	put_int(out, (int64_t)numel);
+	fputs("tQ", out);
+	put_int(out, 0);
+	put_sizes(out, shape, ndim);
+	put_sizes(out, strides, ndim);
+	fputs("\x89"
+	      "ccollections\nOrderedDict\n)RtR",
+	      out);
+}
+
+const char *torch_storage(enum frag_dtype dtype)
+{
+	static const char *const names[] = {
+		[FRAG_F32] = "FloatStorage",        [FRAG_F64] = "DoubleStorage",
+		[FRAG_F16] = "HalfStorage",         [FRAG_BF16] = "BFloat16Storage",
+		[FRAG_I8] = "CharStorage",          [FRAG_I16] = "ShortStorage",
+		[FRAG_I32] = "IntStorage",          [FRAG_I64] = "LongStorage",
+		[FRAG_U8] = "ByteStorage",          [FRAG_BOOL] = "BoolStorage",
+		[FRAG_C64] = "ComplexFloatStorage",
+	};
+
+	return dtype > 0 && (size_t)dtype < ARRAY_SIZE(names) ? names[dtype] : NULL;
+}
+
+/* ---- the archive ---- */
+
+enum { LOCAL_SIZE = 30, ALIGN = 64, ENTRIES = 4, END64_SIZE = 56 };
+
+struct entry {
+	const char *name;
+	const void *bytes; /* NULL: somebody else's, of which no CRC is known */
+	uint64_t size;
+	uint64_t at; /* of its local header */
+	uint32_t crc;
+};
+
+static bool is_large(const struct entry *e)
+{
+	return e->size >= UINT32_MAX;
+}
+
+/* Puts the fields that a local header and a record of the directory have in common. */
+static void put_common(FILE *out, const struct entry *e, unsigned extra)
+{
+	put_le(out, is_large(e) ? 45 : 20, 2); /* version of zip that is needed */
+	put_le(out, 0, 2);                     /* flags */
+	put_le(out, 0, 2);                     /* stored */
+	put_le(out, 0, 4);                     /* time */
+	put_le(out, e->crc, 4);
+	put_le(out, u64_min(e->size, UINT32_MAX), 4);
+	put_le(out, u64_min(e->size, UINT32_MAX), 4);
+	put_le(out, strlen(e->name), 2);
+	put_le(out, extra, 2);
+}
+
+/* Puts the extra field with the sizes that 32 bits do not hold. */
+static void put_large(FILE *out, const struct entry *e)
+{
+	if (!is_large(e))
+		return;
+	put_le(out, 1, 2);
+	put_le(out, 16, 2);
+	put_le(out, e->size, 8);
+	put_le(out, e->size, 8);
+}
+
+/* Puts a local header, with a field "FB" of Zs, as torch pads, behind which the entry's bytes
+ * are aligned.
+ */
+static void put_local(FILE *out, struct entry *e, uint64_t at)
+{
+	unsigned large = is_large(e) ? 20 : 0;
+	uint64_t end = at + LOCAL_SIZE + strlen(e->name) + large + 4;
+	unsigned pad = (unsigned)(-end % ALIGN);
+
+	e->at = at;
+	fputs("PK\3\4", out);
+	put_common(out, e, large + 4 + pad);
+	fputs(e->name, out);
+	put_large(out, e);
+	fputs("FB", out);
+	put_le(out, pad, 2);
+	while (pad--)
+		putc('Z', out);
+}
+
+static void put_record(FILE *out, const struct entry *e)
+{
+	fputs("PK\1\2", out);
+	put_le(out, 45, 2); /* version of zip that wrote it */
+	put_common(out, e, is_large(e) ? 20 : 0);
+	put_le(out, 0, 2 + 2 + 2 + 4); /* comment, disk, attributes */
+	put_le(out, e->at, 4);
+	fputs(e->name, out);
+	put_large(out, e);
+}
+
+/* Puts the directory, which begins at byte `at`, and the records behind it. */
+static void put_directory(FILE *out, const struct entry *entries, unsigned n, uint64_t at)
+{
+	uint64_t size = (uint64_t)ftello(out);
+
+	for (unsigned i = 0; i < n; i++)
+		put_record(out, &entries[i]);
+	size = (uint64_t)ftello(out) - size;
+	fputs("PK\6\6", out);
+	put_le(out, END64_SIZE - 12, 8); /* of the rest of this record */
+	put_le(out, 45, 2);
+	put_le(out, 45, 2);
+	put_le(out, 0, 8); /* disks */
+	put_le(out, n, 8);
+	put_le(out, n, 8);
+	put_le(out, size, 8);
+	put_le(out, at, 8);
+	fputs("PK\6\7", out);
+	put_le(out, 0, 4);
+	put_le(out, at + size, 8);
+	put_le(out, 1, 4);
+	fputs("PK\5\6", out);
+	put_le(out, 0, 4);
+	put_le(out, n, 2);
+	put_le(out, n, 2);
+	put_le(out, size, 4);
+	put_le(out, u64_min(at, UINT32_MAX), 4);
+	put_le(out, 0, 2);
+}
+
+int torch_file_make(const char *pickle, size_t size, const void *bytes, uint64_t nbytes,
+		    char **text, uint64_t *head, uint64_t *tail)
+{
+	struct entry entries[ENTRIES] = {
+		{ .name = "archive/data.pkl", .bytes = pickle, .size = size },
+		{ .name = "archive/byteorder", .bytes = "little", .size = 6 },
+		{ .name = "archive/version", .bytes = "3\n", .size = 2 },
+		{ .name = "archive/data/0", .bytes = bytes, .size = nbytes }
+	};
+	uint64_t begin = 0;
+	size_t total;
+	FILE *out = open_memstream(text, &total);
+
+	if (!out)
+		return -ENOMEM;
+	for (struct entry *e = entries; e < entries + ENTRIES; e++) {
+		if (e->bytes)
+			e->crc = (uint32_t)crc32_z(0, e->bytes, e->size);
+		put_local(out, e, (uint64_t)ftello(out));
+		begin = (uint64_t)ftello(out);
+		if (e->bytes)
+			fwrite(e->bytes, 1, e->size, out);
+	}
+	*head = begin;
+	begin = (uint64_t)ftello(out);
+	put_directory(out, entries, ENTRIES, *head + nbytes);
+	*tail = (uint64_t)ftello(out) - begin;
+	return fclose(out) ? -ENOMEM : 0;
+}

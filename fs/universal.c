@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "fs/universal.h"
+
+#include "engine/base/dtype.h"
+#include "fs/hypers.h"
+#include "fs/torch-file.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { HYPERS_MAX = 128 };
+
+/* The version of DeepSpeed whose loader reads these files: it compares it with older ones. */
+#define DEEPSPEED "0.19.8"
+
+/* ---- states ---- */
+
+static bool is_own(const char *key)
+{
+	for (enum frag_dtype dtype = 1; frag_dtype_size(dtype); dtype++)
+		if (!strcmp(key, dtype_lp_key(dtype)))
+			return true;
+	return false;
+}
+
+const char *universal_key(const char *key)
+{
+	return is_own(key) ? "fp32" : key;
+}
+
+static bool has_key(const struct engine_state *states, int n, const char *key)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(states[i].key, key))
+			return true;
+	return false;
+}
+
+/* Returns true if the state has a file: all elements of the parameter, or its step. */
+static bool has_file(const struct engine_state *s, const struct engine_param *p)
+{
+	size_t element = frag_dtype_size(s->dtype);
+
+	if (!torch_storage(s->dtype) || !strcmp(s->key, "grad"))
+		return false;
+	return s->bytes / element == p->numel ||
+	       (!strcmp(s->key, "step") && s->bytes == element);
+}
+
+int universal_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
+{
+	struct engine_param p;
+	int n = engine_states(e, param, out, max), kept = 0;
+	bool has_master;
+
+	if (n < 0 || !engine_param(e, param, &p))
+		return n < 0 ? n : -ENOENT;
+	n = n < max ? n : max;
+	has_master = has_key(out, n, "fp32");
+	for (int i = 0; i < n; i++) {
+		if (!has_file(&out[i], &p) || (has_master && is_own(out[i].key)))
+			continue;
+		out[kept] = out[i];
+		out[kept++].flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
+	}
+	return kept;
+}
+
+int universal_has_step(struct engine *e, uint32_t param)
+{
+	struct engine_state states[HYPERS_MAX];
+	struct engine_param p;
+	int n = universal_states(e, param, states, HYPERS_MAX);
+
+	if (n < 0)
+		return n;
+	return n && !has_key(states, n, "step") && engine_param(e, param, &p) && p.group >= 0;
+}
+
+/* Puts {"param": tensor, "cat_dim": 0}; a step is a tensor without dimensions.  A parameter
+ * without dimensions gets one: the loader cuts along cat_dim.
+ */
+static int put_state(FILE *out, const struct engine_state *s, enum frag_dtype dtype,
+		     const struct engine_param *p)
+{
+	torch_pickle_begin(out);
+	if (!strcmp(s->key, "step")) {
+		torch_pickle_tensor(out, dtype, NULL, 0);
+	} else {
+		torch_pickle_dict(out);
+		torch_pickle_text(out, "param");
+		torch_pickle_tensor(out, dtype, p->ndim ? p->shape : &(uint64_t){ 1 },
+				    p->ndim ? p->ndim : 1);
+		torch_pickle_text(out, "cat_dim");
+		torch_pickle_number(out, 0);
+		torch_pickle_dict_end(out);
+	}
+	torch_pickle_end(out);
+	return fclose(out) ? -ENOMEM : 0;
+}
+
+int universal_view(struct view *v, const struct engine_state *state,
+		   const struct engine_param *param, char **text)
+{
+	bool widened = is_own(state->key) && state->dtype != FRAG_F32;
+	CLEANUP(free) char *pickle = NULL, *made = NULL;
+	size_t size;
+	FILE *out;
+	int rc = view_init(v, widened ? ".f32" : "", state, param);
+
+	if (rc)
+		return rc;
+	out = open_memstream(&pickle, &size);
+	if (!out)
+		return -ENOMEM;
+	rc = put_state(out, state, widened ? FRAG_F32 : state->dtype, param);
+	if (!rc)
+		rc = torch_file_make(pickle, size, NULL, v->bytes, &made, &v->head, &v->tail);
+	if (rc)
+		return rc;
+	v->bytes += v->head + v->tail;
+	if (text) {
+		*text = made;
+		made = NULL;
+	}
+	return 0;
+}
+
+/* ---- the other files ---- */
+
+struct building {
+	struct engine *engine;
+	struct hypers *hypers;
+	FILE *out;  /* the pickle */
+	int error;  /* -EAGAIN: a value is on its way */
+	float step; /* the bytes of the file's tensor */
+};
+
+/* Returns the value of a hyper-parameter, or 0 and sets an error: all are asked for at once. */
+static double value_of(struct building *b, uint32_t group, const char *key)
+{
+	struct engine_address address = { .kind = ENGINE_HYPER, .group = group };
+	uint64_t changed_ns;
+	double value = 0;
+	int rc;
+
+	strcpy(address.key, key);
+	rc = hypers_get(b->hypers, &address, &value, &changed_ns);
+	if (rc && (!b->error || b->error == -EAGAIN))
+		b->error = rc;
+	return rc ? 0 : value;
+}
+
+static uint64_t job_step(struct engine *e)
+{
+	struct engine_job job;
+
+	engine_job(e, &job);
+	return job.has_step ? job.step : 0;
+}
+
+/* Puts how many steps the optimizer has made: its own number, else the job's. */
+static void put_step(struct building *b, uint32_t group)
+{
+	struct engine_state keys[HYPERS_MAX];
+	int n = engine_hypers(b->engine, group, keys, HYPERS_MAX);
+
+	if (n < 0)
+		b->error = n;
+	b->step = n > 0 && has_key(keys, n < HYPERS_MAX ? n : HYPERS_MAX, "step")
+			  ? (float)value_of(b, group, "step")
+			  : (float)job_step(b->engine);
+	torch_pickle_tensor(b->out, FRAG_F32, NULL, 0);
+}
+
+/* Puts a group's dict, as torch.optim has it: beta1 and beta2 are a tuple there. */
+static void put_group(struct building *b, uint32_t group)
+{
+	struct engine_state keys[HYPERS_MAX];
+	int n = engine_hypers(b->engine, group, keys, HYPERS_MAX);
+	bool betas;
+
+	if (n < 0) {
+		b->error = n;
+		n = 0;
+	}
+	n = n < HYPERS_MAX ? n : HYPERS_MAX;
+	betas = has_key(keys, n, "beta1") && has_key(keys, n, "beta2");
+	torch_pickle_dict(b->out);
+	for (int i = 0; i < n; i++) {
+		if (betas && (!strcmp(keys[i].key, "beta1") || !strcmp(keys[i].key, "beta2")))
+			continue;
+		torch_pickle_text(b->out, keys[i].key);
+		torch_pickle_number(b->out, value_of(b, group, keys[i].key));
+	}
+	if (betas) {
+		torch_pickle_text(b->out, "betas");
+		torch_pickle_pair(b->out, value_of(b, group, "beta1"),
+				  value_of(b, group, "beta2"));
+	}
+	torch_pickle_text(b->out, "params");
+	torch_pickle_list(b->out);
+	torch_pickle_number(b->out, group);
+	torch_pickle_list_end(b->out);
+	torch_pickle_dict_end(b->out);
+}
+
+static void put_groups(struct building *b)
+{
+	torch_pickle_text(b->out, "param_groups");
+	torch_pickle_list(b->out);
+	for (uint32_t i = 0; i < engine_ngroups(b->engine); i++)
+		put_group(b, i);
+	torch_pickle_list_end(b->out);
+}
+
+/* Puts what the loaders of stages 1 and 2 look for, and, below "optimizer_state_dict", that of
+ * stage 3.
+ */
+static void put_optimizer(struct building *b)
+{
+	torch_pickle_dict(b->out);
+	torch_pickle_text(b->out, "ds_version");
+	torch_pickle_text(b->out, DEEPSPEED);
+	put_groups(b);
+	torch_pickle_text(b->out, "optimizer_state_dict");
+	torch_pickle_dict(b->out);
+	torch_pickle_text(b->out, "state");
+	torch_pickle_dict(b->out);
+	torch_pickle_number(b->out, 0);
+	torch_pickle_dict(b->out);
+	torch_pickle_text(b->out, "step");
+	put_step(b, 0);
+	torch_pickle_dict_end(b->out);
+	torch_pickle_dict_end(b->out);
+	put_groups(b);
+	torch_pickle_dict_end(b->out);
+	torch_pickle_dict_end(b->out);
+}
+
+static void put_shape(struct building *b, uint32_t param)
+{
+	struct engine_param p;
+
+	if (!engine_param(b->engine, param, &p))
+		return;
+	torch_pickle_text(b->out, p.name);
+	torch_pickle_size(b->out, p.shape, p.ndim);
+}
+
+/* Puts names and shapes, a dict for each group of the optimizer. */
+static void put_shapes(struct building *b)
+{
+	uint32_t ngroups = engine_ngroups(b->engine);
+	struct engine_group g;
+
+	torch_pickle_list(b->out);
+	for (uint32_t i = 0; i < ngroups; i++) {
+		torch_pickle_dict(b->out);
+		if (engine_group(b->engine, i, &g))
+			for (uint32_t k = 0; k < g.nparams; k++)
+				put_shape(b, g.params[k]);
+		torch_pickle_dict_end(b->out);
+	}
+	if (!ngroups) {
+		torch_pickle_dict(b->out);
+		for (uint32_t i = 0; i < engine_nparams(b->engine); i++)
+			put_shape(b, i);
+		torch_pickle_dict_end(b->out);
+	}
+	torch_pickle_list_end(b->out);
+}
+
+static void put_count(struct building *b, const char *key, double value)
+{
+	torch_pickle_text(b->out, key);
+	torch_pickle_number(b->out, value);
+}
+
+/* Puts what the loader reads of a model_states.pt.  It takes no values from `module`. */
+static void put_model(struct building *b)
+{
+	torch_pickle_dict(b->out);
+	torch_pickle_text(b->out, "module");
+	torch_pickle_dict(b->out);
+	torch_pickle_dict_end(b->out);
+	torch_pickle_text(b->out, "ds_version");
+	torch_pickle_text(b->out, DEEPSPEED);
+	put_count(b, "global_steps", (double)job_step(b->engine));
+	put_count(b, "skipped_steps", 0);
+	put_count(b, "dp_world_size", engine_nranks(b->engine));
+	put_count(b, "mp_world_size", 1);
+	torch_pickle_text(b->out, "param_shapes");
+	put_shapes(b);
+	torch_pickle_dict_end(b->out);
+}
+
+static void put_parameters_step(struct building *b, uint32_t param)
+{
+	struct engine_param p;
+
+	if (engine_param(b->engine, param, &p) && p.group >= 0)
+		put_step(b, (uint32_t)p.group);
+	else
+		b->error = -ENOENT;
+}
+
+int64_t universal_build(struct engine *e, struct hypers *hypers, enum universal_file file,
+			uint32_t param, char **text)
+{
+	struct building b = { .engine = e, .hypers = hypers };
+	CLEANUP(free) char *pickle = NULL;
+	uint64_t head, tail;
+	size_t size;
+	int rc;
+
+	if (file == UNIVERSAL_LATEST) {
+		*text = strdup("universal");
+		return *text ? (int64_t)strlen(*text) : -ENOMEM;
+	}
+	b.out = open_memstream(&pickle, &size);
+	if (!b.out)
+		return -ENOMEM;
+	torch_pickle_begin(b.out);
+	if (file == UNIVERSAL_MODEL)
+		put_model(&b);
+	else if (file == UNIVERSAL_OPTIMIZER)
+		put_optimizer(&b);
+	else
+		put_parameters_step(&b, param);
+	torch_pickle_end(b.out);
+	rc = fclose(b.out) ? -ENOMEM : b.error;
+	if (!rc)
+		rc = torch_file_make(pickle, size, &b.step, sizeof(b.step), text, &head, &tail);
+	return rc ? rc : (int64_t)(head + sizeof(b.step) + tail);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FS_UNIVERSAL_H
+#define FS_UNIVERSAL_H
+
+/* The files in export/ that DeepSpeed's loader of universal checkpoints reads:
+ *
+ *	latest_universal			"universal", the folder of all others
+ *	mp_rank_00_model_states.pt		the checkpoint's own, or names and counts
+ *	zero_pp_rank_0_mp_rank_00_model_states.pt	the same: the name that ZeRO-3 looks for
+ *	zero/optimizer_state.pt			the optimizer's groups
+ *	zero/NAME/fp32.pt, exp_avg.pt ...	a state of the whole parameter
+ *	zero/NAME/step.pt
+ *
+ * A state's bytes lie between a header and a trailer (fs/torch-file.h); the others are made
+ * when they are opened.
+ */
+
+#include "fs/view.h"
+
+struct hypers; /* fs/hypers.h */
+
+enum universal_file {
+	UNIVERSAL_LATEST,
+	UNIVERSAL_MODEL,
+	UNIVERSAL_OPTIMIZER,
+	UNIVERSAL_STEP, /* of a parameter whose optimizer has no state `step` of its own */
+};
+
+/* Lists the states of a parameter that have a file, as engine_states does. */
+int universal_states(struct engine *e, uint32_t param, struct engine_state *out, int max);
+/* Returns the key that the file of a state is named after: the parameter's own values, where
+ * there is no master, are "fp32".
+ */
+const char *universal_key(const char *key);
+/* Returns 1 if the parameter has a UNIVERSAL_STEP, else 0; -errno of engine_states. */
+int universal_has_step(struct engine *e, uint32_t param);
+
+/* Sets *v to the file of a state, and *text, unless text is NULL, to the header and the
+ * trailer, which the caller frees.
+ * -ENOENT: there is no such file.
+ * -ENOMEM.
+ */
+int universal_view(struct view *v, const struct engine_state *state,
+		   const struct engine_param *param, char **text);
+
+/* Makes the content of another file; *text is the caller's to free.  Returns its length.
+ * -ENOMEM.
+ * Errors of hypers_get.
+ */
+int64_t universal_build(struct engine *e, struct hypers *hypers, enum universal_file file,
+			uint32_t param, char **text);
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/base/base.h"
+#include "engine/base/one-line.h"
+#include "engine/catalog/condition.h"
+#include "mount-helpers/commands.h"
+#include "mount-helpers/fragctl.h"
+#include "mount-helpers/target.h"
+#include "mount-helpers/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 512, LOOK_MS = 1000, HELD_MS = 10000, TRY_US = 10000 };
+
+static const char *why_not(int error)
+{
+	switch (error) {
+	case EINVAL:
+		return "expected QUANTITY(STATE[, PATTERN]) > NUMBER, where QUANTITY is nan, "
+		       "inf, norm or absmax, or off";
+	case ENAMETOOLONG:
+		return "a pattern has 127 bytes at most";
+	case ESTALE:
+		return "the ranks pass boundaries faster than they can agree on one";
+	case EROFS:
+		return "is not mounted with -o rw";
+	default:
+		return condition_why_not(-error);
+	}
+}
+
+static int fail(const char *mountpoint, const char *condition, int error)
+{
+	if (error == EINVAL || error == ENAMETOOLONG)
+		return call_usage("%s: %s", *condition ? condition : "break", why_not(error));
+	return call_fail("%s: %s", target_name(mountpoint), why_not(error));
+}
+
+/* *held: the open file that holds the watch; held NULL: none does. */
+static int say(const char *mountpoint, const char *condition, unsigned seconds, int *held)
+{
+	char path[PATH_MAX], line[LINE_MAX_BYTES], bound[32] = "";
+	int fd, length, e = 0;
+
+	if (seconds)
+		snprintf(bound, sizeof(bound), " for %u", seconds);
+	length = snprintf(line, sizeof(line), "break %s%s%s\n", condition, bound,
+			  held ? " held" : "");
+	snprintf(path, sizeof(path), "%s/.frag/control", mountpoint);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return call_fail("%s: no mount of fragfs is there", target_name(mountpoint));
+	if (fd < 0 || length >= (int)sizeof(line))
+		e = fd < 0 ? errno : ENAMETOOLONG;
+	else if (write(fd, line, (size_t)length) < 0)
+		e = errno;
+	if (!e && held)
+		*held = fd;
+	else if (fd >= 0)
+		close(fd);
+	return e ? fail(mountpoint, condition, e) : 0;
+}
+
+static int show(const struct call *call, const char *mountpoint)
+{
+	char line[LINE_MAX_BYTES];
+
+	if (mount_file_value(mountpoint, ".frag/control", line, sizeof(line)))
+		return call_fail("%s: %s", target_name(mountpoint), strerror(errno));
+	if (call_has(call, 'J'))
+		return call_print_object(call, "control", json_string(line));
+	puts(line);
+	return 0;
+}
+
+/* ---- waiting ---- */
+
+struct wait {
+	const char *mountpoint;
+	FILE *events;
+	char condition[CONDITION_TEXT_MAX]; /* as events have it */
+	char control[LINE_MAX_BYTES];       /* .frag/control while the mount watches it */
+	bool watched;
+	uint64_t looked_ms; /* at .frag/control */
+	uint64_t over_ms;   /* when it is too late for an event that tells the end; 0: never */
+	char why[256];      /* of the last break-over with that condition */
+};
+
+static bool is_named(const json_t *event, const char *name)
+{
+	const char *of = json_string_value(json_object_get(event, "event"));
+
+	return of && !strcmp(of, name);
+}
+
+static bool is_of(const struct wait *w, const json_t *event, const char *name)
+{
+	const char *of = json_string_value(json_object_get(event, "condition"));
+
+	return is_named(event, name) && of && !strcmp(of, w->condition);
+}
+
+static bool is_over(const struct wait *w)
+{
+	char line[LINE_MAX_BYTES];
+
+	return mount_file_value(w->mountpoint, ".frag/control", line, sizeof(line)) ||
+	       strcmp(line, w->control) != 0;
+}
+
+/* Returns true when there is nothing more to wait for.  The event that tells how the watch has
+ * ended may come later than the end itself, and never where no rank lives that has it.
+ */
+static bool is_given_up(struct wait *w)
+{
+	uint64_t now = monotonic_ms();
+
+	if (!w->watched || now < w->looked_ms + LOOK_MS)
+		return false;
+	w->looked_ms = now;
+	if (!is_over(w)) /* or not any more: the mount has set it anew */
+		w->over_ms = 0;
+	else if (!w->over_ms)
+		w->over_ms = now + LOOK_MS;
+	else
+		return now >= w->over_ms;
+	return false;
+}
+
+/* Returns the next event, and in *line, which the caller frees, its text.  NULL: there are no
+ * more, or is_given_up.  The file of events ends with the job, but goes on when the job is
+ * started again, and the mount goes on watching until then.
+ */
+static json_t *next_event(struct wait *w, char **line)
+{
+	struct pollfd fd = { .fd = fileno(w->events), .events = POLLIN };
+	size_t room = 0;
+	json_t *event;
+	bool ended;
+
+	*line = NULL;
+	for (;;) {
+		if (getline(line, &room, w->events) > 0) {
+			event = json_loads(*line, 0, NULL);
+			if (event)
+				return event;
+			continue;
+		}
+		ended = feof(w->events);
+		if (ended ? !w->watched : errno != EAGAIN && errno != EINTR)
+			return NULL;
+		clearerr(w->events);
+		if (is_given_up(w))
+			return NULL;
+		poll(&fd, ended ? 0 : 1, LOOK_MS);
+	}
+}
+
+/* Prints the event with which the watch ends.  holds: the mount, which ends with this program,
+ * is what freezes the job: so waits until it is thawed.
+ */
+static int follow(const struct call *call, struct wait *w, bool holds)
+{
+	int rc = FRAGCTL_FAILURE;
+	json_t *event = NULL;
+	bool done = false;
+	char *line = NULL;
+	const char *why;
+
+	while (!done && (event = next_event(w, &line))) {
+		if (w->watched && is_of(w, event, "break")) {
+			watch_print(call, line, event);
+			fflush(stdout);
+			w->watched = false;
+			rc = 0;
+			done = !holds;
+		} else if (w->watched && is_of(w, event, "break-over")) {
+			/* the watch that this one has replaced may have the same condition */
+			why = json_string_value(json_object_get(event, "why"));
+			one_line(why ? why : "", w->why, sizeof(w->why));
+			w->looked_ms = 0;
+		} else if (!w->watched && is_named(event, "thaw")) {
+			done = true;
+		}
+		json_decref(event);
+		free(line);
+	}
+	if (!event)
+		free(line);
+	if (w->watched)
+		call_fail("%s: %s", *call->words, *w->why ? w->why : "the watch is over");
+	return rc;
+}
+
+/* The event may come before the mount knows that all ranks stand.  Until then the end of the
+ * file that holds the watch would end it, and thaw the job.
+ */
+static void wait_until_held(const struct wait *w)
+{
+	uint64_t end_ms = monotonic_ms() + HELD_MS;
+
+	while (!is_over(w) && monotonic_ms() < end_ms)
+		usleep(TRY_US);
+}
+
+/* The watch ends with this program, however that ends: it is held by an open file. */
+static int wait_for(const struct call *call, const char *mountpoint, bool holds)
+{
+	struct wait w = { .mountpoint = mountpoint, .watched = true };
+	char path[PATH_MAX];
+	struct wire_condition c;
+	uint32_t ms;
+	int fd, held, rc = condition_parse(*call->words, &c, &ms);
+
+	if (rc)
+		return fail(mountpoint, *call->words, -rc);
+	condition_print(&c, w.condition);
+	snprintf(w.control, sizeof(w.control), "break %s for %u", w.condition,
+		 call->seconds ? call->seconds : ms / 1000);
+	snprintf(path, sizeof(path), "%s/events", mountpoint);
+	/* next_event reads until there are no more, and waits by poll */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	w.events = fd < 0 ? NULL : fdopen(fd, "r");
+	if (!w.events)
+		return call_fail("%s: %s", target_name(mountpoint), strerror(errno));
+	rc = say(mountpoint, *call->words, call->seconds, &held);
+	if (!rc) {
+		rc = follow(call, &w, holds);
+		if (!rc && !holds)
+			wait_until_held(&w);
+		close(held);
+	}
+	fclose(w.events);
+	return rc;
+}
+
+static bool is_off(const char *words)
+{
+	char word[8], rest;
+
+	return sscanf(words, "%7s %c", word, &rest) == 1 && !strcmp(word, "off");
+}
+
+/* Without a word: prints what is watched.  Without -w, over a mount: returns when all ranks
+ * watch.
+ */
+int break_run(const struct call *call)
+{
+	char mountpoint[TARGET_PATH_MAX];
+	bool off, made;
+	int rc;
+
+	if (!*call->words && (call_has(call, 'w') || call->seconds))
+		return call_usage("-%c: a CONDITION is needed", call->seconds ? 't' : 'w');
+	rc = target_open(call->job, *call->words, mountpoint);
+	if (rc)
+		return rc;
+	if (checkpoint_status_is(mountpoint))
+		return call_fail("%s: a checkpoint is mounted there: nothing trains",
+				 target_name(mountpoint));
+	if (!*call->words)
+		return show(call, mountpoint);
+	off = is_off(*call->words);
+	made = target_is_private(mountpoint);
+	if (off && made)
+		return call_fail("off: only the mount that watches can end it");
+	if (!off && (made || call_has(call, 'w')))
+		return wait_for(call, mountpoint, made);
+	rc = say(mountpoint, *call->words, off ? 0 : call->seconds, NULL);
+	return !rc && call_has(call, 'J') ? show(call, mountpoint) : rc;
+}

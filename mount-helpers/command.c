@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/command.h"
+
+#include "engine/base/base.h"
+#include "engine/base/one-line.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { JSON_MAJOR = 1, JSON_MINOR = 1 };
+enum { PROGRESS_AFTER_MS = 1000, PROGRESS_EVERY_MS = 100 };
+
+bool call_has(const struct call *call, char letter)
+{
+	return strchr(call->given, letter) != NULL;
+}
+
+static void print_error(const char *format, va_list list)
+{
+	char text[4096], line[sizeof(text)];
+
+	vsnprintf(text, sizeof(text), format, list);
+	one_line(text, line, sizeof(line));
+	fflush(stdout);
+	fprintf(stderr, "fragctl: %s\n", line);
+}
+
+int call_fail(const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	print_error(format, list);
+	va_end(list);
+	return FRAGCTL_FAILURE;
+}
+
+int call_usage(const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	print_error(format, list);
+	va_end(list);
+	return FRAGCTL_USAGE;
+}
+
+char *call_one_line(char *text)
+{
+	for (char *c = text; c && *c; c++)
+		if (iscntrl((unsigned char)*c))
+			*c = '?';
+	return text;
+}
+
+json_t *call_output_version(const struct call *call)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "fragctl %s", call->name);
+	return json_pack("{s:s s:i s:i}", "command", command, "major", JSON_MAJOR, "minor",
+			 JSON_MINOR);
+}
+
+int call_print_json(json_t *root)
+{
+	int failed = !root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+
+	json_decref(root);
+	if (failed)
+		return call_fail("%s", strerror(ENOMEM));
+	putchar('\n');
+	return 0;
+}
+
+int call_print_object(const struct call *call, const char *name, json_t *value)
+{
+	return call_print_json(json_pack("{s:o s:o}", "output_version",
+					 call_output_version(call), name, value));
+}
+
+void progress_step(struct progress *p, const char *what, uint64_t done, uint64_t total)
+{
+	uint64_t now = monotonic_ms();
+
+	if (!p->began_ms)
+		p->began_ms = now;
+	if (now - p->began_ms < PROGRESS_AFTER_MS || now - p->shown_ms < PROGRESS_EVERY_MS ||
+	    !isatty(STDERR_FILENO))
+		return;
+	p->shown_ms = now;
+	fprintf(stderr, "\r\033[K%s: %" PRIu64 " of %" PRIu64 " (%" PRIu64 " %%)", what, done,
+		total, total ? done * 100 / total : 100);
+}
+
+void progress_end(struct progress *p)
+{
+	if (p->shown_ms)
+		fputs("\r\033[K", stderr);
+}

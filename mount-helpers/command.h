@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_COMMAND_H
+#define MOUNT_HELPERS_COMMAND_H
+
+/* What the command line gives a command of fragctl, and what commands share to answer: exit
+ * statuses, JSON, progress.  The table of commands is in fragctl.c.
+ */
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	FRAGCTL_FAILURE = 1,
+	FRAGCTL_USAGE = 2,
+	FRAGCTL_FOUND = 3 /* diff: they differ; doctor: there is something to mend */
+};
+
+struct call {
+	const char *name; /* of the command */
+	char **words;     /* its arguments; NULL ends them */
+	char **program;   /* what follows "--"; NULL: there was no "--" */
+	char given[32];   /* letters of the options; '-': there was a "--" */
+	unsigned seconds; /* -t; 0: not given */
+	unsigned count;   /* -n; 0: not given */
+	unsigned rank;    /* -R */
+	/* -S, and so on in the order of the table of options; 0: not given */
+	unsigned stage, world, tp, sp, ep, hpz, states;
+	const char *offload;            /* -L; NULL: not given */
+	const char *job, *output, *svg; /* -j, -o, -s; NULL: not given */
+};
+
+/* Returns true if the option with that letter was given. */
+bool call_has(const struct call *call, char letter);
+
+/* Prints "fragctl: " and a line to standard error; returns FRAGCTL_FAILURE. */
+int call_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Does the same; returns FRAGCTL_USAGE: words, options or their values are wrong. */
+int call_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Replaces control characters, which a terminal would obey, by '?', and returns text (NULL:
+ * NULL).  Anybody may have chosen the names of a checkpoint, or in a log.
+ */
+char *call_one_line(char *text);
+
+/* Returns the object that begins all JSON output: the command, and versions of its members. */
+json_t *call_output_version(const struct call *call);
+/* Prints root, and releases it; NULL is an error.  Returns the exit status. */
+int call_print_json(json_t *root);
+/* Does the same with an object of the output's version and a value under a name. */
+int call_print_object(const struct call *call, const char *name, json_t *value);
+
+/* Shows on standard error, if that is a terminal, how much of a long operation is done: after
+ * its first second, ten times a second.  All 0 at first.
+ */
+struct progress {
+	uint64_t began_ms, shown_ms;
+};
+
+void progress_step(struct progress *p, const char *what, uint64_t done, uint64_t total);
+/* Takes the line away. */
+void progress_end(struct progress *p);
+
+#endif

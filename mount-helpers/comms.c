@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/commands.h"
+#include "mount-helpers/fragctl.h"
+#include "mount-helpers/target.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Names as in the headings of .frag/comms. */
+const struct table_column comms_columns[] = {
+	{ .name = "op" },
+	{ .name = "size", .kind = TABLE_BYTES },
+	{ .name = "count", .kind = TABLE_NUMBER },
+	{ .name = "bytes", .kind = TABLE_BYTES },
+	{ .name = "min_us", .kind = TABLE_REAL, .more = true },
+	{ .name = "p50_us", .kind = TABLE_REAL },
+	{ .name = "p99_us", .kind = TABLE_REAL },
+	{ .name = "max_us", .kind = TABLE_REAL, .more = true },
+	{ .name = "algbw_gbps", .kind = TABLE_REAL },
+	{ .name = "busbw_gbps", .kind = TABLE_REAL },
+	{ .name = "caller" },
+	{ .name = NULL },
+};
+
+static const struct table_column rank_columns[] = {
+	{ .name = "rank", .kind = TABLE_NUMBER },
+	{ .name = "count", .kind = TABLE_NUMBER },
+	{ .name = "behind_us", .kind = TABLE_REAL },
+	{ .name = "behind_max_us", .kind = TABLE_REAL },
+	{ .name = NULL },
+};
+
+/* Adds the lines of the text, or their rest, up to an empty one, of which the first is a
+ * heading.
+ */
+static void add_block(struct table *t, char **text)
+{
+	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(text, "\n");
+	size_t n = line ? table_cut(line, names) : 0, has;
+
+	while ((line = strsep(text, "\n")) && *line) {
+		has = table_cut(line, fields); /* that of those left out is shorter */
+		table_row(t);
+		for (size_t column = 0; t->columns[column].name; column++)
+			table_field(t, column,
+				    table_find(names, fields, has < n ? has : n,
+					       t->columns[column].name));
+	}
+}
+
+static int print(const struct call *call, struct table *operations, struct table *ranks)
+{
+	json_t *root;
+	int rc;
+
+	if (call_has(call, 'J')) {
+		root = json_pack("{so}", "output_version", call_output_version(call));
+		json_object_set_new(root, "operations", table_rows_json(operations));
+		json_object_set_new(root, "ranks", table_rows_json(ranks));
+		return call_print_json(root);
+	}
+	rc = table_print(operations, "operations");
+	if (rc || call_has(call, 'o') || !json_array_size(ranks->rows))
+		return rc;
+	putchar('\n');
+	return table_print(ranks, "ranks");
+}
+
+static int show(const struct call *call, char *text)
+{
+	struct call plain = *call; /* -o names columns of operations */
+	struct table operations, ranks;
+	int rc = table_init(&operations, call, comms_columns);
+
+	if (rc)
+		return rc;
+	plain.output = NULL;
+	rc = table_init(&ranks, &plain, rank_columns);
+	if (!rc) {
+		add_block(&operations, &text);
+		add_block(&ranks, &text);
+		rc = print(call, &operations, &ranks);
+		table_fini(&ranks);
+	}
+	table_fini(&operations);
+	return rc;
+}
+
+int comms_run(const struct call *call)
+{
+	char mountpoint[TARGET_PATH_MAX], name[64] = ".frag/comms", why[PATH_MAX + 200], *text;
+	int rc = target_open_word(call, false, mountpoint);
+
+	if (rc)
+		return rc;
+	if (target_check_rank(mountpoint, call_has(call, 'R') ? (int64_t)call->rank : -1, why,
+			      sizeof(why)))
+		return call_fail("%s", why);
+	if (call_has(call, 'R'))
+		snprintf(name, sizeof(name), "ranks/%u/comms", call->rank);
+	rc = mount_file_read(mountpoint, name, &text);
+	if (rc)
+		return call_fail("%s/%s: %s", target_name(mountpoint), name, strerror(-rc));
+	if (!strcmp(text, "off\n"))
+		rc = call_fail("%s/%s: nothing is counted without FRAG_COMMS=1",
+			       target_name(mountpoint), name);
+	else if (strncmp(text, "op\t", 3) != 0)
+		rc = call_fail("%s/%s: %s", target_name(mountpoint), name, call_one_line(text));
+	else
+		rc = show(call, text);
+	free(text);
+	return rc;
+}

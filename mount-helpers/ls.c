@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/commands.h"
+#include "mount-helpers/fragments.h"
+#include "mount-helpers/params.h"
+#include "mount-helpers/target.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	COLUMN_NAME,
+	COLUMN_SHAPE,
+	COLUMN_DTYPE,
+	COLUMN_NUMEL,
+	COLUMN_GROUP,
+	COLUMN_RANKS,
+	COLUMN_STATES,
+	COLUMN_FRAGMENTS,
+	COLUMN_TIERS
+};
+
+const struct table_column ls_columns[] = {
+	[COLUMN_NAME] = { "name", TABLE_TEXT },
+	[COLUMN_SHAPE] = { "shape", TABLE_TEXT },
+	[COLUMN_DTYPE] = { "dtype", TABLE_TEXT },
+	[COLUMN_NUMEL] = { "numel", TABLE_NUMBER },
+	[COLUMN_GROUP] = { "group", TABLE_NUMBER },
+	[COLUMN_RANKS] = { "ranks", TABLE_TEXT },
+	[COLUMN_STATES] = { "states", TABLE_TEXT },
+	[COLUMN_FRAGMENTS] = { "fragments", TABLE_NUMBER, true },
+	[COLUMN_TIERS] = { "tiers", TABLE_TEXT, true },
+	{ NULL },
+};
+
+static void add_text(struct table *t, size_t column, const char *mountpoint,
+		     const struct param *p)
+{
+	char value[1024], *end;
+	uint64_t number;
+
+	if (!table_wants(t, column))
+		return;
+	params_value(mountpoint, p, t->columns[column].name, value, sizeof(value));
+	if (t->columns[column].kind == TABLE_TEXT) {
+		table_text(t, column, value);
+		return;
+	}
+	number = strtoull(value, &end, 10);
+	if (end != value && *value != '-')
+		table_number(t, column, number);
+}
+
+static void add_states(struct table *t, const char *mountpoint, const struct param *p)
+{
+	char **states = params_states(mountpoint, p), text[2048] = "";
+	size_t length = 0;
+
+	for (char **state = states; state && *state && length < sizeof(text); state++)
+		length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s",
+					   length ? "," : "", *state);
+	params_free_names(states);
+	table_text(t, COLUMN_STATES, text);
+}
+
+static void add_fragments(struct table *t, const char *mountpoint, const struct param *p)
+{
+	struct fragments f;
+	char *ranks, *tiers;
+
+	if (fragments_read(&f, mountpoint, p))
+		return;
+	table_number(t, COLUMN_FRAGMENTS, f.n);
+	ranks = fragments_ranks(&f);
+	tiers = fragments_tiers(&f);
+	if (ranks)
+		table_text(t, COLUMN_RANKS, ranks);
+	if (tiers)
+		table_text(t, COLUMN_TIERS, tiers);
+	free(ranks);
+	free(tiers);
+	fragments_free(&f);
+}
+
+static void add(struct table *t, const char *mountpoint, const struct param *p)
+{
+	table_row(t);
+	table_text(t, COLUMN_NAME, p->name);
+	for (size_t column = COLUMN_SHAPE; column <= COLUMN_GROUP; column++)
+		add_text(t, column, mountpoint, p);
+	if (table_wants(t, COLUMN_STATES))
+		add_states(t, mountpoint, p);
+	if (table_wants(t, COLUMN_RANKS) || table_wants(t, COLUMN_FRAGMENTS) ||
+	    table_wants(t, COLUMN_TIERS))
+		add_fragments(t, mountpoint, p);
+}
+
+int ls_run(const struct call *call)
+{
+	char mountpoint[TARGET_PATH_MAX];
+	struct progress progress = { 0 };
+	struct params params;
+	struct table t;
+	int rc = table_init(&t, call, ls_columns);
+
+	if (rc)
+		return rc;
+	rc = target_open(call->job, false, mountpoint);
+	if (!rc)
+		rc = params_read(&params, mountpoint, call->words);
+	if (!rc) {
+		for (size_t i = 0; i < params.n; i++) {
+			progress_step(&progress, "parameters", i, params.n);
+			add(&t, mountpoint, &params.list[i]);
+		}
+		progress_end(&progress);
+		params_free(&params);
+		rc = table_print(&t, "params");
+	}
+	table_fini(&t);
+	return rc;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_PLACE_H
+#define MOUNT_HELPERS_PLACE_H
+
+/* A state of a parameter, or a slice of it, as fragctl get and set are told it:
+ * PARAM[/STATE][SLICE], such as layers.0.weight/fp32[0:4,:8].
+ */
+
+#include "engine/base/slice.h"
+#include "mount-helpers/state-file.h"
+
+struct place {
+	struct params params;
+	const struct param *param; /* one of these */
+	char state[FRAG_KEY_MAX + 1];
+	char slice_text[256]; /* "": all of it */
+	struct slice slice;
+	struct state_file file;
+};
+
+/* Finds and opens what `text` names, with these flags of open(2).  Without a STATE it is the
+ * one that stands for the parameter, but only to read.  Returns the exit status; errors are on
+ * standard error then.
+ */
+int place_open(struct place *p, const char *mountpoint, const char *text, int flags);
+void place_close(struct place *p);
+
+/* Opens the slice as the mount shows it to numpy, STATE[SLICE].npy.  Returns a descriptor, or
+ * -errno.
+ */
+int place_open_npy(const struct place *p, const char *mountpoint);
+
+/* Both work on n elements from number k of the slice on.  -errno. */
+int place_read(const struct place *p, uint64_t k, void *into, uint64_t n);
+int place_write(const struct place *p, uint64_t k, const void *from, uint64_t n);
+
+#endif

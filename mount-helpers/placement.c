@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/commands.h"
+#include "mount-helpers/fragctl.h"
+#include "mount-helpers/target.h"
+
+#include "engine/base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LOOK_FIRST_MS = 2, LOOK_MS = 100 };
+
+/* Names as in the heading of .frag/place. */
+const struct table_column placement_columns[] = {
+	{ .name = "rank", .kind = TABLE_NUMBER },
+	{ .name = "waiting", .kind = TABLE_NUMBER },
+	{ .name = "waiting_bytes", .kind = TABLE_BYTES },
+	{ .name = "moved", .kind = TABLE_NUMBER },
+	{ .name = "moved_bytes", .kind = TABLE_BYTES },
+	{ .name = "failed", .kind = TABLE_NUMBER },
+	{ .name = "error" },
+	{ .name = NULL },
+};
+
+struct sums {
+	uint64_t waiting, waiting_bytes, moved_bytes, failed;
+	char unknown[256]; /* the first rank that says nothing and may live, and why; "" */
+};
+
+/* ---- .frag/place ---- */
+
+static uint64_t number_in(char **names, char **fields, size_t n, const char *name)
+{
+	const char *field = table_find(names, fields, n, name);
+
+	return field ? strtoull(field, NULL, 10) : 0;
+}
+
+/* A rank whose process is gone, EIO, moves nothing; one that is silent may yet. */
+static bool is_unknown(char **names, char **fields, size_t n)
+{
+	return !strcmp(table_find(names, fields, n, "waiting"), "-") &&
+	       strcmp(table_find(names, fields, n, "error"), strerror(EIO)) != 0;
+}
+
+/* Adds up the ranks' lines, and makes them rows of t, unless that is NULL. */
+static void read_ranks(char *text, struct table *t, struct sums *sums)
+{
+	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(&text, "\n");
+	size_t n = table_cut(line, names), has;
+
+	*sums = (struct sums){ 0 };
+	while ((line = strsep(&text, "\n")) && *line) {
+		has = table_cut(line, fields);
+		has = has < n ? has : n;
+		sums->waiting += number_in(names, fields, has, "waiting");
+		sums->waiting_bytes += number_in(names, fields, has, "waiting_bytes");
+		sums->moved_bytes += number_in(names, fields, has, "moved_bytes");
+		sums->failed += number_in(names, fields, has, "failed");
+		if (!*sums->unknown && is_unknown(names, fields, has))
+			snprintf(sums->unknown, sizeof(sums->unknown), "rank %s: %s",
+				 table_find(names, fields, has, "rank"),
+				 table_find(names, fields, has, "error"));
+		if (t)
+			table_row(t);
+		for (size_t column = 0; t && t->columns[column].name; column++)
+			table_field(t, column,
+				    table_find(names, fields, has, t->columns[column].name));
+	}
+}
+
+static int look(const char *mountpoint, struct table *t, struct sums *sums)
+{
+	char *text;
+	int rc = mount_file_read(mountpoint, ".frag/place", &text);
+
+	if (rc)
+		return call_fail("%s/.frag/place: %s", target_name(mountpoint), strerror(-rc));
+	read_ranks(text, t, sums);
+	free(text);
+	return 0;
+}
+
+static int show(const struct call *call, const char *mountpoint)
+{
+	struct sums sums;
+	struct table t;
+	int rc = table_init(&t, call, placement_columns);
+
+	if (rc)
+		return rc;
+	rc = look(mountpoint, &t, &sums);
+	if (!rc)
+		rc = table_print(&t, "ranks");
+	table_fini(&t);
+	return rc;
+}
+
+/* ---- an order ---- */
+
+/* Returns an errno; 0: the ranks have taken it. */
+static int say(const char *control, const char *line, size_t length)
+{
+	CLEANUP(close) int fd = open(control, O_WRONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return errno == ENOENT ? ENXIO : errno; /* not write's ENOENT */
+	n = write(fd, line, length);
+	return n < 0 ? errno : (size_t)n < length ? EIO : 0;
+}
+
+static int give(const char *mountpoint, const char *states, const char *tier)
+{
+	char path[TARGET_PATH_MAX + 32], line[512];
+	bool folder = !strncmp(states, "params/", 7);
+	int e, n = snprintf(line, sizeof(line), "place %s%s %s", folder ? "" : "params/",
+			    states, tier);
+
+	if (n >= (int)sizeof(line))
+		return call_fail("%s: too long", states);
+	snprintf(path, sizeof(path), "%s/.frag/control", mountpoint);
+	e = say(path, line, (size_t)n);
+	switch (e) {
+	case 0:
+		return 0;
+	case ENOENT:
+		return call_fail("%s: no rank has such a state", states);
+	case ENXIO:
+		return call_fail("%s: no mount of fragfs is there", target_name(mountpoint));
+	case EINVAL:
+		return call_usage("%s %s: states as in params/*/exp_avg, and host, swap or "
+				  "device",
+				  states, tier);
+	case EOPNOTSUPP:
+		return call_fail("%s: a rank cannot move one of them to %s: %s/.frag/log says "
+				 "why",
+				 states, tier, target_name(mountpoint));
+	default:
+		return call_fail("%s/.frag/control: %s", target_name(mountpoint), strerror(e));
+	}
+}
+
+/* Waits until nothing is to move. */
+static int follow(const char *mountpoint)
+{
+	struct progress progress = { 0 };
+	useconds_t ms = LOOK_FIRST_MS;
+	struct sums sums;
+	int rc;
+
+	while (!(rc = look(mountpoint, NULL, &sums)) && sums.waiting) {
+		progress_step(&progress, "moved", sums.moved_bytes,
+			      sums.moved_bytes + sums.waiting_bytes);
+		usleep(ms * 1000);
+		ms = ms * 2 < LOOK_MS ? ms * 2 : LOOK_MS;
+	}
+	progress_end(&progress);
+	if (!rc && sums.failed)
+		rc = call_fail("%" PRIu64 " states stay where they were: %s/ranks/R/log says "
+			       "why",
+			       sums.failed, target_name(mountpoint));
+	if (!rc && *sums.unknown)
+		rc = call_fail("%s: its states may not have moved", sums.unknown);
+	return rc;
+}
+
+int placement_run(const struct call *call)
+{
+	char mountpoint[TARGET_PATH_MAX];
+	int rc = target_open(call->job, true, mountpoint);
+
+	if (rc)
+		return rc;
+	if (checkpoint_status_is(mountpoint))
+		return call_fail("%s: a checkpoint is mounted there: nothing trains",
+				 target_name(mountpoint));
+	if (!call->words[0])
+		return show(call, mountpoint);
+	if (!call->words[1])
+		return call_usage("%s: to which tier? host, swap or device", call->words[0]);
+	rc = give(mountpoint, call->words[0], call->words[1]);
+	return rc ? rc : follow(mountpoint);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/base/base.h"
+#include "mount-helpers/commands.h"
+#include "mount-helpers/fragctl.h"
+#include "mount-helpers/fragments.h"
+#include "mount-helpers/params.h"
+#include "mount-helpers/target.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+
+static const char *const texts[] = { "shape", "dtype", "numel", "group", "group_index" };
+static const char *const attributes[] = { "dtype", "generation", "tier", "owners",
+					  "loss_scale" };
+
+/* The columns between state and bytes are those attributes. */
+enum {
+	COLUMN_STATE,
+	COLUMN_ATTRIBUTES,
+	COLUMN_BYTES = COLUMN_ATTRIBUTES + ARRAY_SIZE(attributes),
+	COLUMN_WRITABLE,
+	COLUMN_CHANGED
+};
+
+static const struct table_column state_columns[] = {
+	[COLUMN_STATE] = { "state", TABLE_TEXT },
+	[COLUMN_ATTRIBUTES] = { "dtype", TABLE_TEXT },
+	[COLUMN_ATTRIBUTES + 1] = { "generation", TABLE_TEXT },
+	[COLUMN_ATTRIBUTES + 2] = { "tier", TABLE_TEXT },
+	[COLUMN_ATTRIBUTES + 3] = { "owners", TABLE_TEXT },
+	[COLUMN_ATTRIBUTES + 4] = { "loss_scale", TABLE_TEXT },
+	[COLUMN_BYTES] = { "bytes", TABLE_BYTES },
+	[COLUMN_WRITABLE] = { "writable", TABLE_TEXT },
+	[COLUMN_CHANGED] = { "changed", TABLE_TEXT },
+	{ NULL },
+};
+
+enum {
+	PIECE_RANK,
+	PIECE_STATE,
+	PIECE_TIER,
+	PIECE_PARTITION,
+	PIECE_OFFSET,
+	PIECE_PLACE,
+	PIECE_NUMEL
+};
+
+static const struct table_column fragment_columns[] = {
+	[PIECE_RANK] = { "rank", TABLE_NUMBER },
+	[PIECE_STATE] = { "state", TABLE_TEXT },
+	[PIECE_TIER] = { "tier", TABLE_TEXT },
+	[PIECE_PARTITION] = { "partition", TABLE_TEXT },
+	[PIECE_OFFSET] = { "offset", TABLE_TEXT },
+	[PIECE_PLACE] = { "param_offset", TABLE_TEXT },
+	[PIECE_NUMEL] = { "numel", TABLE_NUMBER },
+	{ NULL },
+};
+
+static void add_state(struct table *t, const char *mountpoint, const struct param *p,
+		      const char *state)
+{
+	char path[PATH_MAX], name[64], value[4096], changed[40];
+	struct stat st;
+	ssize_t length;
+	struct tm tm;
+
+	snprintf(path, sizeof(path), "%s/%s/%s", mountpoint, p->path, state);
+	table_row(t);
+	table_text(t, COLUMN_STATE, state);
+	for (size_t i = 0; i < ARRAY_SIZE(attributes); i++) {
+		snprintf(name, sizeof(name), "user.frag.%s", attributes[i]);
+		length = getxattr(path, name, value, sizeof(value) - 1);
+		if (length <= 0)
+			continue;
+		value[length] = '\0';
+		table_text(t, COLUMN_ATTRIBUTES + i, value);
+	}
+	if (stat(path, &st))
+		return;
+	table_number(t, COLUMN_BYTES, (uint64_t)st.st_size);
+	table_text(t, COLUMN_WRITABLE, st.st_mode & 0222 ? "yes" : "no");
+	if (localtime_r(&st.st_mtime, &tm) &&
+	    strftime(changed, sizeof(changed), "%FT%T%z", &tm))
+		table_text(t, COLUMN_CHANGED, changed);
+}
+
+static void add_fragment(struct table *t, const struct fragment *f)
+{
+	table_row(t);
+	table_number(t, PIECE_RANK, f->rank);
+	table_text(t, PIECE_STATE, f->state);
+	table_text(t, PIECE_TIER, f->tier);
+	table_text(t, PIECE_PARTITION, f->partition);
+	table_text(t, PIECE_OFFSET, f->offset);
+	table_text(t, PIECE_PLACE, f->param_offset);
+	table_number(t, PIECE_NUMEL, f->numel);
+}
+
+static json_t *to_json(const char *mountpoint, const struct param *p,
+		       const struct table *states, const struct table *pieces)
+{
+	json_t *object = json_pack("{s:s}", "name", p->name);
+	char value[1024];
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		params_value(mountpoint, p, texts[i], value, sizeof(value));
+		json_object_set_new(object, texts[i], json_string(value));
+	}
+	json_object_set_new(object, "states", table_rows_json(states));
+	json_object_set_new(object, "fragments", table_rows_json(pieces));
+	return object;
+}
+
+static void print(const char *mountpoint, const struct param *p, struct table *states,
+		  struct table *pieces)
+{
+	char value[1024];
+
+	snprintf(value, sizeof(value), "%s", p->name);
+	puts(call_one_line(value));
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		params_value(mountpoint, p, texts[i], value, sizeof(value));
+		if (*value)
+			printf("  %-12s %s\n", texts[i], call_one_line(value));
+	}
+	putchar('\n');
+	table_print(states, "states");
+	putchar('\n');
+	table_print(pieces, "fragments");
+}
+
+/* Shows a parameter; list: where its JSON goes, or NULL. */
+static int show(const struct call *call, const char *mountpoint, const struct param *p,
+		json_t *list)
+{
+	char **names = params_states(mountpoint, p);
+	struct table states, pieces;
+	struct fragments f;
+	int e = names ? fragments_read(&f, mountpoint, p) : -errno;
+
+	if (e) {
+		params_free_names(names);
+		return call_fail("%s: %s", p->name, strerror(-e));
+	}
+	if (table_init(&states, call, state_columns))
+		return FRAGCTL_FAILURE;
+	if (table_init(&pieces, call, fragment_columns))
+		return FRAGCTL_FAILURE;
+	for (char **name = names; *name; name++)
+		add_state(&states, mountpoint, p, *name);
+	for (size_t i = 0; i < f.n; i++)
+		add_fragment(&pieces, &f.list[i]);
+	if (list)
+		json_array_append_new(list, to_json(mountpoint, p, &states, &pieces));
+	else
+		print(mountpoint, p, &states, &pieces);
+	table_fini(&states);
+	table_fini(&pieces);
+	fragments_free(&f);
+	params_free_names(names);
+	return 0;
+}
+
+int stat_run(const struct call *call)
+{
+	json_t *list = call_has(call, 'J') ? json_array() : NULL;
+	char mountpoint[TARGET_PATH_MAX];
+	struct params params;
+	int rc = target_open(call->job, false, mountpoint);
+
+	if (!rc)
+		rc = params_read(&params, mountpoint, call->words);
+	if (rc) {
+		json_decref(list);
+		return rc;
+	}
+	for (size_t i = 0; i < params.n; i++) {
+		if (i && !list)
+			putchar('\n');
+		rc |= show(call, mountpoint, &params.list[i], list);
+	}
+	params_free(&params);
+	if (list)
+		rc |= call_print_object(call, "params", list);
+	return rc;
+}

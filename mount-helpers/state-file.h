@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_STATE_FILE_H
+#define MOUNT_HELPERS_STATE_FILE_H
+
+/* A state of a mount, opened: its bytes, of one generation, and what they are. */
+
+#include "engine/frag.h"
+#include "mount-helpers/params.h"
+
+#include <sys/types.h>
+
+struct state_file {
+	int fd;
+	enum frag_dtype dtype;
+	size_t element; /* bytes */
+	uint64_t numel;
+	uint64_t shape[FRAG_DIMS_MAX];
+	uint32_t ndim;
+};
+
+/* Opens a state with these flags of open(2).  Returns the exit status; errors are on standard
+ * error then.
+ */
+int state_file_open(struct state_file *s, const char *mountpoint, const struct param *param,
+		    const char *state, int flags);
+void state_file_close(struct state_file *s);
+
+/* Reads n elements from number `first` on.  -errno; -EIO: the file has ended. */
+int state_file_read(const struct state_file *s, uint64_t first, void *into, uint64_t n);
+
+/* Converts elements to float64; false: the dtype is complex. */
+bool state_file_values(const struct state_file *s, const void *elements, uint64_t n,
+		       double *values);
+
+/* Returns the state that stands for the parameter: fp32, else the low-precision copy, else the
+ * first.  It is one of the list; NULL: that is empty.
+ */
+const char *state_file_main(char **states);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "mount-helpers/commands.h"
+#include "mount-helpers/fragctl.h"
+#include "mount-helpers/params.h"
+#include "mount-helpers/target.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	COLUMN_NAME,
+	COLUMN_STATE,
+	COLUMN_COUNT,
+	COLUMN_NAN,
+	COLUMN_INF,
+	COLUMN_ZERO,
+	COLUMN_NORM,
+	COLUMN_MEAN,
+	COLUMN_STD,
+	COLUMN_MIN,
+	COLUMN_MAX,
+	COLUMN_ABSMAX,
+	COLUMN_FIRST_NAN,
+	COLUMN_FIRST_INF,
+	COLUMN_NOTE,
+};
+
+/* From count to first_inf the names are those of the members of stats/STATE/all. */
+const struct table_column stats_columns[] = {
+	[COLUMN_NAME] = { "name", TABLE_TEXT },
+	[COLUMN_STATE] = { "state", TABLE_TEXT },
+	[COLUMN_COUNT] = { "count", TABLE_NUMBER, true },
+	[COLUMN_NAN] = { "nan", TABLE_NUMBER },
+	[COLUMN_INF] = { "inf", TABLE_NUMBER },
+	[COLUMN_ZERO] = { "zero", TABLE_NUMBER },
+	[COLUMN_NORM] = { "norm", TABLE_REAL },
+	[COLUMN_MEAN] = { "mean", TABLE_REAL },
+	[COLUMN_STD] = { "std", TABLE_REAL },
+	[COLUMN_MIN] = { "min", TABLE_REAL },
+	[COLUMN_MAX] = { "max", TABLE_REAL },
+	[COLUMN_ABSMAX] = { "absmax", TABLE_REAL, true },
+	[COLUMN_FIRST_NAN] = { "first_nan", TABLE_NUMBER, true },
+	[COLUMN_FIRST_INF] = { "first_inf", TABLE_NUMBER, true },
+	[COLUMN_NOTE] = { "note", TABLE_TEXT },
+	{ NULL },
+};
+
+/* Adds where the first NaN or, without one, the first infinity is. */
+static void add_place(struct table *t, const char *mountpoint, const struct param_state *s,
+		      const char *which, const char *name)
+{
+	char path[PATH_MAX], place[512], note[600], *field[5] = { place };
+
+	snprintf(path, sizeof(path), "%s/stats/%s/%s", s->param->path, s->state, which);
+	if (mount_file_value(mountpoint, path, place, sizeof(place)))
+		return;
+	for (int i = 1; i < 5; i++) {
+		field[i] = field[i - 1] + strcspn(field[i - 1], "\t");
+		if (*field[i])
+			*field[i]++ = '\0';
+	}
+	snprintf(note, sizeof(note), "%s at [%s]%s%s%s%s%s%s", name, field[0],
+		 *field[2] ? ", " : "", field[2], *field[3] ? ", " : "", field[3],
+		 *field[4] ? " at " : "", field[4]);
+	table_text(t, COLUMN_NOTE, note);
+}
+
+static int add(struct table *t, const char *mountpoint, const struct param_state *s)
+{
+	char path[PATH_MAX], *text = NULL;
+	json_t *all = NULL, *value;
+	int e;
+
+	table_row(t);
+	table_text(t, COLUMN_NAME, s->param->name);
+	table_text(t, COLUMN_STATE, s->state);
+	table_text(t, COLUMN_NOTE, "");
+	snprintf(path, sizeof(path), "%s/stats/%s/all", s->param->path, s->state);
+	e = mount_file_read(mountpoint, path, &text);
+	if (!e)
+		all = json_loads(text, 0, NULL);
+	free(text);
+	if (!all) {
+		table_text(t, COLUMN_NOTE, e ? strerror(-e) : "not the file of a mount");
+		return FRAGCTL_FAILURE;
+	}
+	for (size_t column = COLUMN_COUNT; column < COLUMN_NOTE; column++)
+		table_json(t, column,
+			   json_incref(json_object_get(all, stats_columns[column].name)));
+	value = json_object_get(all, "nan");
+	if (json_integer_value(value))
+		add_place(t, mountpoint, s, "first_nan", "NaN");
+	else if (json_integer_value(json_object_get(all, "inf")))
+		add_place(t, mountpoint, s, "first_inf", "infinity");
+	json_decref(all);
+	return 0;
+}
+
+/* ---- all states: .frag/stats ---- */
+
+/* Adds a line of .frag/stats.  Its first_nan and first_inf are numbers of elements. */
+static int add_line(struct table *t, char *const *names, char *const *fields, size_t n)
+{
+	const char *error = table_find(names, fields, n, "error");
+	const char *place = table_find(names, fields, n, "place");
+	bool nan = strtoull(table_find(names, fields, n, "nan"), NULL, 10) > 0;
+	char note[600] = "";
+
+	table_row(t);
+	for (size_t column = 0; column < COLUMN_NOTE; column++)
+		table_field(t, column, table_find(names, fields, n, t->columns[column].name));
+	if (strcmp(error, "-") != 0)
+		snprintf(note, sizeof(note), "%s", error);
+	else if (strcmp(place, "-") != 0)
+		snprintf(note, sizeof(note), "%s at element %s, rank %s, %s at %s",
+			 nan ? "NaN" : "infinity",
+			 table_find(names, fields, n, nan ? "first_nan" : "first_inf"),
+			 table_find(names, fields, n, "rank"), place,
+			 table_find(names, fields, n, "offset"));
+	table_text(t, COLUMN_NOTE, note);
+	return strcmp(error, "-") ? FRAGCTL_FAILURE : 0;
+}
+
+/* The ranks make the lines side by side. */
+static int add_all(struct table *t, const char *mountpoint)
+{
+	char *text, *rest, *line, *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX];
+	int e = mount_file_read(mountpoint, ".frag/stats", &text), failed = 0;
+	size_t n;
+
+	if (e)
+		return call_fail("%s/.frag/stats: %s", target_name(mountpoint), strerror(-e));
+	line = strtok_r(text, "\n", &rest);
+	n = line ? table_cut(line, names) : 0;
+	while (line && (line = strtok_r(NULL, "\n", &rest)))
+		if (table_cut(line, fields) == n)
+			failed |= add_line(t, names, fields, n);
+	free(text);
+	return failed;
+}
+
+/* ---- those that match ---- */
+
+static int add_matching(struct table *t, const char *mountpoint, char *const *patterns)
+{
+	struct progress progress = { 0 };
+	struct param_states states;
+	int failed = params_read_states(&states, mountpoint, patterns);
+
+	if (failed)
+		return failed;
+	for (size_t i = 0; i < states.n; i++) {
+		progress_step(&progress, "states", i, states.n);
+		failed |= add(t, mountpoint, &states.list[i]);
+	}
+	progress_end(&progress);
+	params_free_all(&states);
+	return failed;
+}
+
+int stats_run(const struct call *call)
+{
+	char mountpoint[TARGET_PATH_MAX];
+	int failed, rc;
+	struct table t;
+
+	rc = table_init(&t, call, stats_columns);
+	if (rc)
+		return rc;
+	rc = target_open(call->job, false, mountpoint);
+	if (!rc) {
+		failed = *call->words ? add_matching(&t, mountpoint, call->words)
+				      : add_all(&t, mountpoint);
+		rc = json_array_size(t.rows) || !failed ? table_print(&t, "states") : 0;
+		rc = rc ? rc : failed;
+	}
+	table_fini(&t);
+	return rc;
+}

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#define NCURSES_WIDECHAR 1
+
+#include "mount-helpers/commands.h"
+#include "mount-helpers/fragctl.h"
+#include "mount-helpers/state-file.h"
+#include "mount-helpers/target.h"
+
+#include "engine/base/base.h"
+#include "engine/base/vec.h"
+
+#include <curses.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+enum {
+	HISTORY = 24,
+	BAR = 24,
+	LINE_MAX_BYTES = 512,
+	NORMS_MS = 200,
+	SECONDS = 1,
+	KEY_CTRL_C = 3
+};
+
+/* The norm of a group's states, of its parameters one after the other: a look goes on where the
+ * last one has ended, so that none takes long.
+ */
+struct group {
+	unsigned number;
+	char **params; /* NULL at the end */
+	size_t next;
+	double squares;          /* of those before next */
+	double history[HISTORY]; /* the newest last; NaN: none */
+};
+
+struct line {
+	char text[LINE_MAX_BYTES];
+	bool alarm; /* shown in red */
+};
+
+struct look {
+	struct status status;
+	char *metrics;
+	double seconds; /* on the monotonic clock */
+	int error;
+	char why[256];
+};
+
+struct top {
+	const char *mountpoint;
+	struct vec groups;     /* struct group */
+	uint32_t unfinished;   /* the group where the next look at norms begins */
+	struct vec lines;      /* struct line */
+	struct look now, last; /* last.seconds 0: there is none */
+	bool utf8;
+};
+
+static volatile sig_atomic_t ended;
+
+static void end(int number)
+{
+	ended = 1;
+}
+
+/* ---- looking ---- */
+
+static double clock_seconds(void)
+{
+	return (double)monotonic_ms() / 1e3;
+}
+
+static void look_free(struct look *l)
+{
+	if (!l->error && l->seconds > 0)
+		status_fini(&l->status);
+	free(l->metrics);
+	*l = (struct look){ 0 };
+}
+
+/* Reads a figure of .frag/metrics: NAME or NAME{rank="R"}. */
+static double metric(const struct look *l, const char *name, int64_t rank)
+{
+	char start[128];
+	const char *at = l->metrics;
+	size_t length;
+
+	if (rank < 0)
+		snprintf(start, sizeof(start), "%s ", name);
+	else
+		snprintf(start, sizeof(start), "%s{rank=\"%" PRId64 "\"} ", name, rank);
+	length = strlen(start);
+	for (; at; at = strchr(at, '\n'), at = at ? at + 1 : NULL)
+		if (!strncmp(at, start, length))
+			return strtod(at + length, NULL);
+	return 0;
+}
+
+static void look(struct top *top)
+{
+	look_free(&top->last);
+	top->last = top->now;
+	top->now = (struct look){ .seconds = clock_seconds() };
+	top->now.error = status_of_mount(&top->now.status, top->mountpoint, top->mountpoint,
+					 top->now.why, sizeof(top->now.why));
+	if (mount_file_read(top->mountpoint, ".frag/metrics", &top->now.metrics))
+		top->now.metrics = NULL;
+}
+
+/* ---- norms of groups ---- */
+
+static int find_groups(struct top *top)
+{
+	for (unsigned number = 0;; number++) {
+		struct group *g;
+		char path[64], **params;
+
+		snprintf(path, sizeof(path), "groups/%u/params", number);
+		params = params_names(top->mountpoint, path);
+		if (!params && errno == ENOENT)
+			return 0;
+		if (!params)
+			return call_fail("%s: %s", path, strerror(errno));
+		g = vec_add(&top->groups, sizeof(*g));
+		if (!g) {
+			params_free_names(params);
+			return call_fail("%s", strerror(ENOMEM));
+		}
+		*g = (struct group){ .number = number, .params = params };
+		for (int i = 0; i < HISTORY; i++)
+			g->history[i] = NAN;
+	}
+}
+
+static bool read_norm(const struct top *top, const char *param, double *norm)
+{
+	char path[PATH_MAX], text[64];
+	struct param p = { .name = (char *)param };
+	const char *state;
+	char **states;
+
+	snprintf(path, sizeof(path), "params/%s", param);
+	p.path = path;
+	states = params_states(top->mountpoint, &p);
+	state = states ? state_file_main(states) : NULL;
+	snprintf(path, sizeof(path), "params/%s/stats/%s/norm", param, state ? state : "");
+	params_free_names(states);
+	if (!state || mount_file_value(top->mountpoint, path, text, sizeof(text)))
+		return false;
+	*norm = strtod(text, NULL);
+	return true;
+}
+
+/* Adds parameters until the group is done, or the time is over: then false.  An empty group has
+ * no norm.
+ */
+static bool go_on(const struct top *top, struct group *g, uint64_t until_ms)
+{
+	double norm;
+
+	while (g->params[g->next] && monotonic_ms() < until_ms)
+		if (read_norm(top, g->params[g->next++], &norm) && !isnan(norm))
+			g->squares += norm * norm;
+	if (g->params[g->next])
+		return false;
+	if (!g->next)
+		return true;
+	memmove(g->history, g->history + 1, (HISTORY - 1) * sizeof(*g->history));
+	g->history[HISTORY - 1] = sqrt(g->squares);
+	g->squares = 0;
+	g->next = 0;
+	return true;
+}
+
+/* Looks at each group once, beginning with the one that the last look has not finished. */
+static void look_at_norms(struct top *top, uint64_t budget_ms)
+{
+	uint64_t until = monotonic_ms() + budget_ms;
+	struct group *groups = top->groups.items;
+
+	for (uint32_t n = 0; n < top->groups.count; n++) {
+		if (!go_on(top, &groups[top->unfinished], until))
+			return;
+		top->unfinished = (top->unfinished + 1) % top->groups.count;
+	}
+}
+
+/* ---- lines ---- */
+
+static void put(struct top *top, bool alarm, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void put(struct top *top, bool alarm, const char *format, ...)
+{
+	struct line *line = vec_add(&top->lines, sizeof(*line));
+	va_list list;
+
+	if (!line)
+		return;
+	line->alarm = alarm;
+	va_start(list, format);
+	vsnprintf(line->text, sizeof(line->text), format, list);
+	va_end(list);
+}
+
+/* Returns how much a counter of .frag/metrics grows in a second; 0 where a look could not read
+ * it, or a new process of fragfs counts from 0.
+ */
+static double rate(const struct top *top, const char *name)
+{
+	double seconds = top->now.seconds - top->last.seconds;
+
+	if (!top->now.metrics || !top->last.metrics || seconds <= 0)
+		return 0;
+	return fmax(0, (metric(&top->now, name, -1) - metric(&top->last, name, -1)) / seconds);
+}
+
+static double step_rate(const struct top *top)
+{
+	double seconds = top->now.seconds - top->last.seconds;
+
+	return top->last.seconds > 0 && !top->last.error && seconds > 0
+		       ? ((double)top->now.status.step - (double)top->last.status.step) /
+				 seconds
+		       : 0;
+}
+
+static void put_head(struct top *top)
+{
+	const struct status *s = &top->now.status;
+	uint32_t alive = 0;
+	char bytes[16];
+
+	for (uint32_t rank = 0; rank < s->nranks; rank++)
+		alive += s->ranks[rank].state == ENGINE_RANK_ALIVE;
+	put(top, alive < s->nranks,
+	    "job %s  step %" PRIu64 "  %.4g steps/s  phase %s  generation %" PRIu64
+	    "  %u of %u ranks",
+	    *s->job ? s->job : "-", s->step, step_rate(top), s->phase, s->generation, alive,
+	    s->nranks);
+	put(top, s->nwaiting > 0,
+	    "this mount  reads %.0f/s, %s/s  %" PRIu64 " of them wait  edits %.0f, %" PRIu64
+	    " of them wait",
+	    rate(top, "fragfs_reads_total"),
+	    table_size((uint64_t)rate(top, "fragfs_read_bytes_total"), bytes), s->nwaiting,
+	    metric(&top->now, "fragfs_commits_total", -1), s->nediting);
+}
+
+static void put_ranks(struct top *top)
+{
+	const struct status *s = &top->now.status;
+	static const char *const states[] = { [ENGINE_RANK_UNKNOWN] = "unknown",
+					      [ENGINE_RANK_ALIVE] = "alive",
+					      [ENGINE_RANK_LOST] = "lost",
+					      [ENGINE_RANK_LEFT] = "left" };
+
+	put(top, false, "%6s  %-16s %-7s %-7s %10s %9s %8s %8s %8s %9s %8s", "RANK", "HOST",
+	    "STATE", "PHASE", "STEP", "STANDS", "HOST", "NVME", "DEVICE", "PRESERVED", "HELD");
+	for (uint32_t rank = 0; rank < s->nranks; rank++) {
+		const struct engine_rank *r = &s->ranks[rank];
+		char host[16], swap[16], device[16], kept[16];
+		double preserved = metric(&top->now, "fragfs_rank_kept_bytes_total", rank);
+
+		put(top, r->state == ENGINE_RANK_LOST,
+		    "%6" PRIu32 "  %-16.16s %-7s %-7s %10" PRIu64 " %7.1f s %8s %8s %8s %9s "
+		    "%6.1f s",
+		    rank, r->host, states[r->state], r->phase ? r->phase : "-", r->step,
+		    (double)r->boundary_ms / 1e3, table_size(r->bytes_host, host),
+		    table_size(r->bytes_swap, swap), table_size(r->bytes_device, device),
+		    table_size((uint64_t)preserved, kept),
+		    metric(&top->now, "fragfs_rank_held_seconds_total", rank));
+	}
+}
+
+/* Returns which of so many equal parts of [low, high] the value is in.  A value that is not
+ * finite has the last.
+ */
+static int part(double value, double low, double high, int parts)
+{
+	if (!isfinite(value))
+		return parts;
+	return high > low ? (int)((value - low) / (high - low) * parts) : 0;
+}
+
+/* Writes a bar, and the history as heights between the least and the greatest finite norm. */
+static void draw(const struct top *top, const struct group *g, double greatest, char *bar,
+		 char *history)
+{
+	static const char heights[] = "▁▂▃▄▅▆▇█"; /* three bytes each */
+	/* of a character, so that the bar is rounded */
+	int halves = part(g->history[HISTORY - 1], 0, greatest, 2 * BAR);
+	double low = NAN, high = NAN;
+
+	*bar = *history = '\0';
+	for (int i = 0; i < BAR; i++)
+		bar = stpcpy(bar, 2 * i < halves ? (top->utf8 ? "█" : "#") : " ");
+	for (int i = 0; i < HISTORY; i++) {
+		if (!isfinite(g->history[i]))
+			continue;
+		low = fmin(low, g->history[i]);
+		high = fmax(high, g->history[i]);
+	}
+	for (int i = 0; i < HISTORY; i++) {
+		int height = part(g->history[i], low, high, 7);
+
+		if (isnan(g->history[i]))
+			history = stpcpy(history, " ");
+		else if (top->utf8)
+			history = stpncpy(history, heights + (size_t)3 * height, 3),
+			*history = '\0';
+		else
+			*history++ = "_.,-~=*#"[height], *history = '\0';
+	}
+}
+
+static void put_groups(struct top *top)
+{
+	const struct group *groups = top->groups.items;
+	char bar[4 * BAR + 1], history[4 * HISTORY + 1];
+	double greatest = 0;
+
+	for (uint32_t i = 0; i < top->groups.count; i++)
+		if (isfinite(groups[i].history[HISTORY - 1]))
+			greatest = fmax(greatest, groups[i].history[HISTORY - 1]);
+	if (top->groups.count)
+		put(top, false, "%6s  %12s", "GROUP", "NORM");
+	for (uint32_t i = 0; i < top->groups.count; i++) {
+		if (isnan(groups[i].history[HISTORY - 1])) {
+			put(top, false, "%6u  %12s", groups[i].number, "-");
+			continue;
+		}
+		draw(top, &groups[i], greatest, bar, history);
+		put(top, !isfinite(groups[i].history[HISTORY - 1]), "%6u  %12.6g  |%s|  %s",
+		    groups[i].number, groups[i].history[HISTORY - 1], bar, history);
+	}
+}
+
+static void make_lines(struct top *top)
+{
+	top->lines.count = 0;
+	if (top->now.error) {
+		put(top, true, "%s", top->now.why);
+		return;
+	}
+	put_head(top);
+	put(top, false, "%s", "");
+	put_ranks(top);
+	put(top, false, "%s", "");
+	put_groups(top);
+}
+
+/* ---- showing ---- */
+
+static json_t *to_json(struct top *top)
+{
+	const struct group *groups = top->groups.items;
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < top->groups.count; i++)
+		json_array_append_new(
+			list, json_pack("{s:i s:o}", "group", (int)groups[i].number, "norm",
+					isfinite(groups[i].history[HISTORY - 1])
+						? json_real(groups[i].history[HISTORY - 1])
+						: json_null()));
+	return json_pack("{s:o s:f s:o}", "status", status_json(&top->now.status),
+			 "steps_per_s", step_rate(top), "groups", list);
+}
+
+/* Looks twice: rates are of the time between. */
+static int show_once(const struct call *call, struct top *top)
+{
+	look(top);
+	if (!top->now.error) {
+		sleep(call->seconds ? call->seconds : SECONDS);
+		look(top);
+	}
+	if (top->now.error)
+		return call_fail("%s", top->now.why);
+	look_at_norms(top, UINT32_MAX);
+	if (call_has(call, 'J'))
+		return call_print_object(call, "top", to_json(top));
+	make_lines(top);
+	for (uint32_t i = 0; i < top->lines.count; i++)
+		puts(((struct line *)top->lines.items)[i].text);
+	return 0;
+}
+
+static void draw_screen(const struct top *top, unsigned *first)
+{
+	const struct line *lines = top->lines.items;
+	wchar_t text[LINE_MAX_BYTES];
+	unsigned last =
+		top->lines.count > (unsigned)LINES ? top->lines.count - (unsigned)LINES : 0;
+
+	*first = *first < last ? *first : last;
+	erase();
+	for (unsigned i = 0; i < (unsigned)LINES && *first + i < top->lines.count; i++) {
+		if (lines[*first + i].alarm)
+			attron(A_BOLD | (has_colors() ? COLOR_PAIR(1) : 0));
+		if (mbstowcs(text, lines[*first + i].text, ARRAY_SIZE(text)) != (size_t)-1)
+			mvaddnwstr((int)i, 0, text, COLS);
+		attrset(A_NORMAL);
+	}
+	refresh();
+}
+
+/* Returns false if the key ends the program. */
+static bool take_key(int key, unsigned *first)
+{
+	switch (key) {
+	case 'q':
+	case KEY_CTRL_C:
+		return false;
+	case KEY_DOWN:
+		++*first;
+		break;
+	case KEY_UP:
+		*first -= *first > 0;
+		break;
+	case KEY_NPAGE:
+		*first += (unsigned)LINES;
+		break;
+	case KEY_PPAGE:
+		*first -= *first < (unsigned)LINES ? *first : (unsigned)LINES;
+		break;
+	default:
+		break;
+	}
+	return true;
+}
+
+/* Ctrl-C comes as a key, and other signals end the loop, so that the terminal is as before. */
+static void show_until_quit(const struct call *call, struct top *top)
+{
+	struct sigaction action = { .sa_handler = end };
+	uint64_t every = 1000ULL * (call->seconds ? call->seconds : SECONDS), due = 0;
+	unsigned first = 0;
+
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	initscr();
+	raw();
+	noecho();
+	keypad(stdscr, TRUE);
+	curs_set(0);
+	if (has_colors()) {
+		start_color();
+		use_default_colors();
+		init_pair(1, COLOR_RED, -1);
+	}
+	do {
+		uint64_t now = monotonic_ms();
+
+		if (now >= due) {
+			look(top);
+			look_at_norms(top, NORMS_MS);
+			make_lines(top);
+			due = monotonic_ms() + every;
+			now = monotonic_ms();
+		}
+		draw_screen(top, &first);
+		timeout((int)(due - now));
+	} while (!ended && take_key(getch(), &first));
+	endwin();
+}
+
+int top_run(const struct call *call)
+{
+	bool once = call_has(call, 'c') || call_has(call, 'J');
+	char mountpoint[TARGET_PATH_MAX];
+	struct top top = { .mountpoint = mountpoint };
+	struct group *groups;
+	int rc = 0;
+
+	if (!once && (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)))
+		return call_fail("top needs a terminal; without one: fragctl top --once");
+	rc = target_open(call->job, false, mountpoint);
+	if (rc)
+		return rc;
+	setlocale(LC_ALL, "");
+	setlocale(LC_NUMERIC, "C");
+	top.utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8") && !call_has(call, 'a');
+	rc = checkpoint_status_is(mountpoint)
+		     ? call_fail("%s: a checkpoint is mounted there, not a job",
+				 target_name(mountpoint))
+		     : find_groups(&top);
+	if (!rc && once)
+		rc = show_once(call, &top);
+	else if (!rc)
+		show_until_quit(call, &top);
+	look_free(&top.now);
+	look_free(&top.last);
+	groups = top.groups.items;
+	for (uint32_t i = 0; i < top.groups.count; i++)
+		params_free_names(groups[i].params);
+	free(top.groups.items);
+	free(top.lines.items);
+	return rc;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* Measures the cost of a step that is observed.  A rank alone in its job computes for a
+ * millisecond or so between frag_step_begin and frag_step_end: with everything off, against the
+ * same without these calls; with FRAG_LOG=trace to /dev/null, against off.  Also measures the
+ * cost of counting an operation (FRAG_COMMS).
+ */
+
+#include "engine/base/log.h"
+#include "engine/frag.h"
+#include "engine/node/comms.h"
+#include "tests/bench/rows.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+enum { NUMEL = 1 << 18, STEPS = 20, COUNTS = 100000 };
+
+static struct frag *job;
+static float *values;
+
+/* Without the time in which others had the core. */
+static uint64_t thread_ns(void)
+{
+	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static void compute(void)
+{
+	for (int pass = 0; pass < 50; pass++)
+		for (int i = 0; i < NUMEL; i++)
+			values[i] = values[i] * 0.999f + 0.001f;
+	__asm__ volatile("" : : "r"(values) : "memory");
+}
+
+struct kind {
+	bool calls;
+	enum log_level level;
+};
+
+/* Milliseconds of a step on a core. */
+static double steps(const void *arg)
+{
+	const struct kind *kind = arg;
+	uint64_t begin;
+
+	log_set_level(kind->level);
+	begin = thread_ns();
+	for (int i = 0; i < STEPS; i++) {
+		if (kind->calls)
+			frag_step_begin(job);
+		compute();
+		if (kind->calls)
+			frag_step_end(job);
+	}
+	return (double)(thread_ns() - begin) / STEPS / 1e6;
+}
+
+static double counts(const void *arg)
+{
+	struct comms *c = comms_new();
+	uint64_t begin = thread_ns();
+
+	for (int i = 0; i < COUNTS; i++)
+		comms_count(c, COMMS_READ, 0, 4096, comms_begin(c) & 0xfffff, "bench");
+	comms_free(c);
+	return (double)(thread_ns() - begin) / COUNTS;
+}
+
+static void attach(void)
+{
+	const uint64_t shape[] = { NUMEL };
+	char name[64];
+	int param;
+
+	snprintf(name, sizeof(name), "bench-observed-%d", (int)getpid());
+	setenv("FRAG_JOB_ID", name, 1);
+	setenv("FRAG_RANK", "0", 1);
+	setenv("FRAG_WORLD_SIZE", "1", 1);
+	values = calloc(NUMEL, sizeof(*values));
+	if (!values || frag_open(&job, NULL) < 0)
+		exit(1);
+	param = frag_param(job, &(struct frag_tensor){ .size = sizeof(struct frag_tensor),
+						       .name = "w",
+						       .dtype = FRAG_F32,
+						       .ndim = 1,
+						       .shape = shape });
+	if (frag_group(job, &param, 1,
+		       &(struct frag_zero){ .size = sizeof(struct frag_zero), .stage = 2 }) <
+		    0 ||
+	    frag_state_keep(job, 0, 0, "fp32", FRAG_F32, values) || frag_ready(job)) {
+		fprintf(stderr, "bench-observed: %s\n", frag_error());
+		exit(1);
+	}
+}
+
+int main(void)
+{
+	static const struct kind plain = { false, LOG_WARN }, off = { true, LOG_WARN },
+				 trace = { true, LOG_TRACE };
+	struct rows_way ways[] = { WAY(steps, &plain), WAY(steps, &off), WAY(steps, &trace),
+				   WAY(counts, NULL) };
+	unsigned rounds = rows_rounds(31);
+
+	attach();
+	setenv("FRAG_COMMS", "1", 1); /* for counts: the job was opened without */
+	if (!freopen("/dev/null", "w", stderr))
+		return 1;
+	rows_run(ways, ARRAY_SIZE(ways), rounds);
+	rows_compare(&(struct row){ "step of a rank on a core, observed by nothing", "ms",
+				    "no calls of frag.h", true, 1.00 },
+		     ways[1].measured, ways[0].measured, rounds);
+	rows_compare(&(struct row){ "step of a rank on a core, FRAG_LOG=trace", "ms", "off",
+				    true, 0 },
+		     ways[2].measured, ways[1].measured, rounds);
+	rows_print(&(struct row){ "an operation that FRAG_COMMS counts", "ns", NULL, true, 0 },
+		   rows_median(ways[3].measured, rounds), 0, NULL, rounds);
+	frag_close(job);
+	return 0;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+/* A statistics pass against a plain read of the same memory, by as many processes as there are
+ * cores, each of its own memory.
+ */
+
+#include "engine/stats/stats.h"
+#include "tests/bench/rows.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 256 << 20, ROUNDS = 9 }; /* of each process; larger than caches */
+
+static uint8_t *memory;
+static unsigned processes;
+static volatile uint64_t sink;
+
+static void read_plainly(enum frag_dtype dtype)
+{
+	const uint64_t *words = (const uint64_t *)(const void *)memory;
+	uint64_t sum[8] = { 0 };
+
+	(void)dtype;
+	for (size_t i = 0; i < BYTES / sizeof(*words); i += 8)
+		for (unsigned l = 0; l < 8; l++)
+			sum[l] += words[i + l];
+	for (unsigned l = 0; l < 8; l++)
+		sink += sum[l];
+}
+
+static void add_up(enum frag_dtype dtype)
+{
+	struct stats s;
+
+	stats_init(&s, false);
+	stats_add(&s, dtype, memory, BYTES / frag_dtype_size(dtype), 0);
+	sink = s.zero;
+}
+
+struct task {
+	void (*run)(enum frag_dtype dtype);
+	enum frag_dtype dtype;
+};
+
+/* Bytes per second of all processes. */
+static double measure(const void *arg)
+{
+	const struct task *task = arg;
+	uint64_t begin = monotonic_ns();
+	int status;
+
+	for (unsigned i = 0; i < processes; i++)
+		if (!fork()) {
+			task->run(task->dtype);
+			_exit(0);
+		}
+	for (unsigned i = 0; i < processes; i++)
+		if (wait(&status) < 0 || status)
+			exit(1);
+	return (double)BYTES * processes / 1e9 / ((double)(monotonic_ns() - begin) / 1e9);
+}
+
+int main(void)
+{
+	static const struct task tasks[] = { { read_plainly, FRAG_F32 },
+					     { add_up, FRAG_F32 },
+					     { add_up, FRAG_BF16 } };
+	static struct rows_way ways[] = { WAY(measure, &tasks[0]), WAY(measure, &tasks[1]),
+					  WAY(measure, &tasks[2]) };
+	static const struct row rows[] = {
+		{ "statistics of fp32", "GB/s", "plain read", false, 0.7 },
+		{ "statistics of bf16", "GB/s", "plain read", false, 0.7 },
+	};
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned rounds = rows_rounds(ROUNDS);
+
+	processes = cores < 1 ? 1 : (unsigned)cores;
+	memory = malloc(BYTES);
+	if (!memory)
+		return 77;
+	for (size_t i = 0; i < BYTES / 4; i++) { /* normal numbers, as fp32 and as bf16 */
+		float value = (float)(i % 1021) / 1021 - 0.4f;
+
+		memcpy(memory + 4 * i, &value, sizeof(value));
+		memset(memory + 4 * i, 0, 2);
+	}
+	rows_run(ways, ARRAY_SIZE(ways), rounds);
+	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
+		rows_compare(&rows[i], ways[i + 1].measured, ways[0].measured, rounds);
+	free(memory);
+	return 0;
+}

@@ -1,0 +1,64 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The table of fragctl's commands is what its manual page has: synopsis, columns, exit statuses; options are compared by
+# check-docs.sh.  Completion takes commands, options and columns from the program, in bash and in zsh.
+set -eu
+cd "${top_srcdir:-.}"
+fragctl=$top_builddir/fragctl
+page=docs/fragctl.1
+bad=0
+
+"$fragctl" --commands >"$TMPDIR/table"
+command_names=$(awk -F '\t' '$1 == "command" { print $2 }' "$TMPDIR/table")
+
+# The synopsis as --help prints it.
+"$fragctl" --help | sed -n 's/^\(usage:\|      \) fragctl //p' >"$TMPDIR/help"
+sed -n '/^\.Sh SYNOPSIS/,/^\.Sh DESCRIPTION/p' "$page" | awk '
+	function words(from,   i, text, close_last, word) {
+		text = ""
+		for (i = from; i <= NF; i++) {
+			if ($i == "Op") { text = text " ["; close_last = close_last "]"; continue }
+			if ($i == "Ar" || $i == "Cm") continue
+			word = $i
+			if ($i == "Fl") word = "-" $(++i)
+			text = text (text ~ /\[$/ || text == "" ? "" : " ") word
+		}
+		return text close_last
+	}
+	/^\.Nm/ { if (line != "") print line; line = "" }
+	/^\.Cm/ { line = $2 }
+	/^\.(Op|Ar)/ { sub(/^\./, ""); $0 = $0; part = words(1); sub(/^ /, "", part)
+		line = line (part == "..." ? "" : " ") part }
+	END { print line }' >"$TMPDIR/page"
+diff "$TMPDIR/help" "$TMPDIR/page" >"$TMPDIR/diff" || { echo "fragctl --help, $page:"; cat "$TMPDIR/diff"; bad=1; }
+
+for name in $command_names; do
+	grep -q "^\.Nm Cm $name\b" "$page" || { echo "$page does not describe $name"; bad=1; }
+	# What it says of -o, and of an exit status of its own.
+	columns=$(awk -F '\t' -v name="$name" '$1 == "column" && $2 == name { printf "%s%s", comma, $3; comma = " , " }' \
+		"$TMPDIR/table")
+	[ -z "$columns" ] || [ "$(sed -n "s/^\.It Cm $name Li //p" "$page")" = "$columns" ] ||
+		{ echo "$page: columns of $name, not '.It Cm $name Li $columns'"; bad=1; }
+	! grep -q "^found	$name	" "$TMPDIR/table" ||
+		sed -n '/^\.Sh EXIT STATUS/,/^\.Sh EX/p' "$page" | grep -q "^\.\(Nm \)\?Cm $name\b\|^\.Nm Cm $name\b" ||
+		{ echo "$page: EXIT STATUS does not name $name"; bad=1; }
+done
+
+# complete WORD...: what bash offers for the last of the words.
+complete_words() {
+	PATH=$top_builddir:$PATH bash -c '
+		. mount-helpers/completion/fragctl
+		COMP_WORDS=(fragctl "$@") COMP_CWORD=$#
+		_fragctl fragctl
+		printf "%s\n" "${COMPREPLY[@]}"' bash "$@" | sed 's/ *$//' | sort
+}
+if command -v bash >/dev/null; then
+	[ "$(complete_words '')" = "$(echo "$command_names" | sort)" ] || { echo "bash: commands: $(complete_words '')"; bad=1; }
+	for name in $command_names; do
+		want=$( (awk -F '\t' -v name="$name" '$1 == "option" && $2 == name { print $4 }' "$TMPDIR/table"; echo --help) | sort)
+		[ "$(complete_words "$name" --)" = "$want" ] || { echo "bash: options of $name: $(complete_words "$name" --)"; bad=1; }
+	done
+	complete_words jobs -o job,wo | grep -qx job,world || { echo "bash: columns of jobs"; bad=1; }
+fi
+! command -v zsh >/dev/null || zsh -n mount-helpers/completion/_fragctl || bad=1
+exit $bad

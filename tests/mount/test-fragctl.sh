@@ -1,0 +1,288 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# fragctl's commands over a mount, a job by its name, and a checkpoint: what they print is what the files of the mount have.
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+. "$top_srcdir/tests/mount/bits.sh"
+export FRAGFS="$top_builddir/fragfs"
+
+line() { grep -q -- "$1" out || fail "no line $1 in: $(cat out)"; }
+# fails STATUS TEXT ARGUMENT...: in one line.
+fails() {
+	status=$1 text=$2
+	shift 2
+	got=0
+	within 60 fragctl "$@" >out 2>&1 || got=$?
+	[ "$got" = "$status" ] && [ "$(wc -l <out)" = 1 ] || fail "fragctl $*: $got, not $status: $(cat out)"
+	line "$text"
+}
+no_private_mounts() { # fragctl mounts in $TMPDIR
+	! ls -d "$T"/fragctl.* 2>/dev/null
+}
+
+start_job 0 2 small
+mount_job rw
+cd "$M/params"
+name=$(ls | head -n 1)
+numel=$(cat "$name/numel")
+
+# The mount that the current folder is in.
+within 60 fragctl ls -H -o name >"$T/names"
+ls | sort >"$T/want"
+sort "$T/names" | cmp - "$T/want" || fail "ls: $(cat "$T/names")"
+cd "$T"
+within 60 fragctl ls -j "$M" -H -o name,shape,dtype,numel,group "$name" >out
+want=$(for file in shape dtype numel group; do printf '\t%s' "$(cat "$M/params/$name/$file")"; done)
+[ "$(cat out)" = "$name$want" ] || fail "ls: $(cat out)"
+within 60 fragctl ls -j "$M" --json -o states,ranks,fragments "$name" >out
+line "\"states\": \"$(ls "$M/params/$name/stats" | paste -s -d ,)\""
+line "\"fragments\": $(($(wc -l <"$M/params/$name/fragments") - 1))"
+within 60 fragctl ls -j "$M" >out
+line '^NAME  *SHAPE  *DTYPE  *NUMEL  *GROUP  *RANKS  *STATES$'
+fails 1 "^fragctl: no.such: no parameter has that name" ls -j "$M" "$name" no.such
+fails 2 'columns\?, of name, shape,' ls -j "$M" -o name,size
+fails 2 'expected: fragctl stat ' stat -j "$M"
+fails 1 'nowhere: no mount, no job' ls -j nowhere
+
+within 60 fragctl stat -j "$M" "$name" >out
+line "^  numel  *$numel$"
+line "^fp32  *float32 "
+grep -c '	fp32	' "$M/params/$name/fragments" >want
+awk '/^RANK/ { pieces = 1 } pieces && $2 == "fp32"' out | wc -l | cmp - want || fail "stat: $(cat out)"
+within 60 fragctl stat -j "$M" --json "$name" >out
+line '"writable": "yes"'
+
+# A NaN is found where it was put.
+head -c $((numel * 4)) /dev/zero | within 60 cp /dev/stdin "$M/params/$name/fp32" || fail "no edit"
+printf '\000\000\300\177' | dd of="$M/params/$name/fp32" bs=4 seek=1 conv=notrunc status=none
+within 60 fragctl stats -j "$M" "$name/fp32" >out
+line "^$name  *fp32  *1  .*NaN at \[.*1\], rank [0-9]*, .* at [0-9]*$"
+within 60 fragctl stats -j "$M" -Hp -o nan,norm,first_nan "$name/f*32" >out
+[ "$(cut -f 1,3 out)" = "1	1" ] || fail "stats: $(cat out)"
+[ "$(cut -f 2 out)" = "$(awk '{ printf "%.17g", $1 }' "$M/params/$name/stats/fp32/norm")" ] || fail "stats: $(cat out)"
+# All states at once.
+within 60 fragctl stats -j "$M" -H -o name,state,nan,note >out || :
+[ "$(wc -l <out)" = $(for p in $(cat names); do ls "$M/params/$p/stats"; done | wc -l) ] || fail "stats of all: $(cat out)"
+grep -q "^$name	fp32	1	NaN at element 1, rank [0-9]*, .* at [0-9]*$" out || fail "stats of all: $(cat out)"
+fails 1 'no parameter or state' stats -j "$M" "$name/fp33"
+
+# get and set: slices against od of the whole file.
+two=$(fragctl ls -j "$M" -H -o name,shape | awk -F '\t' 'split($2, n, " ") == 2 && n[1] > 3 && n[2] > 3 { print $1; exit }')
+columns=$(cut -d ' ' -f 2 "$M/params/$two/shape")
+floats() { # floats FILE: a line for each
+	od -A n -v -t f4 -w4 "$1" | tr -d ' '
+}
+within 60 fragctl set -j "$M" "$two/fp32" zero || fail "set zero: $?"
+within 60 fragctl set -j "$M" "$two/fp32[1:3,::2]" -1.5 || fail "set -1.5: $?"
+floats "$M/params/$two/fp32" | awk -v n="$columns" '
+	{ row = int((NR - 1) / n); want = row >= 1 && row < 3 && (NR - 1) % n % 2 == 0 ? -1.5 : 0 }
+	$1 != want { print NR - 1, $1; exit 1 }' || fail "set of a slice"
+within 60 fragctl set -j "$M" "$two/fp32[1]" '*= 4' || fail "set *=: $?"
+within 60 fragctl set -j "$M" "$two/fp32[1,0]" -= 0.25 || fail "set -=: $?"
+[ "$(within 60 fragctl get -j "$M" -H "$two/fp32[:3,:2]")" = "0	0
+-6.25	0
+-1.5	0" ] || fail "get: $(cat out)"
+within 60 fragctl get -j "$M" "$two[2,:3]" >out
+[ "$(tr -s ' ' <out)" = '-1.5 0 -1.5' ] || fail "get: $(cat out)"
+within 60 fragctl get -j "$M" --json "$two/fp32[1,0]" | tr -d ' \n' >out
+line '"shape":\[\],"values":\[-6.25\]'
+within 60 fragctl get -j "$M" "$two/fp32[1,::-1]" -o row || fail "get -o: $?"
+[ "$(floats row | tail -n 1)" = -6.25 ] && [ "$(wc -c <row)" = $((columns * 4)) ] || fail "get -o"
+within 60 fragctl set -j "$M" "$two/fp32[3,::-1]" =row || fail "set =FILE: $?"
+[ "$(within 60 fragctl get -j "$M" "$two/fp32[3,0]")" = -6.25 ] || fail "set =FILE"
+echo much >7 # a name that reads as a number is a number
+within 60 fragctl set -j "$M" "$two/fp32[3,0]" '= 7' || fail "set = NUMBER: $?"
+[ "$(within 60 fragctl get -j "$M" "$two/fp32[3,0]")" = 7 ] || fail "set = NUMBER"
+fails 1 'has 5 bytes, and the slice 4' set -j "$M" "$two/fp32[3,0]" '= ./7'
+fails 1 'no.such: No such file' set -j "$M" "$two/fp32[3,0]" '= no.such'
+within 60 fragctl set -j "$M" "$two/fp32[3,0]" =-nan || fail "set =-nan: $?"
+within 60 fragctl set -j "$M" "$two/fp32[3,0]" -nan || fail "set -nan: $?"
+[ "$(within 60 fragctl get -j "$M" "$two/fp32[3,0]")" = nan ] || fail "set -nan"
+ln -s /dev/full full
+within 60 fragctl get -j "$M" "$two/fp32" -o full 2>why && fail "get -o, to a full disk"
+[ -L full ] || fail "get -o has removed what it did not make"
+within 60 fragctl ls -j "$M" >full 2>why && fail "ls to a full disk"
+grep -q 'standard output: No space left' why || fail "ls to a full disk: $(cat why)"
+within 60 fragctl get -j "$M" "$two/fp32.npy[1,0]" >out 2>why && fail "get: a .npy file's name for a state's"
+grep -q 'has no state fp32.npy' why || fail "get, no state: $(cat why)"
+within 60 fragctl get -j "$M" "$two/fp32" -o whole.npy || fail "get -o npy: $?"
+within 60 fragctl set -j "$M" "$two/fp32" zero
+within 60 fragctl set -j "$M" "$two/fp32" =whole.npy || fail "set =NPY: $?"
+cmp "$M/params/$two/fp32.npy" whole.npy || fail "set =NPY"
+for change in 's/<f4/<i4/' 's/<f4/>f4/' 's/(\([0-9]*\), \([0-9]*\))/(\2, \1)/' 's/False/True /'; do
+	LC_ALL=C sed "1$change" whole.npy >other.npy
+	cmp -s whole.npy other.npy || fails 1 'other.npy: \(has .* of shape\|not in C order\)' set -j "$M" "$two/fp32" =other.npy
+done
+cmp "$M/params/$two/fp32.npy" whole.npy || fail "set of another NPY"
+LC_ALL=C sed '1s/, }  /}    /' whole.npy >other.npy
+within 60 fragctl set -j "$M" "$two/fp32" =other.npy || fail "set =NPY with another header of the same"
+# The owners compute: the job's log names the operation, and the mount stages no bytes.
+metric() {
+	awk -v name="$1" '$1 == name { print $2 }' "$M/.frag/metrics"
+}
+staged=$(metric fragfs_commit_bytes_total) heard=$(metric fragfs_messages_in_total)
+within 60 fragctl set -j "$M" "$two/exp_avg" '+= 0.5' || fail "set of moments: $?"
+[ "$(metric fragfs_commit_bytes_total)" = "$staged" ] || fail "set of moments has staged bytes"
+grep -q '"state":"exp_avg","operation":"+= 0.5",.*"outcome":"committed"' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
+
+fails 1 'out of the range' get -j "$M" "$two/fp32[99999]"
+fails 2 'a slice, such as' get -j "$M" "$two/fp32[x]"
+fails 1 "row: has $((columns * 4)) bytes, and the slice 4" set -j "$M" "$two/fp32[0,0]" =row
+fails 2 "which state? name it, as in $two/fp32" set -j "$M" "$two" 1
+fails 2 "which state? name it, as in $two/fp32" set -j "$M" "$two[0]" '*= 2'
+fails 2 'a number, zero' set -j "$M" "$two/fp32" much
+within 60 fragctl set -j "$M" "$two/fp32[0,0]" -- -inf || fail "set -- -inf: $?"
+[ "$(within 60 fragctl get -j "$M" -- "$two/fp32[0,0]")" = -inf ] || fail "set -- -inf"
+mkfifo fifo
+fails 1 'fifo: is no regular file' set -j "$M" "$two/fp32" =fifo
+fails 1 '/dev/zero: is no regular file' set -j "$M" "$two/fp32" =/dev/zero
+fails 1 'no such number' set -j "$M" "$two/fp32" 1e99
+fails 1 'Permission denied\|Read-only' set -j "$M" "$two/bf16" 1
+# What cannot be staged as a whole is not committed in part.
+big=$(fragctl ls -j "$M" -H -o numel,name | sort -n | tail -n 1 | cut -f 2)
+if [ "$(cat "$M/params/$big/numel")" -gt 40000 ]; then
+	mkdir little
+	within 60 "$FRAGFS" "$address" little -o rw,stage_mem=64K
+	floats "$M/params/$big/fp32" >want
+	head -c $(stat -Lc %s "$M/params/$big/fp32") /dev/zero >zeros
+	fails 1 'No space left' set -j little "$big/fp32" =zeros
+	floats "$M/params/$big/fp32" | cmp - want || fail "a part was set"
+	fusermount3 -u little
+fi
+
+# The pieces of the map are all of each parameter.
+cd "$T"
+within 60 fragctl map -j "$M" -H -o name,numel | awk '{ n[$1] += $2 } END { for (p in n) print p, n[p] }' | sort >out
+for p in $(cat names); do echo "$p $(cat "$M/params/$p/numel")"; done | grep -v ' 0$' | sort >want
+diff want out || fail "map"
+COLUMNS=60 within 60 fragctl map -j "$M" >out
+line "^$name  *[01]*$"
+within 60 fragctl map -j "$M" -s map.svg || fail "map -s: $?"
+grep -q "<text [^>]*>$name</text>" map.svg && [ "$(tail -n 1 map.svg)" = '</svg>' ] || fail "$(cat map.svg)"
+
+# diff finds the element that was changed, and nothing in what is the same.
+within 60 fragctl diff "$M" "$M" -H -o changed,relative "$name" >out || fail "diff of one mount: $?"
+[ "$(cat out)" = "0	0" ] || fail "diff: $(cat out)"
+unmount
+
+# top, without a terminal and in one.
+mount_job rw
+within 60 fragctl top -j "$M" --once >out || fail "top: $?"
+line '^job [^ ]*  step [0-9]*  .*  2 of 2 ranks$'
+line '^ *1  .* alive  .* s$'
+[ "$(grep -c '^ *[0-9]*  *[0-9.e+]*  |#*█* *|' out)" = "$(ls "$M/groups" | wc -l)" ] || fail "top: $(cat out)"
+within 60 fragctl top -j "$M" --json >out || fail "top --json: $?"
+line '"norm": '
+fails 1 'top needs a terminal' top -j "$M" </dev/null
+events=$(sed -n '/^\.Ss Events/,/^\.Ss/s/^\.It Li //p' "$top_srcdir/docs/fragfs.1" | tr '\n' ' ')
+fails 2 "edits: no event; there are: ${events% }\$" watch -j "$M" step edits
+fails 2 'not both' thaw -j "$M" "$M"
+# While a command runs in a freeze, edits go in where the job stands.
+within 60 fragctl freeze -t 50 "$M" -- fragctl set -j "$M" "$name/fp32" '*= 2' || fail "set *= in a freeze: $?"
+within 60 fragctl freeze -t 50 "$M" -- fragctl set -j "$M" "$name/fp32" 1 || fail "set in a freeze: $?"
+if command -v script >/dev/null; then
+	mkfifo keys
+	TERM=xterm timeout -k 5 60 script -qefc "fragctl top -j $M" typescript <keys >/dev/null &
+	screen=$!
+	exec 7>keys
+	wait_until 60 grep -qs "steps/s" typescript || fail "top shows nothing: $(cat -v typescript)"
+	printf q >&7
+	wait_until 60 is_over $screen || fail "top does not end"
+	exec 7>&-
+fi
+unmount
+
+# Events, as they come.
+mount_job rw
+within 60 fragctl watch -j "$M" -n 1 edit >watched &
+watcher=$!
+started $watcher
+edits() { # until the watcher has opened the file
+	printf '\000\000\000\100' | dd of="$M/params/$name/fp32" bs=4 conv=notrunc status=none
+	is_over $watcher
+}
+wait_until 60 edits || fail "no event"
+grep -q "^[0-9:.]*  edit  .* outcome committed" watched || fail "watch: $(cat watched)"
+unmount
+
+# A job that is not mounted, by its address, and a name of it.
+within 60 fragctl ls -j "$address" -H -o name >out
+cmp out names || fail "ls -j $address: $(cat out)"
+no_private_mounts || fail "a mount is left"
+end_job
+
+tar xzf "$top_srcdir/tests/data/checkpoints/ds0.19.8/z2-fp16-w3.tar.gz" -C "$T"
+checkpoint=$(dirname "$(find "$T" -name '*model_states.pt' | head -n 1)")
+within 60 fragctl ls -j "$checkpoint" -H -o name >out
+[ -s out ] || fail "no parameters in $checkpoint"
+within 60 fragctl stats -j "$checkpoint" '*/exp_avg' >out || fail "stats of a checkpoint: $?"
+no_private_mounts || fail "a mount is left"
+within 60 fragctl diff "$checkpoint" "$checkpoint" >out || fail "diff of a checkpoint: $?"
+tar xzf "$top_srcdir/tests/data/checkpoints/ds0.19.8/z2-fp16-w3.tar.gz" --one-top-level=other
+other=$(dirname "$(find other -name '*model_states.pt' | head -n 1)")
+within 60 fragfs "$other" "$M" -o rw || fail "no mount"
+p=$(ls "$M/params" | head -n 1)
+printf '\000\000\172\104' | dd of="$M/params/$p/fp32" bs=4 seek=1 conv=notrunc status=none # 1000.0
+unmount
+got=0
+within 60 fragctl diff "$checkpoint" "$other" -n 1 -H -o name,state,changed,at >out || got=$?
+[ $got = 3 ] && [ "$(cat out)" = "$p	fp32	1	1" ] || fail "diff: $got: $(cat out)"
+no_private_mounts || fail "two mounts are left"
+fails 1 "^fragctl: $checkpoint: a checkpoint has no events" watch -j "$checkpoint"
+for words in '' 'nan(fp32)>0' '-w nan(fp32)>0'; do
+	# shellcheck disable=SC2086
+	fails 1 "^fragctl: $checkpoint: a checkpoint is mounted there" break -j "$checkpoint" $words
+done
+# A folder with such files is a mount to fragctl: the events of a watch that has taken the place of two others.
+mkdir -p told/.frag
+echo >told/.frag/control
+cat >told/events <<-'EOF'
+	{"event":"break-over","time":1,"condition":"nan(fp32) > 0","why":"ended"}
+	{"event":"break-over","time":1,"condition":"nan(grad) > 0","why":"ended"}
+	{"event":"break","time":1,"condition":"nan(grad) > 0","param":"a\u001b[31mb"}
+EOF
+within 60 fragctl break -j "$T/told" -w -t 60 'nan(grad)>0' >out || fail "break -w: $?"
+line '  break  .* condition nan(grad) > 0 param a%1B\[31mb$'
+within 60 fragctl watch -j "$T/told" break >out || fail "watch: $?"
+line '  break  .* param a%1B\[31mb$'
+for command in freeze thaw arena 'top --once'; do
+	# shellcheck disable=SC2086
+	fails 1 "^fragctl: $checkpoint: a checkpoint is mounted there" $command -j "$checkpoint"
+done
+within 60 fragctl status -j "$checkpoint" >out || fail "status of a checkpoint: $?"
+line "^  format "
+printf '\070\0\0\0\0\0\0\0{"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}  ' >empty.safetensors
+fails 1 '^fragctl: empty.safetensors: .*no parameter has bytes' bench -j empty.safetensors
+within 60 fragctl bench -j "$checkpoint" -H -o what,bytes_per_s >out || fail "bench: $?"
+[ "$(awk -F '\t' '$2 != "0B"' out | wc -l)" = 5 ] || fail "bench: $(cat out)"
+
+got=0
+FRAG_SWAP_DIR=$T/nowhere within 60 fragctl doctor >out || got=$?
+[ $got = 3 ] || fail "doctor: $got"
+line '^/dev/fuse  *good  '
+line '^swap directory  *bad  .*mkdir -p'
+umask 022
+echo key >open.key
+chmod 644 open.key
+FRAG_KEY_FILE=$T/open.key fragctl doctor --json >out || :
+line "\"chmod 600 $T/open.key\""
+mkdir empty
+fails 1 'empty is no checkpoint' ls -j "$T/empty"
+no_private_mounts || fail "a folder is left"
+
+# Whoever ends fragctl ends its mount.
+mkfifo pipe
+fragctl ls -j "$checkpoint" >pipe 2>/dev/null &
+started $!
+wait_until 60 test -d "$T"/fragctl.*/params || :
+kill -TERM $! 2>/dev/null || :
+wait_until 60 no_private_mounts || fail "a mount is left by SIGTERM"
+for signal in INT TERM KILL; do
+	for delay in 0 0.005 0.01 0.02 0.05 0.1; do
+		fragctl watch -j "$checkpoint" >/dev/null 2>&1 &
+		sleep $delay
+		kill -$signal $! 2>/dev/null || :
+		wait $! || :
+	done
+	wait_until 60 no_private_mounts || fail "a mount or folder is left by SIG$signal"
+done

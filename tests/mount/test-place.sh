@@ -1,0 +1,154 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# fragctl place: states of a job that trains move between NVMe and memory, to and fro, while they are read and edited;
+# the losses are those of a job in which nothing moves.  What cannot move is refused, with the reason.
+# shellcheck disable=SC2086 # lists of process ids are split where they are used
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+mkdir "$T/swap"
+train=$top_builddir/docs/examples/train
+export WORLD_SIZE=2 FRAG_PINNED_MEM=64K
+
+# start NAME OPTION...: two ranks.
+start() {
+	name=$1 ranks=
+	shift
+	for rank in 0 1; do
+		RANK=$rank FRAG_JOB_ID=$name-$$ "$train" --stage 2 --every 1 --batch 4 "$@" \
+			>"$name.$rank.log" 2>&1 &
+		ranks="$ranks $!"
+		started $!
+	done
+}
+
+finish() {
+	for pid in $ranks; do
+		wait $pid || fail "$name: a rank exited with $?: $(tail -n 2 $name.?.log)"
+	done
+}
+
+mount_it() {
+	wait_until 60 grep -q '^train: address' "$name.0.log" || fail "$name: no job"
+	address=$(sed -n 's/^train: address //p' "$name.0.log")
+	within 60 "$top_builddir/fragfs" "$address" "$M" -o "rw$1" || fail "$name: fragfs: $?"
+}
+
+losses() {
+	sed -n 's/^step *\([0-9]*\) *loss \([0-9.]*\) .*/\1 \2/p' "$1.0.log"
+}
+
+place() {
+	fragctl place -j "$M" "$@"
+}
+
+# The tiers of a state of the parameter that is large enough for the disk.
+tiers() {
+	awk -v state="$1" '$2 == state { print $3 }' "$P/fragments" | sort -u
+}
+
+# ---- to and fro, under readers
+
+start still --steps 120
+finish
+start moved --forever --pause-ms 2 --swap "$T/swap"
+mount_it ""
+P=$(find "$M/params" -name exp_avg -printf '%s %h\n' | sort -n | tail -n 1 | cut -d ' ' -f 2)
+[ "$(tiers exp_avg)" = swap ] || fail "at first: $(tiers exp_avg)"
+(
+	while [ ! -e "$T/ending" ]; do
+		for file in "$M"/params/*/fp32 "$M"/params/*/exp_avg "$M"/ranks/*/params/*/exp_avg_sq "$P/stats/exp_avg/norm"; do
+			cat "$file" || [ -e "$T/ending" ] || echo "$file" >>"$T/failed"
+			echo >>"$T/reads"
+		done
+	done >/dev/null 2>cat.err
+) &
+reader=$!
+tier=swap
+until [ $tier = host ] && [ -e "$T/reads" ] && [ "$(wc -l <"$T/reads")" -ge 8 ]; do
+	[ $tier = host ] && tier=swap || tier=host
+	place 'params/*/exp_avg*' $tier || fail "to $tier"
+	[ "$(tiers exp_avg) $(tiers exp_avg_sq) $(tiers fp32)" = "$tier $tier swap" ] ||
+		fail "after $tier: $(tiers exp_avg) $(tiers exp_avg_sq) $(tiers fp32)"
+	kill -0 $reader || fail "nobody reads"
+done
+place '*/*' host || fail "all to host"
+[ "$(tiers grad) $(tiers fp32)" = "host host" ] || fail "not all in memory"
+grep -qx 'state_bytes 0' "$M/ranks/0/swap" || fail "still on NVMe: $(cat "$M/ranks/0/swap")"
+place '*/fp32' swap || fail "back"
+place -H -o rank,waiting,failed,error >table
+printf '0\t0\t0\tnone\n1\t0\t0\tnone\n' | cmp - table || fail "the table: $(cat table)"
+wait_until 60 sh -c "[ \$(cat '$M/step') -ge 5 ]" || fail "it does not train"
+touch "$T/ending"
+kill -TERM $ranks
+finish
+wait $reader || :
+[ ! -e "$T/failed" ] || fail "not read: $(cat "$T/failed" cat.err)"
+losses still >still.losses
+losses moved | head -n 120 >moved.losses
+[ "$(wc -l <moved.losses)" -ge 3 ] || fail "too few losses: $(cat moved.losses)"
+head -n "$(wc -l <moved.losses)" still.losses | cmp - moved.losses || fail "other losses where states have moved"
+unmount
+
+# ---- edits while they move; an open file; and who gives the orders may be killed
+
+start edited --stage 3 --forever --pause-ms 2 --swap "$T/swap" --swap-params
+mount_it ""
+printf 'leaf\tparameters\nlayers.0\t2\nlayers.1\t2\n' | cmp - "$M/.frag/leaves" || fail "leaves: $(cat "$M/.frag/leaves")"
+wait_until 60 sh -c "[ \$(cat '$M/step') -ge 2 ]" || fail "it does not train"
+(
+	while [ ! -e "$T/enough" ]; do
+		place 'params/*/exp_avg' host && place 'params/*/exp_avg' swap || exit 1
+	done
+) 2>orders.err &
+orders=$!
+size=$(stat -c %s "$P/exp_avg")
+yes 1234 | head -c "$size" >ones
+for i in 1 2 3; do
+	cp ones "$P/exp_avg" || fail "edit $i"
+done
+touch "$T/enough"
+wait $orders || fail "an order: $(cat orders.err)"
+fragctl place -j "$M" 'params/*/exp_avg' host &
+kill -KILL $!
+wait $! 2>/dev/null || :
+place 'params/*/exp_avg' swap || fail "after an order that was killed"
+echo 60 >"$M/.frag/freeze"
+cp "$P/exp_avg" before
+exec 3<"$P/exp_avg"
+head -c 4096 <&3 >open
+place '*/exp_avg' host || fail "in a freeze"
+cat <&3 >>open
+exec 3<&-
+cmp before open || fail "an open file is not what it was before the move"
+cp ones "$P/exp_avg" || fail "an edit in a freeze"
+place '*/exp_avg' swap || fail "back, in a freeze"
+cmp ones "$P/exp_avg" || fail "the edit is not what it was"
+[ "$(tiers exp_avg)" = swap ] || fail "not back"
+
+# ---- what cannot move
+
+! place 'params/*/nothing' host 2>err || fail "no such state"
+grep -q 'no rank has such a state' err || fail "$(cat err)"
+! place 'params/*/bf16' swap 2>err || fail "low precision"
+grep -q 'a rank cannot move one of them to swap' err || fail "$(cat err)"
+! place 'params/*/exp_avg' device 2>err || fail "a device"
+grep -q 'rank [01]: group 0 sub 0 exp_avg: the library has no memory on devices' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
+! place 'params/*/exp_avg' tape 2>err || fail "no tier"
+grep -q 'host, swap or device' err || fail "$(cat err)"
+! echo 'place exp_avg swap' 2>/dev/null >"$M/.frag/control" || fail "no pattern"
+echo 0 >"$M/.frag/freeze"
+kill -TERM $ranks
+finish
+unmount
+start memory --forever --pause-ms 2
+mount_it ,timeout=3
+! place 'params/*/exp_avg' swap 2>err || fail "the trainer's pointer"
+grep -q 'rank [01]: group 0 sub 0 exp_avg: the trainer has its address' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
+place 'params/*/exp_avg' host || fail "it is there already"
+
+# ---- a rank that is silent
+
+kill -STOP ${ranks##* }
+! place 'params/*/exp_avg' host 2>err || fail "a silent rank has moved"
+grep -q 'rank 1: Connection timed out' err || fail "$(cat err)"
+kill -KILL $ranks

@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "tests/ranks/observed.h"
+#include "tests/ranks/scarce.h"
+#include "tests/run-suite.h"
+
+#include "engine/node/peers.h"
+#include "engine/rank/registry-version.h"
+#include "engine/swap/swapper.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* States that an observer orders to another tier, while they are read, edited and swept. */
+
+enum { ROUNDS = 30, PART = 8, LONG_MS = 1 << 30 };
+
+/* Turns put the clock on, and the disk of a loaded machine does not hear of it. */
+static void open_swapped(void)
+{
+	open_tier(JOB_SWAP, NULL);
+	observer->write.allowed = true;
+	observer->timeout_ms = LONG_MS;
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		job_frag(&job, rank)->engine->timeout_ms = LONG_MS;
+}
+
+static struct registry *registry_of(uint32_t rank)
+{
+	return &job_frag(&job, rank)->engine->registry;
+}
+
+static enum state_tier tier_of(uint32_t rank, const char *key)
+{
+	enum frag_dtype dtype;
+	int row = registry_find(registry_of(rank), STATE_PARTITION, 0, 0, key, &dtype);
+
+	ck_assert_int_ge(row, 0);
+	return registry_tier(registry_of(rank), (uint32_t)row);
+}
+
+static void expect_tier(const char *key, enum state_tier tier)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(tier_of(rank, key), tier);
+}
+
+static void order(const char *states, const char *tier)
+{
+	ck_assert_int_eq(engine_place(observer, states, tier), 0);
+}
+
+static uint8_t got[BYTES];
+static int64_t got_size;
+
+static void on_got(struct engine_read *read, const void *data, int64_t result)
+{
+	got_size = result;
+	if (result > 0)
+		memcpy(got, data, (size_t)result);
+}
+
+/* Returns when it is over, however many turns that takes. */
+static void get(struct engine_file *file, uint64_t offset, uint64_t size)
+{
+	struct engine_read read = {
+		.file = file, .offset = offset, .size = size, .done = on_got
+	};
+
+	got_size = 0;
+	engine_read(observer, &read);
+	while (!got_size)
+		turn(NULL);
+	ck_assert_int_eq(got_size, (int64_t)size);
+}
+
+static bool reads_as(struct engine_file *file, uint64_t from, const void *truth)
+{
+	get(file, from, BYTES - from);
+	return !memcmp(got, (const uint8_t *)truth + from, BYTES - from);
+}
+
+static void expect_read(const char *key)
+{
+	struct engine_file *file = open_state(ENGINE_PARAM, key);
+
+	ck_assert(reads_as(file, 0, job_truth(&job, 0, key)));
+	engine_file_close(file);
+}
+
+START_TEST(states_move_at_a_boundary_and_stay_what_they_are)
+{
+	open_swapped();
+	order("params/w/exp*", "host");
+	expect_tier("exp_avg", STATE_SWAP);
+	expect_read("exp_avg");
+	job_boundary(&job);
+	expect_tier("exp_avg", STATE_HOST);
+	expect_tier("fp32", STATE_SWAP);
+	expect_read("exp_avg");
+	job_check(&job);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		void *memory;
+		struct control_page *c = registry_of(rank)->control;
+		uint64_t bytes = frag_partition_numel(job_frag(&job, rank), 0, 0) * 4;
+
+		ck_assert_uint_eq(c->bytes_host, bytes + NUMEL * 2 + 3 * 2 + 2);
+		ck_assert_uint_eq(c->swap_bytes, bytes);
+		ck_assert_int_eq(frag_local_view(job_frag(&job, rank), 0, "exp_avg", &memory,
+						 &(enum frag_dtype){ 0 }),
+				 0);
+	}
+	order("params/w/*", "swap");
+	job_boundary(&job);
+	expect_tier("exp_avg", STATE_SWAP);
+	expect_read("exp_avg");
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+/* An edit that is under way: its bytes are staged at one tier and applied at another. */
+static struct engine_write edit;
+static uint8_t edited[BYTES];
+static int edit_result;
+
+static void on_edited(struct engine_write *write, int result)
+{
+	edit_result = result;
+}
+
+static void begin_edit(struct engine_file *file, uint64_t seed)
+{
+	static struct engine_extent all;
+
+	job_fill(edited, FRAG_F32, NUMEL, seed);
+	all = (struct engine_extent){ 0, BYTES, edited };
+	edit_result = 1;
+	edit = (struct engine_write){
+		.file = file, .extents = &all, .nextents = 1, .done = on_edited
+	};
+	engine_write(observer, &edit);
+}
+
+static void turns(uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		turn(NULL);
+}
+
+/* A file that was opened before an edit, and read in part, keeps what it shows through a move,
+ * the edit, and a move back.
+ */
+START_TEST(open_files_and_edits_go_through_moves)
+{
+	static const char *const tiers[] = { "host", "swap" };
+
+	open_swapped();
+	for (int i = 0; i < ROUNDS; i++) {
+		struct engine_file *before = open_state(ENGINE_PARAM, "exp_avg"),
+				   *to = open_state(ENGINE_PARAM, "exp_avg");
+		uint8_t old[BYTES];
+
+		memcpy(old, job_truth(&job, 0, "exp_avg"), BYTES);
+		if (job_random(&job, 2))
+			get(before, 0, PART);
+		else
+			ck_assert(reads_as(before, 0, old));
+		begin_edit(to, (uint64_t)i + 1);
+		turns(job_random(&job, 12));
+		order(job_random(&job, 2) ? "params/*/*" : "params/w/exp_avg", tiers[i % 2]);
+		while (edit_result == 1) {
+			job_boundary(&job);
+			turns(job_random(&job, 6));
+		}
+		ck_assert_int_eq(edit_result, 0);
+		job_expect(&job, 0, "exp_avg", edited);
+		job_boundary(&job);
+		ck_assert(reads_as(before, PART, old));
+		engine_file_close(before);
+		engine_file_close(to);
+		expect_read("exp_avg");
+		expect_read("fp32");
+		expect_tier("exp_avg", i % 2 ? STATE_SWAP : STATE_HOST);
+		job_check(&job);
+	}
+	close_job();
+}
+END_TEST
+
+/* A step of all ranks but rank 1, whose views then wait for their generation. */
+static void leave_rank_1_behind(void)
+{
+	for (uint32_t rank = 0; rank < WORLD; rank += 2) {
+		ck_assert_int_eq(frag_step_begin(job_frag(&job, rank)), 0);
+		ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
+	}
+}
+
+static void let_rank_1_follow(void)
+{
+	ck_assert_int_eq(frag_step_begin(job_frag(&job, 1)), 0);
+	ck_assert_int_eq(frag_step_end(job_frag(&job, 1)), 0);
+}
+
+/* Rank 1 is behind: the view waits there for its generation, while its row moves. */
+START_TEST(a_view_that_waits_for_a_generation_finds_the_row_where_it_is)
+{
+	static const char *const tiers[] = { "host", "swap" };
+	struct engine_file *file;
+
+	open_swapped();
+	if (_i) {
+		order("params/*/*", "host");
+		job_boundary(&job);
+	}
+	leave_rank_1_behind();
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	get(file, 0, PART); /* rank 0's */
+	order("params/*/*", tiers[_i]);
+	ck_assert_int_eq(frag_step_begin(job_frag(&job, 1)), 0);
+	ck_assert_int_eq(tier_of(1, "exp_avg"), _i ? STATE_SWAP : STATE_HOST);
+	ck_assert_int_eq(frag_step_end(job_frag(&job, 1)), 0);
+	ck_assert(reads_as(file, 0, job_truth(&job, 0, "exp_avg")));
+	engine_file_close(file);
+	job_boundary(&job);
+	expect_read("exp_avg");
+	close_job();
+}
+END_TEST
+
+/* Two states of rank 1 in one view, of which one is to move. */
+START_TEST(a_view_that_waits_for_two_rows_finds_them_in_one_tier)
+{
+	struct view_run runs[] = { { .size = PART }, { .size = PART } };
+	struct view_request q = { .id = { 9, 9 }, .runs = runs, .nruns = 2 };
+	struct registry *r;
+	struct view_owner *views;
+	struct view_look look;
+	struct view view;
+
+	open_swapped();
+	r = registry_of(1);
+	views = &job_frag(&job, 1)->engine->view_owner;
+	leave_rank_1_behind();
+	runs[0].row = (uint32_t)registry_find(r, STATE_PARTITION, 0, 0, "fp32",
+					      &(enum frag_dtype){ 0 });
+	runs[1].row = (uint32_t)registry_find(r, STATE_PARTITION, 0, 0, "exp_avg",
+					      &(enum frag_dtype){ 0 });
+	q.epoch = r->states.epoch;
+	q.want = control_content(registry_of(0)->control, false);
+	ck_assert_int_eq(view_owner_open(views, r, &q, monotonic_ms(), &view), 0);
+	ck_assert_int_eq(view.state, VIEW_FUTURE);
+	order("params/w/exp_avg", "host");
+	ck_assert_int_eq(frag_step_begin(job_frag(&job, 1)), 0);
+	ck_assert_int_eq(tier_of(1, "exp_avg"), STATE_SWAP);
+	ck_assert_int_eq(frag_step_end(job_frag(&job, 1)), 0);
+	ck_assert_int_eq(tier_of(1, "exp_avg"), STATE_HOST);
+	for (uint64_t at = 0; at <= PART; at += PART) {
+		ck_assert_int_eq(view_owner_look(views, q.id, at, PART, &look), 0);
+		ck_assert_ptr_nonnull(look.version);
+		registry_version_put(look.version);
+	}
+	q.want += MANY; /* a later one of its generations would find them in two */
+	ck_assert_int_eq(view_owner_open(views, r, &q, monotonic_ms(), &view), -ESTALE);
+	view_owner_close(views, q.id);
+	close_job();
+}
+END_TEST
+
+/* The row goes to memory, where rank 1 may preserve nothing. */
+START_TEST(a_view_without_memory_for_its_row_ends)
+{
+	struct engine_file *file;
+
+	open_swapped();
+	leave_rank_1_behind();
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	get(file, 0, PART);
+	order("params/*/*", "host");
+	job_frag(&job, 1)->engine->view_owner.pool.max = 0;
+	let_rank_1_follow();
+	ck_assert_int_eq(tier_of(1, "exp_avg"), STATE_HOST);
+	ck_assert_int_eq(read_file(file, 0, BYTES, false, false), -ESTALE);
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+static struct compute *operation_on(uint32_t rank, const char *key)
+{
+	struct compute *c = malloc(sizeof(*c));
+	int row = registry_find(registry_of(rank), STATE_PARTITION, 0, 0, key,
+				&(enum frag_dtype){ 0 });
+
+	ck_assert_ptr_nonnull(c);
+	ck_assert_int_ge(row, 0);
+	*c = (struct compute){ .row = (uint32_t)row,
+			       .epoch = registry_of(rank)->states.epoch,
+			       .dtype = FRAG_F32,
+			       .slice = { .numel = 1, .naxes = 1, .axes = { { 1, 1 } } },
+			       .end = 1,
+			       .operation = { .sign = '*', .number = 1 } };
+	return c;
+}
+
+static const uint64_t staged[2] = { 77, 7 };
+static bool undecided;
+
+/* Rank 1 waits for a decision here. */
+static void abort_late(void *arg)
+{
+	if (undecided)
+		ck_assert_int_eq(tier_of(1, "fp32"), STATE_HOST);
+	undecided = false;
+	participant_hear(&job_frag(&job, 1)->engine->participant, staged, false);
+	turn(arg);
+}
+
+/* Its operation would be applied in another tier than the one that it was accepted for. */
+START_TEST(a_state_that_an_edit_computes_stays_until_the_edit_is_over)
+{
+	struct engine *e;
+	struct wire_prepare prepare = { .transaction = { staged[0], staged[1] }, .holder = 1 };
+
+	open_swapped();
+	e = job_frag(&job, 1)->engine;
+	order("params/w/*", "host");
+	job_boundary(&job);
+	ck_assert_int_eq(participant_stage_compute(&e->participant, staged, 0, monotonic_ms(),
+						   false, operation_on(1, "exp_avg")),
+			 0);
+	order("params/w/*", "swap");
+	prepare.boundary = atomic_load(&registry_of(1)->control->boundary) + 1;
+	ck_assert_int_eq(participant_prepare(&e->participant, &e->registry, &prepare, NULL,
+					     monotonic_ms()),
+			 0);
+	undecided = true;
+	e->thread.yield = abort_late;
+	ck_assert_int_eq(frag_safe_point(job_frag(&job, 1)), 0);
+	ck_assert(!undecided);
+	e->thread.yield = turn;
+	ck_assert_int_eq(tier_of(1, "exp_avg"), STATE_SWAP);
+
+	order("params/w/*", "host");
+	job_boundary(&job);
+	ck_assert_int_eq(participant_stage_compute(&e->participant, (uint64_t[2]){ 78, 7 }, 0,
+						   monotonic_ms(), false,
+						   operation_on(1, "exp_avg")),
+			 0);
+	order("params/w/*", "swap");
+	job_boundary(&job);
+	ck_assert_int_eq(tier_of(0, "exp_avg"), STATE_SWAP);
+	ck_assert_int_eq(tier_of(1, "exp_avg"), STATE_HOST);
+	ck_assert_int_eq(tier_of(1, "fp32"), STATE_SWAP);
+	participant_drop(&e->participant, (uint64_t[2]){ 78, 7 });
+	job_boundary(&job);
+	ck_assert_int_eq(tier_of(1, "exp_avg"), STATE_SWAP);
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_state_that_is_to_leave_memory_takes_no_scattered_operation)
+{
+	enum { MANY_RUNS = COMPUTE_RUNS_MAX + 1 };
+	struct compute *c;
+
+	open_swapped();
+	order("params/w/*", "host");
+	job_boundary(&job);
+	c = operation_on(0, "exp_avg");
+	c->slice = (struct slice){ .numel = MANY_RUNS,
+				   .naxes = 1,
+				   .axes = { { MANY_RUNS, 1 << 13 } } };
+	c->end = MANY_RUNS;
+	ck_assert(!compute_is_scattered(c, registry_of(0)));
+	order("params/w/*", "swap");
+	ck_assert(compute_is_scattered(c, registry_of(0)));
+	free(c);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_sweep_is_not_disturbed)
+{
+	static const struct frag_swept states[] = { { "fp32", FRAG_READ_ONLY },
+						    { "exp_avg", FRAG_READ_ONLY } };
+	struct frag *f;
+	struct frag_sweep *sweep;
+	uint64_t first, numel;
+	void *memory[2];
+
+	open_swapped();
+	f = job_frag(&job, 0);
+	order("params/*/*", "host");
+	ck_assert_int_eq(frag_sweep_begin(f, 0, 0, states, 2, &sweep), 0);
+	ck_assert_int_eq(frag_sweep_then(sweep, 0, 0), 0);
+	ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), 1);
+	job_boundary(&job);
+	ck_assert_int_eq(tier_of(0, "fp32"), STATE_SWAP);
+	ck_assert_int_eq(tier_of(1, "fp32"), STATE_HOST);
+	ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), 0);
+	frag_sweep_end(sweep);
+	job_boundary(&job);
+	expect_tier("fp32", STATE_HOST);
+	ck_assert_int_eq(frag_sweep_begin(f, 0, 0, states, 2, &sweep), 0);
+	ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), 1);
+	ck_assert_uint_eq(numel, frag_partition_numel(f, 0, 0));
+	frag_sweep_end(sweep);
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+START_TEST(orders_that_cannot_be_carried_out_are_refused)
+{
+	open_swapped();
+	ck_assert_int_eq(engine_place(observer, "params/w/momentum", "host"), -ENOENT);
+	ck_assert_int_eq(engine_place(observer, "params/x*/fp32", "host"), -ENOENT);
+	ck_assert_int_eq(engine_place(observer, "params/frozen/*", "host"), -ENOENT);
+	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "device"), -EOPNOTSUPP);
+	ck_assert_int_eq(engine_place(observer, "params/w/bf16", "swap"), -EOPNOTSUPP);
+	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "tape"), -EINVAL);
+	ck_assert_int_eq(engine_place(observer, "w/fp32", "host"), -EINVAL);
+	ck_assert_int_eq(engine_place(observer, "params/fp32", "host"), -EINVAL);
+	observer->write.allowed = false;
+	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "host"), -EROFS);
+	job_boundary(&job);
+	expect_tier("fp32", STATE_SWAP);
+	close_job();
+
+	open_near(); /* the trainers' own memory */
+	observer->write.allowed = true;
+	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "swap"), -EOPNOTSUPP);
+	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "host"), 0);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(frag_state_alloc(job_frag(&job, rank), 0, 0, "momentum",
+						  FRAG_F32, NULL),
+				 0);
+	ck_assert_int_eq(engine_place(observer, "params/w/momentum", "swap"), -EOPNOTSUPP);
+	close_job();
+}
+END_TEST
+
+static struct transport *messages_of(uint32_t rank)
+{
+	return job_frag(&job, rank)->engine->messages.transport;
+}
+
+/* Rank 1 has no room for the order at first, and then there is none for a message to it. */
+START_TEST(a_rank_that_cannot_take_an_order_is_asked_again)
+{
+	open_swapped();
+	faults_add(&(struct fault){ FAULT_SEND, WIRE_ACK, messages_of(1), .acked = true,
+				    .result = -EAGAIN });
+	faults_add(&(struct fault){ FAULT_SEND, WIRE_PLACE, .nth = WORLD + 1, .count = 3,
+				    .result = -EAGAIN });
+	order("params/w/exp_avg", "host");
+	faults_clear();
+	job_boundary(&job);
+	expect_tier("exp_avg", STATE_HOST);
+	close_job();
+}
+END_TEST
+
+/* A rank that answers pings, and no order. */
+START_TEST(an_order_that_some_rank_has_taken_is_not_late)
+{
+	open_swapped();
+	observer->timeout_ms = 3000;
+	faults_add(&(struct fault){ FAULT_SEND, WIRE_ACK, messages_of(1), .count = MANY });
+	order("params/w/exp_avg", "host");
+	faults_clear();
+	faults_add(&(struct fault){ FAULT_SEND, WIRE_PLACE, .count = MANY });
+	ck_assert_int_eq(engine_place(observer, "params/w/exp_avg", "swap"), -ETIMEDOUT);
+	faults_clear();
+	close_job();
+}
+END_TEST
+
+/* Without an address, memory of the library may be left. */
+START_TEST(allocated_states_without_an_address_move)
+{
+	float values[NUMEL] = { 1, 2, 3 };
+	struct engine_file *file;
+	struct frag *f;
+
+	open_swapped();
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		f = job_frag(&job, rank);
+		ck_assert_int_eq(frag_state_alloc(f, 0, 0, "momentum", FRAG_F32, NULL), 0);
+		ck_assert_int_eq(frag_state_put(f, 0, 0, "momentum", 0, values,
+						frag_partition_numel(f, 0, 0), 0),
+				 0);
+	}
+	order("params/w/momentum", "swap");
+	job_boundary(&job);
+	expect_tier("momentum", STATE_SWAP);
+	file = open_state(ENGINE_PARAM, "momentum");
+	get(file, 0, PART);
+	ck_assert(!memcmp(got, values, PART));
+	engine_file_close(file);
+	order("params/w/momentum", "host");
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		ck_assert_int_eq(frag_state_drop(job_frag(&job, rank), 0, 0, "momentum"), 0);
+		ck_assert(!registry_of(rank)->placing.waiting);
+		ck_assert_uint_eq(registry_of(rank)->placing.waiting_bytes, 0);
+	}
+	job_boundary(&job);
+	close_job();
+}
+END_TEST
+
+static void expect_place(const char *expected)
+{
+	CLEANUP(free) char *text = engine_text(observer, "place");
+	char *line = strchr(text, '\n') + 1;
+
+	ck_assert(!strncmp(text, "rank\twaiting\twaiting_bytes\t", 27));
+	ck_assert_msg(!strncmp(line, expected, strlen(expected)), "%s", text);
+}
+
+/* One rank's words are none, and of another the table of its states does not come. */
+START_TEST(a_rank_that_cannot_be_asked_is_a_row_with_the_reason)
+{
+	char expected[200];
+
+	open_swapped();
+	expect_read("exp_avg"); /* the tables are here */
+	order("params/w/exp_avg", "host");
+	job_boundary(&job);
+	observer->timeout_ms = 3000;
+	faults_add(&(struct fault){ FAULT_SEND, WIRE_RANK_TEXT, messages_of(0), .poked = true,
+				    .poke = 0x78787878,
+				    .poke_at = sizeof(struct wire_rank_text) });
+	faults_add(&(struct fault){ FAULT_SEND, WIRE_STATES, messages_of(2), .count = MANY });
+	snprintf(expected, sizeof(expected),
+		 "0\t-\t-\t-\t-\t-\tProtocol error\n"
+		 "1\t0\t0\t1\t%llu\t0\tnone\n"
+		 "2\t-\t-\t-\t-\t-\tConnection timed out\n",
+		 (unsigned long long)frag_partition_numel(job_frag(&job, 1), 0, 0) * 4);
+	expect_place(expected);
+	faults_clear();
+	close_job();
+}
+END_TEST
+
+/* Texts of the lowest live rank. */
+START_TEST(no_text_comes_of_a_silent_rank)
+{
+	static const char *const texts[] = { "leaves", "nccl" };
+
+	open_swapped();
+	observer->timeout_ms = 3000;
+	faults_add(
+		&(struct fault){ FAULT_SEND, WIRE_RANK_TEXT, messages_of(0), .count = MANY });
+	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
+		ck_assert_ptr_null(engine_text(observer, texts[i]));
+		ck_assert_int_eq(errno, ETIMEDOUT);
+	}
+	faults_clear();
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		peers_lose(observer, rank, "the test says so");
+	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
+		ck_assert_ptr_null(engine_text(observer, texts[i]));
+		ck_assert_int_eq(errno, EIO);
+	}
+	close_job();
+}
+END_TEST
+
+/* A rank that has no memory for a state leaves it where it is, says so, and goes on. */
+START_TEST(what_finds_no_room_stays)
+{
+	char expected[80];
+	unsigned n = 0;
+	bool failed;
+
+	open_swapped();
+	snprintf(expected, sizeof(expected), "0\t1\t%llu\t0\t0\t0\tnone\n",
+		 (unsigned long long)frag_partition_numel(job_frag(&job, 0), 0, 0) * 4);
+	do {
+		order("params/w/fp32", "host");
+		expect_place(expected);
+		scarce_begin(++n, 1);
+		ck_assert_int_eq(frag_safe_point(job_frag(&job, 0)), 0);
+		scarce_end();
+		failed = registry_of(0)->placing.failed;
+		ck_assert_int_eq(tier_of(0, "fp32"), failed ? STATE_SWAP : STATE_HOST);
+		ck_assert(!registry_of(0)->placing.waiting);
+		if (failed)
+			expect_place("0\t0\t0\t0\t0\t1\tCannot allocate memory\n");
+		job_check(&job);
+	} while (failed);
+	ck_assert_uint_gt(n, 1);
+	close_job();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("place");
+	TCase *t = tcase_create("place");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_test(t, states_move_at_a_boundary_and_stay_what_they_are);
+	tcase_add_test(t, open_files_and_edits_go_through_moves);
+	tcase_add_loop_test(t, a_view_that_waits_for_a_generation_finds_the_row_where_it_is, 0,
+			    2);
+	tcase_add_test(t, a_view_that_waits_for_two_rows_finds_them_in_one_tier);
+	tcase_add_test(t, a_view_without_memory_for_its_row_ends);
+	tcase_add_test(t, a_state_that_an_edit_computes_stays_until_the_edit_is_over);
+	tcase_add_test(t, a_state_that_is_to_leave_memory_takes_no_scattered_operation);
+	tcase_add_test(t, a_sweep_is_not_disturbed);
+	tcase_add_test(t, orders_that_cannot_be_carried_out_are_refused);
+	tcase_add_test(t, a_rank_that_cannot_take_an_order_is_asked_again);
+	tcase_add_test(t, an_order_that_some_rank_has_taken_is_not_late);
+	tcase_add_test(t, allocated_states_without_an_address_move);
+	tcase_add_test(t, a_rank_that_cannot_be_asked_is_a_row_with_the_reason);
+	tcase_add_test(t, no_text_comes_of_a_silent_rank);
+	tcase_add_test(t, what_finds_no_room_stays);
+	return run_suite(s, t);
+}
