@@ -55,6 +55,11 @@ steps() {
 	[ "$(grep -c '"event":"step"' "$1")" -ge "$2" ]
 }
 
+# twice FILE PATTERN: two lines say so.
+twice() {
+	[ "$(grep -c -e "$2" "$1")" = 2 ]
+}
+
 steps_rise() {
 	sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*/\1/p' "$1" | sort -n -u -c || fail "steps go back in $1"
 }
@@ -80,8 +85,8 @@ for transport in auto zmq; do
 	done
 	for pattern in '"group":0,"state":"lr","bytes":8,"boundary":[0-9]*,"outcome":"committed"' \
 		'"param":"head.scale","state":"fp32","bytes":4,"boundary":[0-9]*,"outcome":"committed"'; do
-		wait_until 60 told "$events" "$pattern" || fail "$transport: $pattern: $(grep edit "$events")"
-		[ "$(grep -c "$pattern" "$events")" = 2 ] || fail "$transport: not two edits: $(grep edit "$events")"
+		wait_until 60 twice "$events" "$pattern" ||
+			fail "$transport: not two edits: $pattern: $(grep edit "$events")"
 	done
 	[ "$(sed -n 's/.*"by":{"uid":'"$(id -u)"',"pid":\([0-9]*\),"host":"[^"]*"}.*/\1/p' "$events" | sort -u |
 		wc -l)" = 2 ] || fail "$transport: not two writers: $(grep edit "$events")"
