@@ -12,7 +12,9 @@
 
 /* State that the trainer's thread alone reads and writes. */
 struct trainer_state {
-	uint64_t owed_generation; /* some states of it are not readable yet; 0: none is owed */
+	bool owes_generation;     /* some states of owed_generation are not readable yet */
+	uint64_t owed_generation;
+	bool unpublished; /* the last publish() failed */
 	uint64_t boundary_ns;     /* when the last boundary was entered; 0: never */
 	uint64_t step_end_ns;     /* when the last step ended; before: the first boundary */
 	uint64_t whole_step_ns;   /* between the last two of these */

@@ -122,9 +122,10 @@ static int publish(struct engine *e)
 
 	if (e->registry.devices)
 		devices_mark(e->registry.devices);
-	if (rc || !e->registry.swapper)
-		return rc;
-	return swapper_publish(e->registry.swapper);
+	if (!rc && e->registry.swapper)
+		rc = swapper_publish(e->registry.swapper);
+	e->trainer->unpublished = rc != 0;
+	return rc;
 }
 
 static void set_generation(struct control_page *c, uint64_t generation)
@@ -142,7 +143,8 @@ static int change_end(struct engine *e, uint64_t generation)
 	struct control_page *c = e->registry.control;
 	int rc = publish(e);
 
-	e->trainer->owed_generation = rc ? generation : 0;
+	e->trainer->owes_generation = rc != 0;
+	e->trainer->owed_generation = generation;
 	if (rc)
 		return rc;
 	set_generation(c, generation);
@@ -154,7 +156,7 @@ static int change_end(struct engine *e, uint64_t generation)
 /* Publishes outside of a step, or after one whose generation is owed. */
 static int make_current(struct engine *e)
 {
-	if (e->trainer->owed_generation)
+	if (e->trainer->owes_generation)
 		return change_end(e, e->trainer->owed_generation);
 	return is_changing(e->registry.control) ? 0 : publish(e);
 }
@@ -182,7 +184,7 @@ static int apply_edits(struct engine *e, uint64_t b)
 	applied = participant_apply(&e->participant, &e->registry, b, grads_word(c));
 	if (whole)
 		rc = change_end(e, applied ? generation_after(now, b) : now);
-	else if (e->trainer->owed_generation && applied)
+	else if (e->trainer->owes_generation && applied)
 		e->trainer->owed_generation = generation_after(e->trainer->owed_generation, b);
 	node_wake(e);
 	return rc;
@@ -205,7 +207,8 @@ static int place(struct engine *e)
 	int rc = 0;
 	bool begun;
 
-	if (!registry_place_is_due(&e->registry) || is_changing(c) || f->sweep)
+	if (!registry_place_is_due(&e->registry) || is_changing(c) || e->trainer->unpublished ||
+	    f->sweep)
 		return 0;
 	until = monotonic_ms() + PLACE_MS;
 	begun = stall_begin(e);
@@ -239,7 +242,7 @@ static void launch_round(struct engine *e, uint64_t b)
 /* Returns true outside of a step, and at the end of one whose generation is owed. */
 static bool is_whole(const struct engine *e)
 {
-	return !is_changing(e->registry.control) || e->trainer->owed_generation;
+	return !is_changing(e->registry.control) || e->trainer->owes_generation;
 }
 
 static void show_phase(struct control_page *c, uint32_t phase)
@@ -425,7 +428,7 @@ int frag_step_begin(struct frag *f)
 	if (!e)
 		return -EINVAL;
 	rc = boundary(e);
-	e->trainer->owed_generation = 0; /* it comes with this step's */
+	e->trainer->owes_generation = false; /* it comes with this step's */
 	if (!is_changing(e->registry.control))
 		change_begin(e);
 	show_phase(e->registry.control, CONTROL_STEP);

@@ -209,6 +209,56 @@ START_TEST(a_trainer_waits_once_for_a_silent_disk_while_states_move)
 }
 END_TEST
 
+static bool is_momentum(void *arg, enum state_kind kind, uint32_t group, uint32_t sub,
+			const char *key)
+{
+	return !strcmp(key, "momentum");
+}
+
+static bool pages_say_changing(void)
+{
+	return atomic_load(&rank0()->registry.control->sequence) & 1;
+}
+
+/* What the trainer has written cannot be published while a sweep that writes is half way, here
+ * before the first generation.
+ */
+START_TEST(no_state_moves_that_is_not_published)
+{
+	struct swapper_swept swept = { .use = SWAPPER_READ | SWAPPER_WRITE };
+	struct swapper_sweep *sweep;
+	struct registry *r;
+	uint64_t at, first, numel;
+	char why[100];
+	int row;
+
+	if (!open_job(_i))
+		return;
+	r = &rank0()->registry;
+	ck_assert_uint_eq(atomic_load(&r->control->generation), 0);
+	ck_assert_int_eq(frag_state_swap(job_frag(&job, 0), 0, 0, "variance", FRAG_F32), 0);
+	swept.state = registry_swap_state(r, STATE_PARTITION, 0, 0, "variance", &at);
+	row = states_find(&r->states, STATE_PARTITION, 0, 0, "momentum");
+	ck_assert_int_eq(swapper_sweep_begin(place, &swept, 1, &sweep), 0);
+	ck_assert_int_eq(swapper_sweep_next(sweep, &first, &numel), 1);
+	ck_assert_int_eq(
+		registry_place_want(r, is_momentum, NULL, STATE_HOST, why, sizeof(why)), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(frag_safe_point(job_frag(&job, 0)), -EBUSY);
+		ck_assert_int_eq(registry_tier(r, (uint32_t)row), STATE_SWAP);
+		ck_assert(!pages_say_changing());
+	}
+	while (swapper_sweep_next(sweep, &first, &numel) == 1)
+		;
+	swapper_sweep_end(sweep);
+	ck_assert_int_eq(frag_safe_point(job_frag(&job, 0)), 0);
+	ck_assert_int_eq(registry_tier(r, (uint32_t)row), STATE_HOST);
+	ck_assert(!pages_say_changing());
+	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "variance"), 0);
+	close_job();
+}
+END_TEST
+
 START_TEST(a_rank_ends_while_its_disk_does_not_answer)
 {
 	float value;
@@ -714,6 +764,7 @@ int main(void)
 		a_state_in_memory_is_read_where_others_are_on_nvme,
 		a_disk_that_does_not_answer_is_a_timeout,
 		a_trainer_waits_once_for_a_silent_disk_while_states_move,
+		no_state_moves_that_is_not_published,
 		a_rank_ends_while_its_disk_does_not_answer,
 		nothing_is_read_for_a_reader_that_has_left,
 		a_reader_leaves_some_reads_to_others,
