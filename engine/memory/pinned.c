@@ -33,8 +33,7 @@ struct pinned {
 	pthread_mutex_t lock;
 	pthread_cond_t returned;
 	struct pinned_figures figures; /* under lock */
-	unsigned *idle; /* under lock: count - lent of them, the last returned at the end */
-	bool *is_lent;  /* under lock */
+	bool *is_lent; /* under lock: [count] */
 	uint8_t *memory;
 	uint64_t bytes;
 	void *map;
@@ -139,7 +138,6 @@ static void free_pool(struct pinned *p)
 {
 	if (!p)
 		return;
-	free(p->idle);
 	free(p->is_lent);
 	free(p);
 }
@@ -152,14 +150,11 @@ static struct pinned *new_pool(uint64_t size, unsigned count)
 		return NULL;
 	p->figures.size = size;
 	p->figures.count = count;
-	p->idle = calloc(count, sizeof(*p->idle));
 	p->is_lent = calloc(count, sizeof(*p->is_lent));
-	if (!p->idle || !p->is_lent) {
+	if (!p->is_lent) {
 		free_pool(p);
 		return NULL;
 	}
-	for (unsigned i = 0; i < count; i++)
-		p->idle[i] = count - 1 - i;
 	return p;
 }
 
@@ -221,11 +216,10 @@ static int wait_for_one(struct pinned *p, uint64_t wait_ms)
 	return 0;
 }
 
-/* Under lock: the last of the idle. */
-static void *lend(struct pinned *p)
+/* Under lock. */
+static void *lend(struct pinned *p, unsigned i)
 {
 	struct pinned_figures *f = &p->figures;
-	unsigned i = p->idle[f->count - f->lent - 1];
 
 	f->lent++;
 	f->gets++;
@@ -235,28 +229,17 @@ static void *lend(struct pinned *p)
 	return p->memory + i * f->size;
 }
 
-int pinned_get(struct pinned *p, uint64_t wait_ms, void **buffer)
+/* Under lock: single buffers are the first that are free, and runs the last, so that runs stay
+ * whole in whatever order buffers are returned.  Some buffer is free.
+ */
+static unsigned find_one(const struct pinned *p)
 {
-	void *lent = NULL;
-	int rc;
+	const bool *first = memchr(p->is_lent, false, p->figures.count);
 
-	pthread_mutex_lock(&p->lock);
-	rc = wait_for_one(p, wait_ms);
-	if (rc)
-		p->figures.refusals++;
-	else
-		lent = lend(p);
-	pthread_mutex_unlock(&p->lock);
-	if (rc)
-		return rc;
-	ASAN_UNPOISON_MEMORY_REGION(lent, p->figures.size);
-	*buffer = lent;
-	return 0;
+	return (unsigned)(first - p->is_lent);
 }
 
-/* Under lock.  The last ones, as single buffers are the first when the pool is opened.  count:
- * there is none.
- */
+/* Under lock.  count: there is none. */
 static unsigned find_run(const struct pinned *p, unsigned n)
 {
 	unsigned free = 0;
@@ -269,15 +252,23 @@ static unsigned find_run(const struct pinned *p, unsigned n)
 	return p->figures.count;
 }
 
-/* Under lock: buffer i becomes the last of the idle. */
-static void make_last(struct pinned *p, unsigned i)
+int pinned_get(struct pinned *p, uint64_t wait_ms, void **buffer)
 {
-	unsigned last = p->figures.count - p->figures.lent - 1, at = 0;
+	void *lent = NULL;
+	int rc;
 
-	while (p->idle[at] != i)
-		at++;
-	p->idle[at] = p->idle[last];
-	p->idle[last] = i;
+	pthread_mutex_lock(&p->lock);
+	rc = wait_for_one(p, wait_ms);
+	if (rc)
+		p->figures.refusals++;
+	else
+		lent = lend(p, find_one(p));
+	pthread_mutex_unlock(&p->lock);
+	if (rc)
+		return rc;
+	ASAN_UNPOISON_MEMORY_REGION(lent, p->figures.size);
+	*buffer = lent;
+	return 0;
 }
 
 int pinned_get_run(struct pinned *p, unsigned n, void **buffers)
@@ -291,10 +282,8 @@ int pinned_get_run(struct pinned *p, unsigned n, void **buffers)
 		p->figures.refusals++;
 		rc = -EAGAIN;
 	}
-	for (unsigned i = 0; i < n && !rc; i++) {
-		make_last(p, first + i);
-		buffers[i] = lend(p);
-	}
+	for (unsigned i = 0; i < n && !rc; i++)
+		buffers[i] = lend(p, first + i);
 	pthread_mutex_unlock(&p->lock);
 	if (!rc)
 		ASAN_UNPOISON_MEMORY_REGION(buffers[0], n * p->figures.size);
@@ -312,7 +301,6 @@ void pinned_put(struct pinned *p, void *buffer)
 	assert(p->is_lent[offset / f->size]);
 	p->is_lent[offset / f->size] = false;
 	f->lent--;
-	p->idle[f->count - f->lent - 1] = (unsigned)(offset / f->size);
 	pthread_cond_signal(&p->returned);
 	pthread_mutex_unlock(&p->lock);
 }

@@ -44,7 +44,7 @@ int pinned_open(const struct pinned_options *options, struct pinned **out);
 /* All buffers must have been returned. */
 void pinned_close(struct pinned *p);
 
-/* Lends a buffer, aligned to 4096, of any content.
+/* Lends a buffer, aligned to 4096, of any content: the first that is free.
  * -EAGAIN: wait_ms is 0 and all are lent.
  * -ETIMEDOUT: none came back within wait_ms.
  */

@@ -142,6 +142,24 @@ START_TEST(a_run_lies_one_behind_the_other)
 }
 END_TEST
 
+START_TEST(single_buffers_leave_runs_whole_in_whatever_order_all_came_back)
+{
+	void *one[COUNT], *pair[2];
+
+	for (int i = 0; i < COUNT; i++)
+		one[i] = get();
+	for (int i = 0; i < COUNT; i++)
+		pinned_put(pool, one[(i + 1) % COUNT]);
+	for (int i = 0; i < COUNT - 2; i++)
+		one[i] = get();
+	ck_assert_int_eq(pinned_get_run(pool, 2, pair), 0);
+	for (int i = 0; i < COUNT - 2; i++)
+		pinned_put(pool, one[i]);
+	for (int i = 0; i < 2; i++)
+		pinned_put(pool, pair[i]);
+}
+END_TEST
+
 START_TEST(who_waits_gets_what_is_returned)
 {
 	void *buffer[COUNT];
@@ -330,6 +348,7 @@ int main(void)
 	tcase_add_test(t, every_buffer_is_another);
 	tcase_add_test(t, when_all_are_lent_the_caller_decides);
 	tcase_add_test(t, a_run_lies_one_behind_the_other);
+	tcase_add_test(t, single_buffers_leave_runs_whole_in_whatever_order_all_came_back);
 	tcase_add_test(t, who_waits_gets_what_is_returned);
 	tcase_add_test(t, threads_never_share_a_buffer);
 	tcase_add_test(t, a_child_has_none_of_it);
