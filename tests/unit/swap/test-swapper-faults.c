@@ -17,12 +17,18 @@
 
 enum { SLICE_FLOATS = PLACED_SLICE / 4, FLOATS = 4 * SLICE_FLOATS };
 
+/* The bytes are on the disk, and the disk has the room of what they replaced. */
+static void fill_and_flush(struct swapper_state *s, uint32_t value)
+{
+	placed_fill(s, value);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
+}
+
 static struct swapper_state *filled(uint32_t value)
 {
 	struct swapper_state *s = placed_add("fp32", FLOATS);
 
-	placed_fill(s, value);
-	ck_assert_int_eq(swapper_flush(place, 20000), 0);
+	fill_and_flush(s, value);
 	return s;
 }
 
@@ -45,20 +51,20 @@ START_TEST(without_room_the_oldest_reader_loses_first)
 		return;
 	s = filled(1);
 	ck_assert_int_eq(swapper_pin(place, s, 0, FLOATS * 4, &old), 0);
-	placed_fill(s, 2);
+	fill_and_flush(s, 2);
 	ck_assert_int_eq(swapper_pin(place, s, 0, FLOATS * 4, &young), 0);
-	placed_fill(s, 3); /* all of it is used */
+	fill_and_flush(s, 3); /* all of it is used */
 	ck_assert_uint_eq(placed_figures().evicted, 0);
 	ck_assert(placed_is(s, old, 0, FLOATS, 1));
-	placed_fill(s, 4);
+	fill_and_flush(s, 4);
 	ck_assert_uint_eq(placed_figures().evicted, 4);
 	for (uint64_t i = 0; i < 4; i++)
 		ck_assert_int_eq(read_some(s, old, i), -ESTALE);
 	ck_assert(placed_is(s, young, 0, FLOATS, 2));
 	swapper_unpin(place, old);
 	ck_assert_int_eq(swapper_pin(place, s, 0, FLOATS * 4, &old), 0);
-	placed_fill(s, 5);
-	placed_fill(s, 6);
+	fill_and_flush(s, 5);
+	fill_and_flush(s, 6);
 	ck_assert_int_eq(read_some(s, young, 0), -ESTALE);
 	ck_assert(placed_is(s, old, 0, FLOATS, 4));
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 6));
