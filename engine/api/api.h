@@ -12,14 +12,14 @@
 
 /* State that the trainer's thread alone reads and writes. */
 struct trainer_state {
-	bool owes_generation;     /* some states of owed_generation are not readable yet */
+	bool owes_generation; /* some states of owed_generation are not readable yet */
 	uint64_t owed_generation;
-	bool unpublished; /* the last publish() failed */
-	uint64_t boundary_ns;     /* when the last boundary was entered; 0: never */
-	uint64_t step_end_ns;     /* when the last step ended; before: the first boundary */
-	uint64_t whole_step_ns;   /* between the last two of these */
-	struct phase_span stall;  /* begun: it does something for readers, edits or freezes */
-	uint64_t gather_mem;      /* bytes, FRAG_GATHER_MEM */
+	bool unpublished;        /* the last publish() failed */
+	uint64_t boundary_ns;    /* when the last boundary was entered; 0: never */
+	uint64_t step_end_ns;    /* when the last step ended; before: the first boundary */
+	uint64_t whole_step_ns;  /* between the last two of these */
+	struct phase_span stall; /* begun: it does something for readers, edits or freezes */
+	uint64_t gather_mem;     /* bytes, FRAG_GATHER_MEM */
 	struct swapped_params *swapped_params; /* NULL: no parameters are on NVMe */
 	SLIST_HEAD(, hyper_calls) hypers;      /* of frag_hyper_calls */
 };

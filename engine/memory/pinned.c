@@ -33,7 +33,7 @@ struct pinned {
 	pthread_mutex_t lock;
 	pthread_cond_t returned;
 	struct pinned_figures figures; /* under lock */
-	bool *is_lent; /* under lock: [count] */
+	bool *is_lent;                 /* under lock: [count] */
 	uint8_t *memory;
 	uint64_t bytes;
 	void *map;
