@@ -145,16 +145,7 @@ static int put_config(struct engine *e, FILE *out)
 	return 0;
 }
 
-/* Asks ranks that were not asked for anything yet; the next report has their answers. */
-static void ask_all(struct engine *e)
-{
-	pthread_mutex_lock(&e->lock);
-	for (uint32_t i = 0; i < e->world; i++)
-		peers_want_states(e, i);
-	pthread_mutex_unlock(&e->lock);
-	node_wake(e);
-}
-
+/* Ranks that are heard for the first time have their numbers in the next report. */
 static int put_health(struct engine *e, FILE *out)
 {
 	CLEANUP(free) struct engine_rank *ranks = calloc(e->world, sizeof(*ranks));
@@ -162,9 +153,9 @@ static int put_health(struct engine *e, FILE *out)
 
 	if (!ranks)
 		return -ENOMEM;
-	ask_all(e);
 	for (uint32_t i = 0; i < e->world; i++)
 		live_rank(e, i, &ranks[i]);
+	node_wake(e);
 	text = health_text(ranks, e->world);
 	return text && fputs(text, out) >= 0 ? 0 : -ENOMEM;
 }

@@ -332,30 +332,58 @@ static bool run_at(const struct engine *e, const struct location *p, uint64_t at
 	return false;
 }
 
-/* The holder to read a run from: a live one of this host, a live one, or a silent one whose
- * memory can be read.  Returns its row, and sets *rank.
+/* How good a rank is to read from, the best last. */
+enum holder_rank {
+	HOLDER_GONE,   /* lost; perhaps its memory can be read */
+	HOLDER_SILENT, /* and its table of states is not here */
+	HOLDER_LIVE,
+	HOLDER_KNOWN, /* its table is here */
+	HOLDER_NEAR,  /* on this host */
+	HOLDERS,
+};
+
+static enum holder_rank how_good(const struct engine *e, uint32_t rank)
+{
+	const struct peer *p = &e->peers[rank];
+	bool known = p->states && !p->states_stale;
+
+	if (!peer_is_live(p))
+		return HOLDER_GONE;
+	if (peers_same_host(e, rank))
+		return HOLDER_NEAR;
+	if (known)
+		return HOLDER_KNOWN;
+	return p->silence_told ? HOLDER_SILENT : HOLDER_LIVE;
+}
+
+/* The holder to read a run from.  Returns its row, and sets *rank.  A table that is missing is
+ * asked of one rank, not of all that have a copy.
  */
 static int choose_holder(struct engine *e, const struct location *p,
 			 const struct replicas_run *run, uint32_t *rank)
 {
-	bool best_lives = false;
 	int best = -EIO;
 
-	for (uint32_t i = 0; i < run->count; i++) {
-		uint32_t candidate = member(p, run->first + i * run->stride);
-		int row;
+	for (int good = HOLDERS - 1; good >= HOLDER_GONE; good--) {
+		for (uint32_t i = 0; i < run->count; i++) {
+			uint32_t candidate = member(p, run->first + i * run->stride);
+			int row;
 
-		bool live = peer_is_live(&e->peers[candidate]);
-
-		if (best >= 0 && best_lives && (!live || !peers_same_host(e, candidate)))
-			continue;
-		row = row_on(e, p, candidate, run->kind, run->index, run->sub, run->key);
-		if (row >= 0 ? best < 0 || live : is_lost(best)) {
-			best = row;
-			best_lives = live;
-			*rank = candidate;
+			if ((int)how_good(e, candidate) != good)
+				continue;
+			row = row_on(e, p, candidate, run->kind, run->index, run->sub,
+				     run->key);
+			if (row >= 0) {
+				*rank = candidate;
+				return row;
+			}
+			if (is_lost(best))
+				best = row;
+			if (row == -EAGAIN)
+				break;
 		}
-		if (row >= 0 && live && peers_same_host(e, candidate))
+		/* what is near is on its way: what is known does meanwhile */
+		if (best == -EAGAIN && good != HOLDER_NEAR)
 			break;
 	}
 	return best;

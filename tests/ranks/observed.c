@@ -56,14 +56,16 @@ void observe(void)
 static void open_over(struct job_spec spec, const char *host)
 {
 	faults_clear();
-	spec.world = WORLD;
+	spec.world = spec.world ? spec.world : WORLD;
 	spec.messages = faults_over(&transport_loop);
 	spec.params = params;
 	spec.nparams = ARRAY_SIZE(params);
-	spec.groups = groups;
-	spec.ngroups = ARRAY_SIZE(groups);
+	if (!spec.ngroups) {
+		spec.groups = groups;
+		spec.ngroups = ARRAY_SIZE(groups);
+	}
 	job_open(&job, &spec);
-	for (uint32_t rank = 0; rank < WORLD; rank++)
+	for (uint32_t rank = 0; rank < spec.world; rank++)
 		job_frag(&job, rank)->engine->thread.yield = turn;
 	observer_host = host;
 	observe();
@@ -77,6 +79,16 @@ void open_near(void)
 void open_far(void)
 {
 	open_over((struct job_spec){ .hosts = WORLD }, "elsewhere");
+}
+
+void open_replicas(void)
+{
+	static const struct job_group twice = {
+		.stage = 1, .replicas = 2, .nparams = 2, .params = { 0, 2 }
+	};
+
+	open_over((struct job_spec){ .world = 4, .hosts = 4, .groups = &twice, .ngroups = 1 },
+		  "elsewhere");
 }
 
 void open_tier(enum job_how how, const struct device_ops *on_device)

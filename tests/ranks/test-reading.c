@@ -88,6 +88,53 @@ START_TEST(tables_of_its_own_host_come_before_they_are_needed)
 }
 END_TEST
 
+/* A job may have a thousand copies: their tables are not fetched to read one of them. */
+START_TEST(one_of_several_copies_is_asked_for)
+{
+	open_replicas();
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	ck_assert_mem_eq(read_bytes, job_truth(&job, 0, "fp32"), BYTES);
+	for (uint32_t rank = 0; rank < 4; rank++)
+		ck_assert_int_eq(observer->peers[rank].states != NULL, rank < 2);
+	close_job();
+}
+END_TEST
+
+START_TEST(another_copy_is_read_where_one_has_died)
+{
+	open_replicas();
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	job_close_rank(&job, 1);
+	for (int i = 0; i < TURNS && observer->peers[1].state != ENGINE_RANK_LOST; i++)
+		read_at(0, BYTES, "fp32", false, false);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	ck_assert_mem_eq(read_bytes, job_truth(&job, 0, "fp32"), BYTES);
+	ck_assert_ptr_nonnull(observer->peers[3].states);
+	close_job();
+}
+END_TEST
+
+/* Each of a thousand ranks has a table of as many rows as it has states. */
+START_TEST(the_health_of_ranks_costs_no_tables)
+{
+	struct engine_rank r;
+
+	open_far();
+	free(engine_text(observer, "health"));
+	for (int i = 0; i < 100; i++)
+		turn(NULL);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		ck_assert(engine_rank(observer, rank, &r));
+		ck_assert_uint_eq(r.state, ENGINE_RANK_ALIVE);
+		ck_assert_str_eq(r.phase, "stable");
+		ck_assert_uint_gt(r.bytes_host, 0);
+		ck_assert_str_eq(r.way, "zmq");
+		ck_assert_ptr_null(observer->peers[rank].states);
+	}
+	close_job();
+}
+END_TEST
+
 START_TEST(a_view_goes_on_through_steps)
 {
 	open_kept_view(false);
@@ -331,6 +378,9 @@ int main(void)
 	tcase_add_test(t, who_waits_for_room_that_nobody_gives_back_is_told);
 	tcase_add_test(t, a_read_whose_view_is_never_heard_of_ends);
 	tcase_add_test(t, tables_of_its_own_host_come_before_they_are_needed);
+	tcase_add_test(t, one_of_several_copies_is_asked_for);
+	tcase_add_test(t, another_copy_is_read_where_one_has_died);
+	tcase_add_test(t, the_health_of_ranks_costs_no_tables);
 	tcase_add_test(t, a_view_goes_on_through_steps);
 	tcase_add_loop_test(t, a_room_that_cannot_be_read_is_asked_for_or_an_error, 0,
 			    ARRAY_SIZE(gets));
