@@ -39,8 +39,8 @@ int bench_run(const struct call *call);
 extern const struct table_column bench_columns[];
 int get_run(const struct call *call);
 int set_run(const struct call *call);
-int placement_run(const struct call *call); /* placement.c: fragctl place */
-extern const struct table_column placement_columns[];
+int place_run(const struct call *call); /* place.c: fragctl place */
+extern const struct table_column place_columns[];
 int top_run(const struct call *call);
 int numa_run(const struct call *call);
 extern const struct table_column numa_columns[];

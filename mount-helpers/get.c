@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/place.h"
+#include "mount-helpers/state-slice.h"
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
@@ -21,7 +21,7 @@ enum { SHOWN_MAX = 4096, CHUNK_BYTES = 1 << 20 };
 /* ---- to standard output ---- */
 
 /* Prints the elements as numpy does: the last axis goes across. */
-static void print_elements(const struct call *call, const struct place *p,
+static void print_elements(const struct call *call, const struct state_slice *p,
 			   char (*texts)[ELEMENT_TEXT_MAX])
 {
 	const struct slice *s = &p->slice;
@@ -49,7 +49,7 @@ static json_t *value_json(const char *text)
 	return value ? value : json_string(text);
 }
 
-static json_t *to_json(const struct place *p, char (*texts)[ELEMENT_TEXT_MAX])
+static json_t *to_json(const struct state_slice *p, char (*texts)[ELEMENT_TEXT_MAX])
 {
 	json_t *shape = json_array(), *values = json_array();
 
@@ -62,7 +62,7 @@ static json_t *to_json(const struct place *p, char (*texts)[ELEMENT_TEXT_MAX])
 			 values);
 }
 
-static int show(const struct call *call, const struct place *p, const char *mountpoint)
+static int show(const struct call *call, const struct state_slice *p, const char *mountpoint)
 {
 	CLEANUP(free) char(*texts)[ELEMENT_TEXT_MAX] = NULL;
 	CLEANUP(free) char *bytes = NULL;
@@ -78,7 +78,7 @@ static int show(const struct call *call, const struct place *p, const char *moun
 				 frag_dtype_name(p->file.dtype));
 	bytes = malloc(n * p->file.element + 1);
 	texts = calloc(n + 1, sizeof(*texts));
-	e = bytes && texts ? place_read(p, 0, bytes, n) : -ENOMEM;
+	e = bytes && texts ? state_slice_read(p, 0, bytes, n) : -ENOMEM;
 	if (e)
 		return target_fail(mountpoint, *call->words, -e);
 	for (uint64_t i = 0; i < n; i++)
@@ -102,7 +102,7 @@ static int write_all(int fd, const char *from, size_t size)
 	return 0;
 }
 
-static int copy_elements(const struct place *p, int to, char *bytes)
+static int copy_elements(const struct state_slice *p, int to, char *bytes)
 {
 	uint64_t at_once = CHUNK_BYTES / p->file.element;
 	struct progress progress = { 0 };
@@ -111,7 +111,7 @@ static int copy_elements(const struct place *p, int to, char *bytes)
 	for (uint64_t k = 0, n; !e && k < p->slice.numel; k += n) {
 		n = p->slice.numel - k < at_once ? p->slice.numel - k : at_once;
 		progress_step(&progress, "elements", k, p->slice.numel);
-		e = place_read(p, k, bytes, n);
+		e = state_slice_read(p, k, bytes, n);
 		if (!e)
 			e = write_all(to, bytes, n * p->file.element);
 	}
@@ -120,9 +120,9 @@ static int copy_elements(const struct place *p, int to, char *bytes)
 }
 
 /* The mount has the slice as a file of numpy's. */
-static int copy_npy(const struct place *p, const char *mountpoint, int to, char *bytes)
+static int copy_npy(const struct state_slice *p, const char *mountpoint, int to, char *bytes)
 {
-	CLEANUP(close) int from = place_open_npy(p, mountpoint);
+	CLEANUP(close) int from = state_slice_open_npy(p, mountpoint);
 	ssize_t got;
 	int e = from < 0 ? from : 0;
 
@@ -131,7 +131,7 @@ static int copy_npy(const struct place *p, const char *mountpoint, int to, char 
 	return e;
 }
 
-static int save(const char *name, const struct place *p, const char *mountpoint)
+static int save(const char *name, const struct state_slice *p, const char *mountpoint)
 {
 	size_t length = strlen(name);
 	bool npy = length > 4 && !strcmp(name + length - 4, ".npy");
@@ -159,14 +159,14 @@ static int save(const char *name, const struct place *p, const char *mountpoint)
 int get_run(const struct call *call)
 {
 	char mountpoint[TARGET_PATH_MAX];
-	struct place p;
+	struct state_slice p;
 	int rc = target_open(call->job, false, mountpoint);
 
 	if (!rc)
-		rc = place_open(&p, mountpoint, *call->words, O_RDONLY);
+		rc = state_slice_open(&p, mountpoint, *call->words, O_RDONLY);
 	if (rc)
 		return rc;
 	rc = call->output ? save(call->output, &p, mountpoint) : show(call, &p, mountpoint);
-	place_close(&p);
+	state_slice_close(&p);
 	return rc;
 }

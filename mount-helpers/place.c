@@ -1,183 +1,190 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/place.h"
+#include "mount-helpers/commands.h"
+#include "mount-helpers/fragctl.h"
+#include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
-#include "engine/base/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Finds the parameter, and cuts STATE from what is behind its name. */
-static int find_state(struct place *p, const char *mountpoint, const char *text, size_t length,
-		      int flags)
+enum { LOOK_FIRST_MS = 2, LOOK_MS = 100 };
+
+/* Names as in the heading of .frag/place. */
+const struct table_column place_columns[] = {
+	{ .name = "rank", .kind = TABLE_NUMBER },
+	{ .name = "waiting", .kind = TABLE_NUMBER },
+	{ .name = "waiting_bytes", .kind = TABLE_BYTES },
+	{ .name = "moved", .kind = TABLE_NUMBER },
+	{ .name = "moved_bytes", .kind = TABLE_BYTES },
+	{ .name = "failed", .kind = TABLE_NUMBER },
+	{ .name = "error" },
+	{ .name = NULL },
+};
+
+struct sums {
+	uint64_t waiting, waiting_bytes, moved_bytes, failed;
+	char unknown[256]; /* the first rank that says nothing and may live, and why; "" */
+};
+
+/* ---- .frag/place ---- */
+
+static uint64_t number_in(char **names, char **fields, size_t n, const char *name)
 {
-	const char *slash = memrchr(text, '/', length), *main_state;
-	size_t front = slash ? (size_t)(slash - text) : 0;
-	bool found;
-	char **states;
+	const char *field = table_find(names, fields, n, name);
 
-	p->param = params_find(&p->params, text, length);
-	if (!p->param && slash && length - front - 1 < sizeof(p->state)) {
-		p->param = params_find(&p->params, text, front);
-		snprintf(p->state, sizeof(p->state), "%.*s", (int)(length - front - 1),
-			 slash + 1);
-	}
-	if (!p->param)
-		return call_fail("%s: no parameter has that name", text);
-	if (!*p->state && (flags & O_ACCMODE) != O_RDONLY)
-		return call_usage("%s: which state? name it, as in %s/fp32", text,
-				  p->param->name);
-	states = params_states(mountpoint, p->param);
-	if (*p->state) {
-		char **state = states;
-
-		while (state && *state && strcmp(*state, p->state) != 0)
-			state++;
-		found = state && *state;
-		params_free_names(states);
-		return found ? 0 : call_fail("%s: has no state %s", p->param->name, p->state);
-	}
-	main_state = states ? state_file_main(states) : NULL;
-	if (main_state)
-		snprintf(p->state, sizeof(p->state), "%s", main_state);
-	params_free_names(states);
-	return main_state ? 0 : call_fail("%s: has no state", p->param->name);
+	return field ? strtoull(field, NULL, 10) : 0;
 }
 
-/* A name of a parameter may have brackets itself: the longest name that there is counts. */
-static size_t length_before_slice(const struct place *p, const char *text)
+/* A rank whose process is gone, EIO, moves nothing; one that is silent may yet. */
+static bool is_unknown(char **names, char **fields, size_t n)
 {
-	size_t length = strlen(text);
-	const char *bracket = length && text[length - 1] == ']' ? strrchr(text, '[') : NULL;
-
-	if (!bracket || params_find(&p->params, text, length))
-		return length;
-	return (size_t)(bracket - text);
+	return !strcmp(table_find(names, fields, n, "waiting"), "-") &&
+	       strcmp(table_find(names, fields, n, "error"), strerror(EIO)) != 0;
 }
 
-static int parse_slice(struct place *p, const char *text)
+/* Adds up the ranks' lines, and makes them rows of t, unless that is NULL. */
+static void read_ranks(char *text, struct table *t, struct sums *sums)
 {
-	const char *end;
-	int e;
+	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(&text, "\n");
+	size_t n = table_cut(line, names), has;
 
-	snprintf(p->slice_text, sizeof(p->slice_text), "%s", text);
-	if (!*text) {
-		slice_all(&p->slice, p->file.shape, p->file.ndim);
-		return 0;
+	*sums = (struct sums){ 0 };
+	while ((line = strsep(&text, "\n")) && *line) {
+		has = table_cut(line, fields);
+		has = has < n ? has : n;
+		sums->waiting += number_in(names, fields, has, "waiting");
+		sums->waiting_bytes += number_in(names, fields, has, "waiting_bytes");
+		sums->moved_bytes += number_in(names, fields, has, "moved_bytes");
+		sums->failed += number_in(names, fields, has, "failed");
+		if (!*sums->unknown && is_unknown(names, fields, has))
+			snprintf(sums->unknown, sizeof(sums->unknown), "rank %s: %s",
+				 table_find(names, fields, has, "rank"),
+				 table_find(names, fields, has, "error"));
+		if (t)
+			table_row(t);
+		for (size_t column = 0; t && t->columns[column].name; column++)
+			table_field(t, column,
+				    table_find(names, fields, has, t->columns[column].name));
 	}
-	e = slice_parse(&p->slice, text, &end, p->file.shape, p->file.ndim);
-	if (e == -ERANGE)
-		return call_fail("%s: out of the range of %s", text, p->param->name);
-	if (e || *end)
-		return call_usage("%s: a slice, such as [0:16,:] or [-1,::2]", text);
+}
+
+static int look(const char *mountpoint, struct table *t, struct sums *sums)
+{
+	char *text;
+	int rc = mount_file_read(mountpoint, ".frag/place", &text);
+
+	if (rc)
+		return call_fail("%s/.frag/place: %s", target_name(mountpoint), strerror(-rc));
+	read_ranks(text, t, sums);
+	free(text);
 	return 0;
 }
 
-int place_open(struct place *p, const char *mountpoint, const char *text, int flags)
+static int show(const struct call *call, const char *mountpoint)
 {
-	char *none = NULL;
-	size_t length;
-	int rc;
+	struct sums sums;
+	struct table t;
+	int rc = table_init(&t, call, place_columns);
 
-	*p = (struct place){ .file = { .fd = -1 } };
-	rc = params_read(&p->params, mountpoint, &none);
 	if (rc)
 		return rc;
-	length = length_before_slice(p, text);
-	rc = find_state(p, mountpoint, text, length, flags);
+	rc = look(mountpoint, &t, &sums);
 	if (!rc)
-		rc = state_file_open(&p->file, mountpoint, p->param, p->state, flags);
-	if (!rc)
-		rc = parse_slice(p, text + length);
-	if (rc)
-		place_close(p);
+		rc = table_print(&t, "ranks");
+	table_fini(&t);
 	return rc;
 }
 
-void place_close(struct place *p)
+/* ---- an order ---- */
+
+/* Returns an errno; 0: the ranks have taken it. */
+static int say(const char *control, const char *line, size_t length)
 {
-	state_file_close(&p->file);
-	params_free(&p->params);
+	CLEANUP(close) int fd = open(control, O_WRONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return errno == ENOENT ? ENXIO : errno; /* not write's ENOENT */
+	n = write(fd, line, length);
+	return n < 0 ? errno : (size_t)n < length ? EIO : 0;
 }
 
-int place_open_npy(const struct place *p, const char *mountpoint)
+static int give(const char *mountpoint, const char *states, const char *tier)
 {
-	char path[PATH_MAX];
-	int fd;
+	char path[TARGET_PATH_MAX + 32], line[512];
+	bool folder = !strncmp(states, "params/", 7);
+	int e, n = snprintf(line, sizeof(line), "place %s%s %s", folder ? "" : "params/",
+			    states, tier);
 
-	snprintf(path, sizeof(path), "%s/%s/%s%s.npy", mountpoint, p->param->path, p->state,
-		 p->slice_text);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
-}
-
-/* ---- elements ---- */
-
-enum { GAP_MAX = 64 };
-
-/* Reads elements that are apart: near ones with what lies between them. */
-static int read_apart(const struct state_file *s, struct slice_run run, char *into)
-{
-	uint64_t gap = run.step < 0 ? -(uint64_t)run.step : (uint64_t)run.step;
-	uint64_t span = (run.count - 1) * gap + 1;
-	uint64_t low = run.step < 0 ? run.first - (span - 1) : run.first;
-	CLEANUP(free) char *all = gap <= GAP_MAX ? malloc(span * s->element) : NULL;
-	int e = all ? state_file_read(s, low, all, span) : 0;
-
-	for (uint64_t i = 0; !e && i < run.count; i++) {
-		uint64_t at = run.first + i * (uint64_t)run.step;
-
-		if (all)
-			memcpy(into + i * s->element, all + (at - low) * s->element,
-			       s->element);
-		else
-			e = state_file_read(s, at, into + i * s->element, 1);
+	if (n >= (int)sizeof(line))
+		return call_fail("%s: too long", states);
+	snprintf(path, sizeof(path), "%s/.frag/control", mountpoint);
+	e = say(path, line, (size_t)n);
+	switch (e) {
+	case 0:
+		return 0;
+	case ENOENT:
+		return call_fail("%s: no rank has such a state", states);
+	case ENXIO:
+		return call_fail("%s: no mount of fragfs is there", target_name(mountpoint));
+	case EINVAL:
+		return call_usage("%s %s: states as in params/*/exp_avg, and host, swap or "
+				  "device",
+				  states, tier);
+	case EOPNOTSUPP:
+		return call_fail("%s: a rank cannot move one of them to %s: %s/.frag/log says "
+				 "why",
+				 states, tier, target_name(mountpoint));
+	default:
+		return call_fail("%s/.frag/control: %s", target_name(mountpoint), strerror(e));
 	}
-	return e;
 }
 
-int place_read(const struct place *p, uint64_t k, void *into, uint64_t n)
+/* Waits until nothing is to move. */
+static int follow(const char *mountpoint)
 {
-	size_t size = p->file.element;
-	int e = 0;
+	struct progress progress = { 0 };
+	useconds_t ms = LOOK_FIRST_MS;
+	struct sums sums;
+	int rc;
 
-	for (uint64_t done = 0; !e && done < n;) {
-		struct slice_run run = slice_run(&p->slice, k + done);
-
-		run.count = run.count < n - done ? run.count : n - done;
-		if (run.step == 1)
-			e = state_file_read(&p->file, run.first, (char *)into + done * size,
-					    run.count);
-		else
-			e = read_apart(&p->file, run, (char *)into + done * size);
-		done += run.count;
+	while (!(rc = look(mountpoint, NULL, &sums)) && sums.waiting) {
+		progress_step(&progress, "moved", sums.moved_bytes,
+			      sums.moved_bytes + sums.waiting_bytes);
+		usleep(ms * 1000);
+		ms = ms * 2 < LOOK_MS ? ms * 2 : LOOK_MS;
 	}
-	return e;
+	progress_end(&progress);
+	if (!rc && sums.failed)
+		rc = call_fail("%" PRIu64 " states stay where they were: %s/ranks/R/log says "
+			       "why",
+			       sums.failed, target_name(mountpoint));
+	if (!rc && *sums.unknown)
+		rc = call_fail("%s: its states may not have moved", sums.unknown);
+	return rc;
 }
 
-/* Writes only the elements of the slice: those between them are the trainer's. */
-int place_write(const struct place *p, uint64_t k, const void *from, uint64_t n)
+int place_run(const struct call *call)
 {
-	size_t size = p->file.element;
-	int e = 0;
+	char mountpoint[TARGET_PATH_MAX];
+	int rc = target_open(call->job, true, mountpoint);
 
-	for (uint64_t done = 0; !e && done < n;) {
-		struct slice_run run = slice_run(&p->slice, k + done);
-		const char *at = (const char *)from + done * size;
-
-		run.count = run.count < n - done ? run.count : n - done;
-		if (run.step == 1)
-			e = fd_write_all(p->file.fd, at, run.count * size, run.first * size);
-		for (uint64_t i = 0; run.step != 1 && !e && i < run.count; i++)
-			e = fd_write_all(p->file.fd, at + i * size, size,
-					 (run.first + i * (uint64_t)run.step) * size);
-		done += run.count;
-	}
-	return e;
+	if (rc)
+		return rc;
+	if (checkpoint_status_is(mountpoint))
+		return call_fail("%s: a checkpoint is mounted there: nothing trains",
+				 target_name(mountpoint));
+	if (!call->words[0])
+		return show(call, mountpoint);
+	if (!call->words[1])
+		return call_usage("%s: to which tier? host, swap or device", call->words[0]);
+	rc = give(mountpoint, call->words[0], call->words[1]);
+	return rc ? rc : follow(mountpoint);
 }

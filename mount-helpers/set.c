@@ -3,7 +3,7 @@
 
 #include "mount-helpers/commands.h"
 #include "mount-helpers/fragctl.h"
-#include "mount-helpers/place.h"
+#include "mount-helpers/state-slice.h"
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
@@ -73,10 +73,10 @@ static bool npy_read(struct npy *npy, int fd)
 /* Compares the header with that of the slice in the mount: an element is written as its bytes
  * are, so another dtype would come out as other numbers, and another order or shape elsewhere.
  */
-static int look_at_npy(struct change *c, const char *name, const struct place *p,
+static int look_at_npy(struct change *c, const char *name, const struct state_slice *p,
 		       const char *mountpoint)
 {
-	CLEANUP(close) int fd = place_open_npy(p, mountpoint);
+	CLEANUP(close) int fd = state_slice_open_npy(p, mountpoint);
 	struct npy of_file, of_slice;
 
 	if (fd < 0)
@@ -94,7 +94,7 @@ static int look_at_npy(struct change *c, const char *name, const struct place *p
 }
 
 /* Finds the elements of a file: all of it or, of numpy's .npy, what follows the header. */
-static int look_at_file(struct change *c, const char *name, const struct place *p,
+static int look_at_file(struct change *c, const char *name, const struct state_slice *p,
 			const char *mountpoint)
 {
 	uint64_t want = p->slice.numel * p->file.element;
@@ -129,7 +129,7 @@ static const char *skip_sign(const char *text)
 }
 
 /* What is behind "=" is a file where it reads as no number of the state. */
-static int parse(struct change *c, const char *text, const struct place *p,
+static int parse(struct change *c, const char *text, const struct state_slice *p,
 		 const char *mountpoint)
 {
 	bool assigns = *text == '=';
@@ -159,7 +159,7 @@ static int parse(struct change *c, const char *text, const struct place *p,
 /* ---- elements ---- */
 
 /* Makes n elements from number k of the slice on. */
-static int make(const struct change *c, const struct place *p, uint64_t k, char *elements,
+static int make(const struct change *c, const struct state_slice *p, uint64_t k, char *elements,
 		uint64_t n)
 {
 	size_t bytes = n * p->file.element;
@@ -171,11 +171,11 @@ static int make(const struct change *c, const struct place *p, uint64_t k, char 
 			       ? 0
 			       : -EIO;
 	if (c->operation.sign != '=')
-		e = place_read(p, k, elements, n);
+		e = state_slice_read(p, k, elements, n);
 	return e ? e : operation_apply(&c->operation, p->file.dtype, elements, n);
 }
 
-static int write_elements(const struct change *c, const struct place *p)
+static int write_elements(const struct change *c, const struct state_slice *p)
 {
 	CLEANUP(free) char *elements = malloc(AT_ONCE * ELEMENT_BYTES_MAX);
 	struct progress progress = { 0 };
@@ -186,7 +186,7 @@ static int write_elements(const struct change *c, const struct place *p)
 		progress_step(&progress, "elements", k, p->slice.numel);
 		e = make(c, p, k, elements, n);
 		if (!e)
-			e = place_write(p, k, elements, n);
+			e = state_slice_write(p, k, elements, n);
 	}
 	progress_end(&progress);
 	return e;
@@ -222,8 +222,8 @@ static bool is_frozen(const char *mountpoint)
  * or because the elements are many.  Elements that were computed from those before a step must
  * not be committed after it, so this looks at the freeze just before the commit.
  */
-static int write_and_commit(const struct change *c, const struct place *p,
-			    const char *mountpoint, const char *place, bool freezes)
+static int write_and_commit(const struct change *c, const struct state_slice *p,
+			    const char *mountpoint, const char *slice, bool freezes)
 {
 	int e = write_elements(c, p);
 	bool over = !e && freezes && !is_frozen(mountpoint);
@@ -232,11 +232,11 @@ static int write_and_commit(const struct change *c, const struct place *p,
 		e = -errno;
 	/* The mount forgets what was written so far, which close would commit. */
 	if ((e || over) && ftruncate(p->file.fd, 0))
-		call_fail("%s: %s", place, strerror(errno));
+		call_fail("%s: %s", slice, strerror(errno));
 	if (over)
 		return call_fail("%s: the freeze was over too early: nothing is changed",
-				 place);
-	return e ? target_fail(mountpoint, place, -e) : 0;
+				 slice);
+	return e ? target_fail(mountpoint, slice, -e) : 0;
 }
 
 /* ---- by the owners ---- */
@@ -244,7 +244,7 @@ static int write_and_commit(const struct change *c, const struct place *p,
 /* Has the ranks compute the elements that they have.
  * EOPNOTSUPP: they cannot, or a checkpoint has no ranks.
  */
-static int ask_owners(const struct place *p, const char *mountpoint, const char *text)
+static int ask_owners(const struct state_slice *p, const char *mountpoint, const char *text)
 {
 	char path[PATH_MAX], line[2 * PATH_MAX];
 	CLEANUP(close) int fd = -1;
@@ -265,54 +265,54 @@ static int ask_owners(const struct place *p, const char *mountpoint, const char 
 /* Returns true, and sets *rc to the exit status, if the owners have set the elements, or have
  * failed to; else nothing has changed.
  */
-static bool set_by_owners(const char *mountpoint, const char *place, const char *text, int *rc)
+static bool set_by_owners(const char *mountpoint, const char *slice, const char *text, int *rc)
 {
 	struct change c = { .fd = -1 };
-	struct place p;
+	struct state_slice p;
 	int e = EOPNOTSUPP;
 
-	*rc = place_open(&p, mountpoint, place, O_RDWR);
+	*rc = state_slice_open(&p, mountpoint, slice, O_RDWR);
 	if (*rc)
 		return true;
 	*rc = parse(&c, text, &p, mountpoint);
 	if (!*rc && c.fd < 0)
 		e = ask_owners(&p, mountpoint, skip_sign(text));
 	if (!*rc && e && e != EOPNOTSUPP)
-		*rc = target_fail(mountpoint, place, e);
+		*rc = target_fail(mountpoint, slice, e);
 	if (c.fd >= 0)
 		close(c.fd);
-	place_close(&p);
+	state_slice_close(&p);
 	return *rc || !e;
 }
 
 /* ---- by this program ---- */
 
 /* Opens the state only when the job stands: an open file shows one generation. */
-static int set(const char *mountpoint, const char *place, const char *text)
+static int set(const char *mountpoint, const char *slice, const char *text)
 {
 	bool held = false;
 	CLEANUP(close) int freezer = -1;
 	struct change c = { .fd = -1 };
-	struct place p;
+	struct state_slice p;
 	int rc, e = operation_reads(text) ? freeze(mountpoint, &freezer, &held) : 0;
 
 	if (e)
 		return call_fail("%s: cannot be frozen: %s", target_name(mountpoint),
 				 strerror(-e));
-	rc = place_open(&p, mountpoint, place, O_RDWR);
+	rc = state_slice_open(&p, mountpoint, slice, O_RDWR);
 	if (rc)
 		return rc;
 	rc = parse(&c, text, &p, mountpoint);
 	if (!rc)
-		rc = write_and_commit(&c, &p, mountpoint, place, freezer >= 0);
+		rc = write_and_commit(&c, &p, mountpoint, slice, freezer >= 0);
 	/* The thaw fails where the freeze ended between the look at it and the commit. */
 	if (!rc && held && write(freezer, "0\n", 2) < 0)
 		rc = call_fail("%s: is changed, but the freeze was over before that: a step "
 			       "may lie between reading and writing",
-			       place);
+			       slice);
 	if (c.fd >= 0)
 		close(c.fd);
-	place_close(&p);
+	state_slice_close(&p);
 	return rc;
 }
 

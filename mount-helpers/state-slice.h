@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MOUNT_HELPERS_PLACE_H
-#define MOUNT_HELPERS_PLACE_H
+#ifndef MOUNT_HELPERS_STATE_SLICE_H
+#define MOUNT_HELPERS_STATE_SLICE_H
 
 /* A state of a parameter, or a slice of it, as fragctl get and set are told it:
  * PARAM[/STATE][SLICE], such as layers.0.weight/fp32[0:4,:8].
@@ -9,7 +9,7 @@
 #include "engine/base/slice.h"
 #include "mount-helpers/state-file.h"
 
-struct place {
+struct state_slice {
 	struct params params;
 	const struct param *param; /* one of these */
 	char state[FRAG_KEY_MAX + 1];
@@ -22,16 +22,17 @@ struct place {
  * one that stands for the parameter, but only to read.  Returns the exit status; errors are on
  * standard error then.
  */
-int place_open(struct place *p, const char *mountpoint, const char *text, int flags);
-void place_close(struct place *p);
+int state_slice_open(struct state_slice *p, const char *mountpoint, const char *text,
+		     int flags);
+void state_slice_close(struct state_slice *p);
 
 /* Opens the slice as the mount shows it to numpy, STATE[SLICE].npy.  Returns a descriptor, or
  * -errno.
  */
-int place_open_npy(const struct place *p, const char *mountpoint);
+int state_slice_open_npy(const struct state_slice *p, const char *mountpoint);
 
 /* Both work on n elements from number k of the slice on.  -errno. */
-int place_read(const struct place *p, uint64_t k, void *into, uint64_t n);
-int place_write(const struct place *p, uint64_t k, const void *from, uint64_t n);
+int state_slice_read(const struct state_slice *p, uint64_t k, void *into, uint64_t n);
+int state_slice_write(const struct state_slice *p, uint64_t k, const void *from, uint64_t n);
 
 #endif
