@@ -22,6 +22,7 @@
 #include "engine/serve/serve-pending.h"
 #include "engine/serve/serve-stats.h"
 #include "engine/serve/serve-swap.h"
+#include "engine/serve/serve-texts.h"
 #include "engine/serve/serve.h"
 #include "engine/serve/watch-server.h"
 
@@ -624,7 +625,7 @@ static bool serve_look(struct engine *e, const struct served_request *r)
 		serve_view_open(e, r->peer, request, r->body, r->tail, r->tail_size);
 		return true;
 	case WIRE_RANK_QUERY:
-		serve_about(e, r->peer, request, r->body);
+		serve_texts_answer(e, r->peer, request, r->body);
 		return true;
 	case WIRE_WAIT:
 		memcpy(&wait, r->body, sizeof(wait));
