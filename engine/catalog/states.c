@@ -6,6 +6,10 @@
 #include <errno.h>
 #include <string.h>
 
+const char *const states_tier_names[STATE_TIERS] = {
+	[STATE_HOST] = "host", [STATE_SWAP] = "swap", [STATE_DEVICE] = "device"
+};
+
 void states_fini(struct states *s)
 {
 	for (uint32_t i = 0; i < s->nrows; i++)

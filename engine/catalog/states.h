@@ -39,6 +39,8 @@ enum state_tier {
 	STATE_TIERS,
 };
 
+extern const char *const states_tier_names[STATE_TIERS]; /* "host", "swap", "device" */
+
 struct swapper_state;
 
 struct state_segment {

@@ -232,14 +232,13 @@ static bool group(struct engine *e, uint32_t group, struct engine_group *out)
 static const char *tier_of(struct engine *e, const struct catalog_group *g, uint32_t rank,
 			   uint32_t group, uint32_t sub, const char *key)
 {
-	static const char *const names[STATE_TIERS] = { "host", "swap", "device" };
 	const struct states *states = e->peers[rank].states;
 	int row;
 
 	for (uint32_t i = 0; i < g->nranks && !states; i++)
 		states = e->peers[g->ranks[i]].states;
 	row = states ? states_find(states, STATE_PARTITION, group, sub, key) : -ENOENT;
-	return names[row >= 0 ? states->rows[row].tier : STATE_HOST];
+	return states_tier_names[row >= 0 ? states->rows[row].tier : STATE_HOST];
 }
 
 static void fragments(struct engine *e, uint32_t param, const char *key,

@@ -14,10 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const tier_names[STATE_TIERS] = {
-	[STATE_HOST] = "host", [STATE_SWAP] = "swap", [STATE_DEVICE] = "device"
-};
-
 /* ---- what is to move: any thread, under the lock ---- */
 
 void registry_place_forget(struct registry *r, struct state_row *row)
@@ -48,7 +44,9 @@ static const char *why_not(const struct registry *r, const struct state_row *row
 		return "the trainer has its address";
 	if (to == STATE_SWAP)
 		return r->swapper ? NULL : "the job was started without a swap folder";
-	return to == STATE_HOST ? NULL : "the library has no memory on devices for states";
+	return to == STATE_HOST ? NULL
+				: "the library has no memory on devices; frag_state_move is "
+				  "for the trainer's";
 }
 
 static void want(struct registry *r, struct state_row *row, enum state_tier to)
@@ -196,7 +194,7 @@ static void fail(struct registry *r, const struct registry_move *m, const struct
 		 int rc)
 {
 	log_warn("group %u sub %u %s stays where it is, and does not move to %s: %s",
-		 row->index, row->sub, row->key, tier_names[m->to], strerror(-rc));
+		 row->index, row->sub, row->key, states_tier_names[m->to], strerror(-rc));
 	LOCKED(&r->lock);
 	count_failed(r, &r->states.rows[m->row], rc);
 	if (rc != -ETIMEDOUT)

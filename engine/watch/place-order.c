@@ -118,15 +118,12 @@ void place_order_free(struct engine *e)
 
 static int parse(struct wire_place *body, const char *states, const char *tier)
 {
-	static const char *const tiers[STATE_TIERS] = {
-		[STATE_HOST] = "host", [STATE_SWAP] = "swap", [STATE_DEVICE] = "device"
-	};
 	static const char folder[] = "params/";
 	const char *slash;
 	size_t length;
 
 	*body = (struct wire_place){ .tier = 0 };
-	while (body->tier < STATE_TIERS && strcmp(tier, tiers[body->tier]) != 0)
+	while (body->tier < STATE_TIERS && strcmp(tier, states_tier_names[body->tier]) != 0)
 		body->tier++;
 	if (body->tier == STATE_TIERS || strncmp(states, folder, strlen(folder)) != 0)
 		return -EINVAL;
