@@ -73,12 +73,12 @@ static bool stall_begin(struct engine *e)
 
 static void stall_end(struct engine *e, bool begun, int rc)
 {
-	if (!begun)
-		return;
-	control_put(&e->registry.control->held_ns,
-		    atomic_load_explicit(&e->registry.control->held_ns, memory_order_relaxed) +
-			    monotonic_ns() - e->trainer->stall.since_ns);
-	phase_end(PHASE_STALL, &e->trainer->stall, rc);
+	struct control_page *c = e->registry.control;
+
+	if (begun)
+		control_put(&c->held_ns,
+			    atomic_load_explicit(&c->held_ns, memory_order_relaxed) +
+				    phase_end(PHASE_STALL, &e->trainer->stall, rc));
 }
 
 static void keep_for_views(struct engine *e, bool states)

@@ -64,12 +64,12 @@ void phase_begin(enum phase phase, struct phase_span *span)
 	DTRACE_PROBE2(fragfs, phase_begin, name_of(phase), span);
 }
 
-void phase_end(enum phase phase, struct phase_span *span, int result)
+uint64_t phase_end(enum phase phase, struct phase_span *span, int result)
 {
 	uint64_t ns;
 
 	if (!span->since_ns)
-		return;
+		return 0;
 	ns = monotonic_ns() - span->since_ns;
 	DTRACE_PROBE4(fragfs, phase_end, name_of(phase), span, ns, (int64_t)result);
 #ifdef HAVE_NVTX
@@ -81,6 +81,7 @@ void phase_end(enum phase phase, struct phase_span *span, int result)
 	histogram_add(&times.phases[phase].step, ns);
 	atomic_store_explicit(&times.any, true, memory_order_relaxed);
 	pthread_mutex_unlock(&times.lock);
+	return ns;
 }
 
 void phase_step(void)

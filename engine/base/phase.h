@@ -32,8 +32,10 @@ struct phase_span { /* zeroed: not begun */
 };
 
 void phase_begin(enum phase phase, struct phase_span *span);
-/* result: 0 or -errno.  A span that has not begun is left alone. */
-void phase_end(enum phase phase, struct phase_span *span, int result);
+/* Returns how long the phase took, in ns; 0: the span had not begun, and is left alone.
+ * result: 0 or -errno.
+ */
+uint64_t phase_end(enum phase phase, struct phase_span *span, int result);
 
 /* Ends a step: the times since the last call become those of the last step. */
 void phase_step(void);

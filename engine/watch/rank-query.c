@@ -121,7 +121,7 @@ static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const cha
  */
 static int await(struct engine *e, struct rank_query *a, uint64_t since)
 {
-	uint64_t deadline = since / 1000000 + e->timeout_ms + NODE_PING_MS;
+	uint64_t deadline = since / 1000000 + e->timeout_ms;
 	int rc = 0;
 
 	while (a->told_ns < since && !rc && monotonic_ms() < deadline) {
