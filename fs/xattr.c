@@ -32,6 +32,11 @@ static bool of_live_param(const struct tree *t, struct node n)
 	return of_param(t, n) && (t->has & TREE_LIVE);
 }
 
+static bool of_live_folder(const struct tree *t, struct node n)
+{
+	return n.kind == NODE_PARAM && (t->has & TREE_LIVE);
+}
+
 static bool of_state(const struct tree *t, struct node n)
 {
 	return n.kind == NODE_STATE || n.kind == NODE_NPY || n.kind == NODE_VIEW;
@@ -221,20 +226,49 @@ static int get_loss_scale(struct tree *t, struct node n, char **value)
 	return -ENODATA;
 }
 
+/* Gives the leaf that the parameter is in: of the marked modules whose names begin its own, the
+ * outermost, which has the shortest name.  -ENODATA: the parameter is in none.
+ */
+static int get_leaf(struct tree *t, struct node n, char **value)
+{
+	CLEANUP(free) char *marks = engine_text(t->engine, "leaves");
+	size_t shortest = SIZE_MAX;
+	struct engine_param p;
+
+	if (!marks)
+		return errno ? -errno : -ENOMEM;
+	if (!engine_param(t->engine, n.item, &p))
+		return -ENODATA;
+	for (const char *line = strchr(marks, '\n'); line && *++line;
+	     line = strchr(line, '\n')) {
+		size_t length = strcspn(line, "\t\n");
+
+		if (length < shortest && !strncmp(p.name, line, length) &&
+		    p.name[length] == '.')
+			shortest = length;
+	}
+	if (shortest == SIZE_MAX)
+		return -ENODATA;
+	*value = strndup(p.name, shortest);
+	return *value ? 0 : -ENOMEM;
+}
+
 static const struct {
 	const char *name;
 	bool (*has)(const struct tree *t, struct node n);
 	int (*get)(struct tree *t, struct node n, char **value);
+	bool listed; /* false: it asks a rank, and who lists all attributes need not wait */
 } table[] = {
-	{ PREFIX "name", of_param, get_name },
-	{ PREFIX "shape", of_whole_param, get_shape },
-	{ PREFIX "dtype", of_whole_param, get_dtype },
-	{ PREFIX "tensor", of_whole_param, get_tensor },
-	{ PREFIX "generation", of_live_param, get_generation },
-	{ PREFIX "tier", of_state, get_tier },
-	{ PREFIX "owners", of_state, get_owners },
-	{ PREFIX "loss_scale", of_live_grad, get_loss_scale },
-	{ PREFIX "generations", of_state_now, get_generations },
+	{ PREFIX "name", of_param, get_name, true },
+	{ PREFIX "shape", of_whole_param, get_shape, true },
+	{ PREFIX "dtype", of_whole_param, get_dtype, true },
+	{ PREFIX "tensor", of_whole_param, get_tensor, true },
+	{ PREFIX "generation", of_live_param, get_generation, true },
+	{ PREFIX "tier", of_state, get_tier, true },
+	{ PREFIX "owners", of_state, get_owners, true },
+	{ PREFIX "loss_scale", of_live_grad, get_loss_scale, true },
+	{ PREFIX "generations", of_state_now, get_generations, true },
+	{ PREFIX "leaf", of_live_folder, get_leaf, false },
 };
 
 int64_t xattr_list(struct tree *t, struct node n, char **list)
@@ -245,7 +279,7 @@ int64_t xattr_list(struct tree *t, struct node n, char **list)
 	if (!*list)
 		return -ENOMEM;
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
-		if (table[i].has(t, n)) {
+		if (table[i].has(t, n) && table[i].listed) {
 			strcpy(*list + size, table[i].name);
 			size += strlen(table[i].name) + 1;
 		}

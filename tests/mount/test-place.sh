@@ -94,6 +94,21 @@ unmount
 start edited --stage 3 --forever --pause-ms 2 --swap "$T/swap" --swap-params
 mount_it ""
 printf 'leaf\tparameters\nlayers.0\t2\nlayers.1\t2\n' | cmp - "$M/.frag/leaves" || fail "leaves: $(cat "$M/.frag/leaves")"
+if command -v python3 >/dev/null; then
+	within 60 python3 - "$M/params" <<'END' || fail "leaves of parameters"
+import errno, os, sys
+for name in os.listdir(sys.argv[1]):
+    folder = os.path.join(sys.argv[1], name)
+    assert "user.frag.leaf" not in os.listxattr(folder), name
+    if name.startswith("layers."):
+        assert os.getxattr(folder, "user.frag.leaf").decode() == name.rpartition(".")[0], name
+        continue
+    try:
+        raise SystemExit(name + " is in " + os.getxattr(folder, "user.frag.leaf").decode())
+    except OSError as e:
+        assert e.errno == errno.ENODATA, (name, e)
+END
+fi
 wait_until 60 sh -c "[ \$(cat '$M/step') -ge 2 ]" || fail "it does not train"
 (
 	while [ ! -e "$T/enough" ]; do
