@@ -3,19 +3,25 @@
 
 /* Measures the cost of a step that is observed.  A rank alone in its job computes for a
  * millisecond or so between frag_step_begin and frag_step_end: with everything off, against the
- * same without these calls; with FRAG_LOG=trace to /dev/null, against off.  Also measures the
+ * same without these calls; with FRAG_LOG=trace to /dev/null, with PHASES_A_STEP phases that the
+ * timers count, and with these and bpftrace at their probes, against off.  Also measures the
  * cost of counting an operation (FRAG_COMMS).
  */
 
 #include "engine/base/log.h"
+#include "engine/base/phase.h"
 #include "engine/frag.h"
 #include "engine/node/comms.h"
 #include "tests/bench/rows.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { NUMEL = 1 << 18, STEPS = 20, COUNTS = 100000 };
+enum { NUMEL = 1 << 18, STEPS = 20, COUNTS = 100000, PHASES_A_STEP = 10, TRACED_MS = 30000 };
 
 static struct frag *job;
 static float *values;
@@ -37,7 +43,18 @@ static void compute(void)
 struct kind {
 	bool calls;
 	enum log_level level;
+	unsigned phases; /* in a step */
 };
+
+static void time_phases(unsigned n)
+{
+	struct phase_span span = { 0 };
+
+	for (unsigned i = 0; i < n; i++) {
+		phase_begin(PHASE_STALL, &span);
+		phase_end(PHASE_STALL, &span, 0);
+	}
+}
 
 /* Milliseconds of a step on a core. */
 static double steps(const void *arg)
@@ -50,6 +67,7 @@ static double steps(const void *arg)
 	for (int i = 0; i < STEPS; i++) {
 		if (kind->calls)
 			frag_step_begin(job);
+		time_phases(kind->phases);
 		compute();
 		if (kind->calls)
 			frag_step_end(job);
@@ -66,6 +84,51 @@ static double counts(const void *arg)
 		comms_count(c, COMMS_READ, 0, 4096, comms_begin(c) & 0xfffff, "bench");
 	comms_free(c);
 	return (double)(thread_ns() - begin) / COUNTS;
+}
+
+/* Has bpftrace count this process's phases, and returns when it does.  Returns the process;
+ * -1: there is no bpftrace that works.
+ */
+static pid_t trace_phases(void)
+{
+	uint64_t end = monotonic_ms() + TRACED_MS;
+	char script[4200], self[4096] = "";
+	struct pollfd out;
+	int ends[2];
+	pid_t child;
+
+	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0 || pipe(ends))
+		return -1;
+	snprintf(script, sizeof(script),
+		 "usdt:%s:fragfs:phase_end { @++; if (@ == 1) { printf(\"here\\n\"); } }",
+		 self);
+	child = fork();
+	if (!child) {
+		snprintf(self, sizeof(self), "%d", (int)getppid());
+		dup2(ends[1], STDOUT_FILENO);
+		close(ends[0]);
+		close(ends[1]);
+		/* unbuffered, so that the line comes while bpftrace runs */
+		execlp("bpftrace", "bpftrace", "-B", "none", "-q", "-p", self, "-e", script,
+		       NULL);
+		_exit(127);
+	}
+	close(ends[1]);
+	out = (struct pollfd){ .fd = ends[0], .events = POLLIN };
+	while (child > 0 && monotonic_ms() < end && !poll(&out, 1, 1))
+		time_phases(1);
+	if (child > 0 && !(out.revents & POLLIN)) {
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		child = -1;
+	}
+	return child; /* ends[0] stays open, for what bpftrace says in the end */
+}
+
+static void end_trace(pid_t tracer)
+{
+	kill(tracer, SIGINT);
+	waitpid(tracer, NULL, 0);
 }
 
 static void attach(void)
@@ -98,10 +161,13 @@ static void attach(void)
 int main(void)
 {
 	static const struct kind plain = { false, LOG_WARN }, off = { true, LOG_WARN },
-				 trace = { true, LOG_TRACE };
+				 trace = { true, LOG_TRACE },
+				 timed = { true, LOG_WARN, PHASES_A_STEP };
 	struct rows_way ways[] = { WAY(steps, &plain), WAY(steps, &off), WAY(steps, &trace),
-				   WAY(counts, NULL) };
+				   WAY(steps, &timed), WAY(counts, NULL) };
+	struct rows_way traced[] = { WAY(steps, &off), WAY(steps, &timed) };
 	unsigned rounds = rows_rounds(31);
+	pid_t tracer;
 
 	attach();
 	setenv("FRAG_COMMS", "1", 1); /* for counts: the job was opened without */
@@ -114,8 +180,20 @@ int main(void)
 	rows_compare(&(struct row){ "step of a rank on a core, FRAG_LOG=trace", "ms", "off",
 				    true, 0 },
 		     ways[2].measured, ways[1].measured, rounds);
+	rows_compare(&(struct row){ "step of a rank on a core, 10 phases timed", "ms", "off",
+				    true, 0 },
+		     ways[3].measured, ways[1].measured, rounds);
+	tracer = trace_phases();
+	if (tracer > 0) {
+		rows_run(traced, ARRAY_SIZE(traced), rounds);
+		end_trace(tracer);
+		rows_compare(
+			&(struct row){ "step of a rank on a core, 10 phases timed, probes on",
+				       "ms", "off", true, 0 },
+			traced[1].measured, traced[0].measured, rounds);
+	}
 	rows_print(&(struct row){ "an operation that FRAG_COMMS counts", "ns", NULL, true, 0 },
-		   rows_median(ways[3].measured, rounds), 0, NULL, rounds);
+		   rows_median(ways[4].measured, rounds), 0, NULL, rounds);
 	frag_close(job);
 	return 0;
 }
