@@ -4,15 +4,21 @@
 #include "engine/stats/stats.h"
 
 #include "engine/base/dtype.h"
+#include "engine/stats/block.h"
 
 #include <math.h>
 #include <string.h>
 
 /* Elements are added block by block.  Finite float32, and what widens to it, takes one pass of
- * vectors.  All else, and bins, is widened to float64 first: a block stays in the processor's
- * nearest cache, so that it can be visited more than once.
+ * vectors: engine/stats/block.h.  All else, and bins, is widened to float64 first: a block
+ * stays in the processor's nearest cache, so that it can be visited more than once.
  */
 enum { BLOCK = 1024, LANES = 8 };
+
+/* Sums of squares that are not of the distances from the mean give the deviations to some 12
+ * digits where these are more than so much of the squares.
+ */
+#define CANCELLATION 0x1p-10
 
 /* 2^64 squares of numbers below 2^400 are a float64, and those of numbers above 2^-400 are no
  * subnormals.
@@ -251,183 +257,78 @@ static void join_finite(struct stats *s, const struct values_block *added)
 
 /* ---- float32, in one pass ---- */
 
-/* Vectors of 8 elements, in operations that all processors round alike: without AVX2 the
- * compiler makes them of smaller ones.
+/* Makes the statistics of a block of float32, or of what widens to it.  False: not all are
+ * finite, or they lie so close together that the sum of deviations loses too much to
+ * cancellation.
  */
-typedef float floats __attribute__((vector_size(32)));
-typedef int32_t ints __attribute__((vector_size(32)));
-typedef double doubles __attribute__((vector_size(32)));
-typedef float half_floats __attribute__((vector_size(16)));
-
-#define SELECT(mask, a, b) ((floats)(((ints)(a) & (mask)) | ((ints)(b) & ~(mask))))
-
-/* Makes the statistics of n > 0 elements, n a multiple of LANES.  Squares are of the distances
- * from `shift`, which is best near the mean: so the sum of deviations loses nothing to
- * cancellation.  False: not all elements are finite, and *b is of no use.
- */
-static inline __attribute__((always_inline)) bool
-of_floats(struct values_block *b, const float *values, unsigned n, double shift)
+static bool of_narrow(struct values_block *b, const struct block_ways *ways,
+		      enum frag_dtype dtype, const void *values, unsigned n)
 {
-	doubles sums[2] = { { 0 } }, squares[2] = { { 0 } };
-	doubles from = { shift, shift, shift, shift };
-	floats min, max;
-	ints zeros = { 0 };
-	double sum, square;
+	struct block_sums sums;
 
-	memcpy(&min, values, sizeof(min));
-	max = min;
-	for (unsigned i = 0; i < n; i += LANES) {
-		half_floats half[2];
-		floats v;
-
-		memcpy(&v, values + i, sizeof(v));
-		memcpy(half, values + i, sizeof(half));
-		min = SELECT(v < min, v, min);
-		max = SELECT(v > max, v, max);
-		zeros -= (ints)(v == 0);
-		for (unsigned h = 0; h < 2; h++) {
-			doubles d = __builtin_convertvector(half[h], doubles) - from;
-
-			sums[h] += d;
-			squares[h] += d * d;
-		}
-	}
-	sums[0] += sums[1];
-	squares[0] += squares[1];
-	sum = (sums[0][0] + sums[0][1]) + (sums[0][2] + sums[0][3]);
-	square = (squares[0][0] + squares[0][1]) + (squares[0][2] + squares[0][3]);
-	if (!isfinite(square)) /* no finite float32 makes it so */
+	if (!block_add_up(&sums, ways, dtype, values, n))
 		return false;
-	b->finite = n;
-	b->mean = shift + sum / n;
-	b->deviations = fmax(0, square - sum * (sum / n));
-	b->squares = square + shift * (2 * sum + n * shift);
-	b->min = min[0];
-	b->max = max[0];
-	for (unsigned l = 0; l < LANES; l++) {
-		b->min = min[l] < b->min ? min[l] : b->min;
-		b->max = max[l] > b->max ? max[l] : b->max;
-		b->zero += (uint64_t)zeros[l];
+	*b = (struct values_block){
+		.finite = n,
+		.zero = sums.zero,
+		.min = sums.min,
+		.max = sums.max,
+		.mean = mean_within(sums.sum / n, sums.min, sums.max),
+		.squares = sums.squares,
+	};
+	if (sums.min != sums.max)
+		b->deviations = fmax(0, sums.squares - sums.sum * (sums.sum / n));
+	return sums.min == sums.max || b->deviations > sums.squares * CANCELLATION;
+}
+
+/* Adds n <= BLOCK elements of any dtype. */
+static void add_block(struct stats *s, enum frag_dtype dtype, const void *values, unsigned n,
+		      uint64_t first)
+{
+	struct values_block b = { 0 };
+	double block[BLOCK];
+	unsigned left = n;
+
+	widen(block, dtype, values, n);
+	if (n % LANES || !all_finite(block, n))
+		left = take_out(s, block, n, first);
+	if (s->with_bins)
+		add_bins(s, block, left);
+	if (left)
+		of_any_block(&b, block, left);
+	join_finite(s, &b);
+}
+
+/* Adds n <= BLOCK_MAX elements by add_block. */
+static void add_widened(struct stats *s, enum frag_dtype dtype, const uint8_t *values,
+			unsigned n, uint64_t first)
+{
+	for (unsigned done = 0, some; done < n; done += some) {
+		some = n - done < BLOCK ? n - done : BLOCK;
+		add_block(s, dtype, values + done * frag_dtype_size(dtype), some, first + done);
 	}
-	return true;
-}
-
-static inline __attribute__((always_inline)) void widen_bf16(float *to, const uint16_t *from,
-							     unsigned n)
-{
-	typedef uint16_t shorts __attribute__((vector_size(16)));
-	typedef uint32_t words __attribute__((vector_size(32)));
-
-	for (unsigned i = 0; i < n; i += LANES) {
-		shorts v;
-		words w;
-
-		memcpy(&v, from + i, sizeof(v));
-		w = __builtin_convertvector(v, words) << 16;
-		memcpy(to + i, &w, sizeof(w));
-	}
-}
-
-typedef bool of_floats_fn(struct values_block *b, const float *values, unsigned n,
-			  double shift);
-typedef void widen_fn(float *to, const uint16_t *from, unsigned n);
-
-static bool of_floats_any(struct values_block *b, const float *values, unsigned n, double shift)
-{
-	return of_floats(b, values, n, shift);
-}
-
-static void widen_bf16_any(float *to, const uint16_t *from, unsigned n)
-{
-	widen_bf16(to, from, n);
-}
-
-#ifdef __x86_64__
-/* AVX2 alone, without the fused multiplication and addition, which rounds otherwise. */
-__attribute__((target("avx2"))) static bool
-of_floats_avx2(struct values_block *b, const float *values, unsigned n, double shift)
-{
-	return of_floats(b, values, n, shift);
-}
-
-__attribute__((target("avx2"))) static void widen_bf16_avx2(float *to, const uint16_t *from,
-							    unsigned n)
-{
-	widen_bf16(to, from, n);
-}
-#endif
-
-struct kernels {
-	of_floats_fn *of_floats;
-	widen_fn *widen_bf16;
-};
-
-static struct kernels kernels(void)
-{
-#ifdef __x86_64__
-	if (__builtin_cpu_supports("avx2"))
-		return (struct kernels){ of_floats_avx2, widen_bf16_avx2 };
-#endif
-	return (struct kernels){ of_floats_any, widen_bf16_any };
-}
-
-/* Makes the statistics of a block whose elements are float32 or widen to it.  False: not all
- * are finite, or there is another reason to go the long way.
- */
-static bool of_narrow(struct values_block *b, const struct kernels *k,
-		      const struct stats *before, enum frag_dtype dtype, const void *values,
-		      unsigned n)
-{
-	const float *wide = values;
-	float narrow[BLOCK];
-
-	if (n % LANES)
-		return false;
-	switch (dtype) {
-	case FRAG_F32:
-		break;
-	case FRAG_BF16:
-		k->widen_bf16(narrow, values, n);
-		wide = narrow;
-		break;
-	case FRAG_F16:
-		dtype_convert(FRAG_F32, narrow, dtype, values, n);
-		wide = narrow;
-		break;
-	default:
-		return false;
-	}
-	return k->of_floats(b, wide, n, before->finite ? before->mean : (double)wide[0]);
 }
 
 void stats_add(struct stats *s, enum frag_dtype dtype, const void *values, uint64_t n,
 	       uint64_t first)
 {
-	const struct kernels k = kernels();
+	const struct block_ways *ways =
+		s->with_bins || !block_has(dtype) ? NULL : block_ways(0);
 	const uint8_t *at = values;
 
+	s->count += n;
 	for (uint64_t done = 0, some; done < n; done += some) {
-		const void *from = at + done * frag_dtype_size(dtype);
-		struct values_block b = { 0 };
-		double block[BLOCK];
-		unsigned left;
+		const uint8_t *from = at + done * frag_dtype_size(dtype);
+		struct values_block b;
 
-		some = u64_min(BLOCK, n - done);
-		s->count += some;
-		if (!s->with_bins && of_narrow(&b, &k, s, dtype, from, (unsigned)some)) {
+		some = u64_min(BLOCK_MAX, n - done);
+		if (ways && some > BLOCK_MULTIPLE)
+			some -= some % BLOCK_MULTIPLE;
+		if (ways && some % BLOCK_MULTIPLE == 0 &&
+		    of_narrow(&b, ways, dtype, from, (unsigned)some))
 			join_finite(s, &b);
-			continue;
-		}
-		b = (struct values_block){ 0 };
-		widen(block, dtype, from, (unsigned)some);
-		left = (unsigned)some;
-		if (some % LANES || !all_finite(block, left))
-			left = take_out(s, block, left, first + done);
-		if (s->with_bins)
-			add_bins(s, block, left);
-		if (left)
-			of_any_block(&b, block, left);
-		join_finite(s, &b);
+		else
+			add_widened(s, dtype, from, (unsigned)some, first + done);
 	}
 }
 

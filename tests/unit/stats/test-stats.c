@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
+#include "engine/stats/block.h"
 #include "engine/stats/stats.h"
 #include "tests/run-suite.h"
 
@@ -276,6 +277,85 @@ START_TEST(large_numbers_and_zeros_and_small_ones)
 }
 END_TEST
 
+/* Fills n elements of the dtype with any bits, without NaN and infinities. */
+static void fill_bits(enum frag_dtype dtype, uint8_t *to, unsigned n)
+{
+	unsigned size = frag_dtype_size(dtype);
+	uint64_t seed = 7;
+	float wide;
+
+	for (unsigned i = 0; i < n; i++) {
+		do {
+			seed = seed * 6364136223846793005 + 1442695040888963407;
+			memcpy(to + i * size, (const uint8_t *)&seed + 4, size);
+			dtype_convert(FRAG_F32, &wide, dtype, to + i * size, 1);
+		} while (!isfinite(wide));
+		if (i % 37 == 5)
+			memset(to + i * size, 0, size);
+	}
+}
+
+static void ck_way(const struct block_ways *way, enum frag_dtype dtype, uint8_t *from,
+		   unsigned n)
+{
+	struct block_sums want, sums;
+	unsigned size = frag_dtype_size(dtype);
+	const struct block_ways *last = way;
+
+	for (unsigned i = 0; block_ways(i); i++)
+		last = block_ways(i); /* is without vector instructions of a kind */
+	fill_bits(dtype, from, n);
+	ck_assert(block_add_up(&want, last, dtype, from, n));
+	ck_assert(block_add_up(&sums, way, dtype, from, n));
+	ck_assert_double_eq(sums.sum, want.sum);
+	ck_assert_double_eq(sums.squares, want.squares);
+	ck_assert_double_eq(sums.min, want.min);
+	ck_assert_double_eq(sums.max, want.max);
+	ck_assert_uint_eq(sums.zero, want.zero);
+	ck_assert_uint_ge(want.zero, (n - 6) / 37 + 1);
+	for (unsigned i = 0; i < n; i += 1 + i / 64) {
+		uint8_t kept[4];
+
+		memcpy(kept, from + i * size, size);
+		memset(from + i * size, 0xff, size); /* NaN */
+		ck_assert(!block_add_up(&sums, way, dtype, from, n));
+		memcpy(from + i * size, kept, size);
+	}
+}
+
+/* Also at addresses that are multiples of nothing. */
+START_TEST(all_instructions_of_this_processor_come_to_the_same_bits)
+{
+	const enum frag_dtype dtypes[] = { FRAG_F32, FRAG_BF16, FRAG_F16, FRAG_F8_E5M2 };
+	const unsigned sizes[] = { BLOCK_MULTIPLE, 5 * BLOCK_MULTIPLE, BLOCK_MAX };
+	const struct block_ways *way;
+
+	for (unsigned i = 0; (way = block_ways(i)); i++)
+		for (unsigned d = 0; d < ARRAY_SIZE(dtypes); d++)
+			for (unsigned n = 0; n < ARRAY_SIZE(sizes); n++)
+				ck_way(way, dtypes[d], (uint8_t *)values + 3, sizes[n]);
+}
+END_TEST
+
+/* The squares of such elements say next to nothing of their deviation. */
+START_TEST(elements_close_together_have_a_deviation)
+{
+	for (int i = 0; i < MANY; i++)
+		values[i] = 16777215 - (float)(i % 2);
+	add(FRAG_F32, values, MANY);
+	ck_values(values, MANY);
+	ck_close(stats_deviation(&s), 0.5L * sqrtl(1 - 1 / ((long double)MANY * MANY)));
+	for (int i = 0; i < MANY; i++)
+		values[i] = 0.1f;
+	add(FRAG_F32, values, MANY);
+	ck_assert_double_eq(stats_mean(&s), (double)0.1f);
+	stats_init(&s, false);
+	stats_add(&s, FRAG_F32, values, MANY, 0);
+	ck_assert_double_eq(stats_mean(&s), (double)0.1f);
+	ck_assert_double_eq(stats_deviation(&s), 0);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("stats");
@@ -285,6 +365,8 @@ int main(void)
 	tcase_add_test(t, parts_joined_are_the_whole);
 	tcase_add_test(t, nothing_has_no_mean);
 	tcase_add_test(t, a_large_mean_does_not_hide_the_deviation);
+	tcase_add_test(t, elements_close_together_have_a_deviation);
+	tcase_add_test(t, all_instructions_of_this_processor_come_to_the_same_bits);
 	tcase_add_test(t, all_dtypes_but_complex_ones);
 	tcase_add_test(t, bins_are_powers_of_two);
 	tcase_add_test(t, magnitudes_of_any_float64);
