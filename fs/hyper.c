@@ -3,24 +3,21 @@
 
 #include "fs/hyper.h"
 
+#include "engine/base/element.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int hyper_format(double value, char out[HYPER_TEXT_MAX])
 {
-	double back;
-	int length = 0;
+	size_t length = element_format(FRAG_F64, &value, out);
 
-	for (int digits = 1; digits <= 17; digits++) {
-		length = snprintf(out, HYPER_TEXT_MAX, "%.*g\n", digits, value);
-		if (isnan(value) || (!hyper_parse(out, (size_t)length, &back) && back == value))
-			break;
-	}
-	return length;
+	out[length++] = '\n';
+	out[length] = '\0';
+	return (int)length;
 }
 
 int hyper_parse(const char *text, size_t length, double *value)

@@ -8,7 +8,9 @@
 
 enum { HYPER_TEXT_MAX = 64 };
 
-/* Writes the shortest text that reads as the same number, and a newline; returns its length. */
+/* Writes the text with the fewest digits that reads as the same number, and a newline; returns
+ * its length.
+ */
 int hyper_format(double value, char out[HYPER_TEXT_MAX]);
 
 /* Reads the number.

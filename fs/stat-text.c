@@ -3,6 +3,7 @@
 
 #include "fs/stat-text.h"
 
+#include "engine/base/element.h"
 #include "fs/hyper.h"
 
 #include <inttypes.h>
@@ -162,10 +163,9 @@ static void put_bins(FILE *out, const struct stats *s)
 /* Prints a number as JSON has it: what is not finite is null. */
 static void put_json_number(FILE *out, const char *name, double value)
 {
-	char text[HYPER_TEXT_MAX];
+	char text[ELEMENT_TEXT_MAX];
 
-	hyper_format(value, text);
-	text[strcspn(text, "\n")] = '\0';
+	element_format(FRAG_F64, &value, text);
 	fprintf(out, ", \"%s\": %s", name, isfinite(value) ? text : "null");
 }
 

@@ -3,9 +3,9 @@
 
 #include "fs/stats-table.h"
 
+#include "engine/base/element.h"
 #include "engine/base/one-line.h"
 #include "engine/base/thread.h"
-#include "fs/hyper.h"
 #include "fs/stat-text.h"
 
 #include <errno.h>
@@ -389,10 +389,9 @@ static void read_rest(struct batch *b)
 
 static void put_number(FILE *out, double value)
 {
-	char text[HYPER_TEXT_MAX];
+	char text[ELEMENT_TEXT_MAX];
 
-	hyper_format(value, text);
-	text[strcspn(text, "\n")] = '\0';
+	element_format(FRAG_F64, &value, text);
 	fprintf(out, "\t%s", text);
 }
 

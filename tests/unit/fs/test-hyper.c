@@ -29,6 +29,8 @@ START_TEST(text_is_the_shortest_that_reads_back)
 	check_text(-0.0, "-0\n");
 	check_text(DBL_MAX, "1.7976931348623157e+308\n");
 	check_text(5e-324, "5e-324\n");
+	check_text(8190, "8190\n");
+	check_text(1e-5, "1e-05\n");
 	check_text(INFINITY, "inf\n");
 }
 END_TEST
