@@ -52,13 +52,16 @@ struct peer {
 
 	/* its table of states */
 	struct states *states;       /* NULL: not fetched yet */
-	uint64_t states_ns;          /* when states was asked for */
+	uint64_t states_ns;          /* when states was asked for, or known to be the newest */
 	uint64_t asked_ns;           /* when the table that is being fetched was asked for */
 	struct wire_writer incoming; /* bytes of that table that have come */
 	uint32_t nshared;            /* shares of states that the memory transport knows */
 	bool states_stale;           /* the rank has a newer table */
 	bool fetching;
 	uint64_t retry_ms; /* no fetch begins before */
+	bool doubted;      /* somebody needs to know whether states is the newest */
+	bool asking;       /* the rank was asked that, at asking_ns */
+	uint64_t asking_ns;
 
 	/* its loss */
 	bool wanted;  /* somebody asked for its state: the engine keeps in touch with it */

@@ -494,6 +494,52 @@ static void settle_vanished(struct engine *e, struct peer *p, uint32_t rank, uin
 	p->vanished = 0;
 }
 
+/* ---- whether a table of states is the newest ---- */
+
+/* Only marks the table.  Any thread, with the lock. */
+void peers_doubt_states(struct engine *e, uint32_t rank)
+{
+	e->peers[rank].doubted = true;
+}
+
+/* The page is of after asked_ns, and names the epoch of the table. */
+static void is_newest(struct engine *e, struct peer *p, uint64_t asked_ns)
+{
+	p->states_ns = u64_max(p->states_ns, asked_ns);
+	atomic_fetch_add(&e->event_log->epoch, 1);
+	pthread_cond_broadcast(&e->changed);
+}
+
+static bool on_epoch(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct peer *p = &e->peers[rank];
+	struct wire_control control;
+
+	p->asking = false;
+	on_pong(e, owner, rank, answer);
+	if (answer->status || answer->type != WIRE_PONG || !p->states) {
+		p->states_stale = true;
+		return false;
+	}
+	memcpy(&control, answer->body, sizeof(control));
+	if (!memcmp(control.cookie, p->entry.cookie, sizeof(control.cookie)) &&
+	    control.registry_epoch == p->states->epoch)
+		is_newest(e, p, p->asking_ns);
+	else
+		p->states_stale = true;
+	return false;
+}
+
+/* A PONG tells, in place of the table, which has a row for each state. */
+static void ask_epoch(struct engine *e, struct peer *p, uint32_t rank)
+{
+	p->doubted = false;
+	p->asking_ns = monotonic_ns();
+	p->asking = !peers_call(e, rank, WIRE_PING, NULL, NULL, 0, on_epoch, p, rank);
+	if (!p->asking)
+		p->states_stale = true;
+}
+
 static void watch(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 {
 	if (now < p->watched_ms + NODE_PING_MS)
@@ -633,6 +679,8 @@ void peers_turn(struct engine *e, uint64_t now)
 		if (p->wanted && !p->linked && p->way != PEER_WAY_MEMORY)
 			peers_reach(e, rank);
 		ping(e, p, rank, now);
+		if (p->doubted && !p->asking && !p->states_stale)
+			ask_epoch(e, p, rank);
 		if (p->states_stale && !p->fetching && now >= p->retry_ms &&
 		    p->state != ENGINE_RANK_LOST)
 			fetch(e, rank, 0);

@@ -76,6 +76,10 @@ bool peers_is_readable(const struct engine *e, uint32_t rank);
  * peers_lost_status: the rank is lost.
  */
 int peers_want_states(struct engine *e, uint32_t rank);
+/* Finds out in the background whether the rank's table of states, which is here, is still the
+ * newest: its time (struct peer, states_ns) then grows, or a newer one is fetched.
+ */
+void peers_doubt_states(struct engine *e, uint32_t rank);
 /* Pings ranks, fetches tables, loses ranks that are gone.  Engine thread. */
 void peers_turn(struct engine *e, uint64_t now);
 void peers_free(struct engine *e);

@@ -48,7 +48,7 @@ static int row_on(struct engine *e, const struct location *p, uint32_t rank,
 	if (!rc)
 		rc = states_find(e->peers[rank].states, kind, index, sub, key);
 	if (rc == -ENOENT && e->peers[rank].states_ns < p->since_ns) {
-		e->peers[rank].states_stale = true;
+		peers_doubt_states(e, rank);
 		rc = -EAGAIN;
 	}
 	if (rc == -EAGAIN && p->table_of)
@@ -406,7 +406,7 @@ static int plan_param(struct engine *e, const struct location *p, uint64_t offse
 	uint64_t end = begin + size;
 	struct replicas_run run;
 	uint32_t rank = 0;
-	int row;
+	int row, rc = 0;
 
 	while (plan->covered < end && plan->n < NODE_PIECES_MAX) {
 		uint64_t at = offset + plan->covered - begin, inside = at % element, bytes;
@@ -414,13 +414,15 @@ static int plan_param(struct engine *e, const struct location *p, uint64_t offse
 		if (!run_at(e, p, at / element, &run))
 			return -EINVAL;
 		row = choose_holder(e, p, &run, &rank);
-		if (row < 0 && !(is_lost(row) && plan->keep_lost))
+		if (row == -EAGAIN) /* all that are missing are asked for at once */
+			rc = row;
+		else if (row < 0 && !(is_lost(row) && plan->keep_lost))
 			return row;
 		bytes = u64_min(run.numel * element - inside, end - plan->covered);
 		add_piece(plan, rank, (uint32_t)row, run.row_offset * element + inside, bytes);
 		plan->pieces[plan->n - 1].lost = row < 0 ? row : 0;
 	}
-	return 0;
+	return rc;
 }
 
 /* The run of the parameter that lies on one rank: in elements of the parameter. */
@@ -541,6 +543,21 @@ static bool had_no_lp(const struct engine *e, const struct location *p, uint32_t
 	return states && states_find(states, STATE_LP, p->param_number, 0, "") == -ENOENT;
 }
 
+static bool may_go_on(int rc)
+{
+	return !rc || rc == -EAGAIN;
+}
+
+/* Shows a holder's piece, unless the table of one before is missing: then all missing tables
+ * are asked for at once, and rc stays -EAGAIN.  row: that of the piece, or an error.
+ */
+static int see_next(int rc, int row, const struct piece *piece, plan_see see, void *arg)
+{
+	if (row < 0)
+		return row == -EAGAIN || !rc ? row : rc;
+	return rc ? rc : see(arg, piece);
+}
+
 /* Every rank's copy of a parameter that is in no group: the catalog does not say which ranks
  * have registered it, but their tables of states say which have a copy.
  */
@@ -549,7 +566,7 @@ static int see_ungrouped(struct engine *e, const struct location *p, uint64_t of
 {
 	int rc = 0;
 
-	for (uint32_t rank = 0; rank < e->world && !rc; rank++) {
+	for (uint32_t rank = 0; rank < e->world && may_go_on(rc); rank++) {
 		int row = row_on(e, p, rank, STATE_LP, p->param_number, 0, "");
 		struct piece piece = {
 			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
@@ -558,7 +575,7 @@ static int see_ungrouped(struct engine *e, const struct location *p, uint64_t of
 		if (row == -ENOENT || peer_has_left(&e->peers[rank]) ||
 		    (is_lost(row) && had_no_lp(e, p, rank)))
 			continue;
-		rc = row < 0 ? row : see(arg, &piece);
+		rc = see_next(rc, row, &piece, see, arg);
 	}
 	return rc;
 }
@@ -570,7 +587,7 @@ static int see_holders(struct engine *e, const struct location *p,
 	uint64_t element = frag_dtype_size(p->dtype);
 	int rc = 0;
 
-	for (uint32_t i = 0; i < run->count && !rc; i++) {
+	for (uint32_t i = 0; i < run->count && may_go_on(rc); i++) {
 		uint32_t rank = member(p, run->first + i * run->stride);
 		int row = row_on(e, p, rank, run->kind, run->index, run->sub, run->key);
 		struct piece piece = { .rank = rank,
@@ -581,7 +598,7 @@ static int see_holders(struct engine *e, const struct location *p,
 
 		if (row == -ENOENT && run->kind == STATE_LP)
 			continue; /* it keeps no copy */
-		rc = row < 0 ? row : see(arg, &piece);
+		rc = see_next(rc, row, &piece, see, arg);
 	}
 	return rc;
 }
@@ -592,14 +609,14 @@ static int see_hyper(struct engine *e, const struct location *p, uint64_t offset
 {
 	int rc = 0;
 
-	for (uint32_t i = 0; i < p->group->nranks && !rc; i++) {
+	for (uint32_t i = 0; i < p->group->nranks && may_go_on(rc); i++) {
 		uint32_t rank = p->group->ranks[i];
 		int row = row_on(e, p, rank, STATE_HYPER, p->group_number, 0, p->key);
 		struct piece piece = {
 			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
 		};
 
-		rc = row < 0 ? row : see(arg, &piece);
+		rc = see_next(rc, row, &piece, see, arg);
 	}
 	return rc;
 }
@@ -609,15 +626,16 @@ static int see_param(struct engine *e, const struct location *p, uint64_t offset
 {
 	uint64_t element = frag_dtype_size(p->dtype), at = 0;
 	struct replicas_run run;
-	int rc = 0;
+	int rc = 0, here;
 
-	while (at < size && !rc) {
+	while (at < size && may_go_on(rc)) {
 		uint64_t inside = (offset + at) % element, bytes;
 
 		if (!run_at(e, p, (offset + at) / element, &run))
 			return -EINVAL;
 		bytes = u64_min(run.numel * element - inside, size - at);
-		rc = see_holders(e, p, &run, inside, at, bytes, see, arg);
+		here = see_holders(e, p, &run, inside, at, bytes, see, arg);
+		rc = here ? here : rc;
 		at += bytes;
 	}
 	return rc;
@@ -645,9 +663,11 @@ int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_
 		return see_ungrouped(e, &p, offset, size, see, arg);
 	rc = see_param(e, &p, offset, size, see, arg);
 	/* a sharded group may keep whole copies of small parameters beside the pieces */
-	if (!rc && p.kind == IN_LP_SHARDS) {
+	if (may_go_on(rc) && p.kind == IN_LP_SHARDS) {
+		int pieces = rc;
+
 		p.kind = IN_LP;
-		rc = see_param(e, &p, offset, size, see, arg);
+		rc = see_param(e, &p, offset, size, see, arg) ?: pieces;
 	}
 	return rc;
 }

@@ -81,13 +81,9 @@ void open_far(void)
 	open_over((struct job_spec){ .hosts = WORLD }, "elsewhere");
 }
 
-void open_replicas(void)
+void open_group(const struct job_group *group)
 {
-	static const struct job_group twice = {
-		.stage = 1, .replicas = 2, .nparams = 2, .params = { 0, 2 }
-	};
-
-	open_over((struct job_spec){ .world = 4, .hosts = 4, .groups = &twice, .ngroups = 1 },
+	open_over((struct job_spec){ .world = 4, .hosts = 4, .groups = group, .ngroups = 1 },
 		  "elsewhere");
 }
 

@@ -18,8 +18,8 @@ extern struct engine *observer;
 /* All in reach of memory, or none. */
 void open_near(void);
 void open_far(void);
-/* None, of four ranks: two shards, of each of which two have a copy. */
-void open_replicas(void);
+/* None, of four ranks that have such a group. */
+void open_group(const struct job_group *group);
 /* None, with fp32 and exp_avg in such a tier; ops: see job_spec. */
 void open_tier(enum job_how how, const struct device_ops *on_device);
 void close_job(void);

@@ -88,10 +88,106 @@ START_TEST(tables_of_its_own_host_come_before_they_are_needed)
 }
 END_TEST
 
+static const struct job_group twice = {
+	.stage = 1, .replicas = 2, .nparams = 2, .params = { 0, 2 }
+};
+static const struct job_group sharded = { .stage = 3, .nparams = 2, .params = { 0, 2 } };
+
+static bool is_asked_for(uint32_t rank)
+{
+	const struct peer *p = &observer->peers[rank];
+
+	return p->states || p->states_stale || p->fetching;
+}
+
+static void no_result(struct engine_read *read, const void *data, int64_t result)
+{
+}
+
+/* One after the other they would take a thousand round trips. */
+START_TEST(all_tables_that_are_missing_are_asked_for_at_once)
+{
+	struct engine_read read = { .size = PART, .done = no_result };
+
+	open_group(&sharded);
+	file = read.file = open_state(ENGINE_PARAM, "exp_avg");
+	engine_read(observer, &read);
+	for (int i = 0; i < TURNS && !is_asked_for(1); i++)
+		turn(NULL);
+	for (uint32_t rank = 1; rank < 4; rank++)
+		ck_assert(is_asked_for(rank));
+	ck_assert(!observer->peers[1].states);
+	engine_read_cancel(observer, &read);
+	for (int i = 0; i < 20; i++)
+		turn(NULL);
+	end();
+}
+END_TEST
+
+static void on_written(struct engine_write *write, int result)
+{
+	*(int *)write->owner = result;
+}
+
+static int edit(void)
+{
+	static const float value = 1;
+	struct engine_extent extent = { 0, sizeof(value), &value };
+	int result = 1;
+	struct engine_write write = {
+		.extents = &extent, .nextents = 1, .done = on_written, .owner = &result
+	};
+
+	write.file = open_state(ENGINE_PARAM, "fp32");
+	engine_write(observer, &write);
+	for (int i = 0; i < TURNS && result > 0; i++) {
+		job_boundary(&job);
+		turn(NULL);
+	}
+	engine_file_close(write.file);
+	return result;
+}
+
+/* That no rank keeps a whole copy beside its piece is known from tables that are the newest. */
+START_TEST(an_edit_of_pieces_fetches_no_table_anew)
+{
+	uint64_t asked_ns[4];
+
+	open_group(&sharded);
+	observer->write.allowed = true;
+	ck_assert_int_eq(edit(), 0);
+	for (uint32_t rank = 0; rank < 4; rank++)
+		asked_ns[rank] = observer->peers[rank].asked_ns;
+	ck_assert_int_eq(edit(), 0);
+	for (uint32_t rank = 0; rank < 4; rank++) {
+		ck_assert_uint_eq(observer->peers[rank].asked_ns, asked_ns[rank]);
+		ck_assert_uint_gt(observer->peers[rank].states_ns, asked_ns[rank]);
+	}
+	close_job();
+}
+END_TEST
+
+/* A copy that a rank has since registered gets the edit. */
+START_TEST(a_table_that_is_not_the_newest_is_fetched)
+{
+	static double lr;
+	uint64_t asked_ns;
+
+	open_group(&sharded);
+	observer->write.allowed = true;
+	ck_assert_int_eq(edit(), 0);
+	asked_ns = observer->peers[2].asked_ns;
+	ck_assert_int_eq(frag_hyper(job_frag(&job, 2), 0, "lr", &lr), 0);
+	ck_assert_int_eq(edit(), 0);
+	ck_assert_uint_gt(observer->peers[2].asked_ns, asked_ns);
+	close_job();
+}
+END_TEST
+
 /* A job may have a thousand copies: their tables are not fetched to read one of them. */
 START_TEST(one_of_several_copies_is_asked_for)
 {
-	open_replicas();
+	open_group(&twice);
 	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
 	ck_assert_mem_eq(read_bytes, job_truth(&job, 0, "fp32"), BYTES);
 	for (uint32_t rank = 0; rank < 4; rank++)
@@ -102,7 +198,7 @@ END_TEST
 
 START_TEST(another_copy_is_read_where_one_has_died)
 {
-	open_replicas();
+	open_group(&twice);
 	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
 	job_close_rank(&job, 1);
 	for (int i = 0; i < TURNS && observer->peers[1].state != ENGINE_RANK_LOST; i++)
@@ -378,6 +474,9 @@ int main(void)
 	tcase_add_test(t, who_waits_for_room_that_nobody_gives_back_is_told);
 	tcase_add_test(t, a_read_whose_view_is_never_heard_of_ends);
 	tcase_add_test(t, tables_of_its_own_host_come_before_they_are_needed);
+	tcase_add_test(t, all_tables_that_are_missing_are_asked_for_at_once);
+	tcase_add_test(t, an_edit_of_pieces_fetches_no_table_anew);
+	tcase_add_test(t, a_table_that_is_not_the_newest_is_fetched);
 	tcase_add_test(t, one_of_several_copies_is_asked_for);
 	tcase_add_test(t, another_copy_is_read_where_one_has_died);
 	tcase_add_test(t, the_health_of_ranks_costs_no_tables);
