@@ -9,14 +9,138 @@ void arena_holes_init(struct arena *a)
 		a->bins[i] = ARENA_NONE;
 }
 
+static void mark_used(struct arena *a, unsigned bin)
+{
+	a->bin_is_used[bin / 64] |= (uint64_t)1 << bin % 64;
+	a->word_is_used |= (uint64_t)1 << bin / 64;
+}
+
+static void mark_empty(struct arena *a, unsigned bin)
+{
+	a->bin_is_used[bin / 64] &= ~((uint64_t)1 << bin % 64);
+	if (!a->bin_is_used[bin / 64])
+		a->word_is_used &= ~((uint64_t)1 << bin / 64);
+}
+
+/* ---- holes of equal size: a pairing heap, the first of them on top ---- */
+
+/* In the heap a hole's `right` is its next sibling, `left` its previous one or, of the first,
+ * its parent.
+ */
+
+static bool is_first_child(const struct arena *a, uint32_t hole)
+{
+	return a->blocks[a->blocks[hole].left].child == hole;
+}
+
+/* Puts hole y, which has no siblings, below x. */
+static void adopt(struct arena *a, uint32_t x, uint32_t y)
+{
+	struct arena_block *parent = &a->blocks[x], *child = &a->blocks[y];
+
+	child->left = x;
+	child->right = parent->child;
+	if (parent->child != ARENA_NONE)
+		a->blocks[parent->child].left = y;
+	parent->child = y;
+}
+
+/* Returns the top of both. */
+static uint32_t meld(struct arena *a, uint32_t x, uint32_t y)
+{
+	if (a->blocks[y].tie < a->blocks[x].tie) {
+		adopt(a, y, x);
+		return y;
+	}
+	adopt(a, x, y);
+	return x;
+}
+
+/* Melds siblings in pairs, and these from the last to the first; returns the top. */
+static uint32_t meld_siblings(struct arena *a, uint32_t first)
+{
+	uint32_t pairs = ARENA_NONE, top;
+
+	while (first != ARENA_NONE) {
+		uint32_t x = first, y = a->blocks[x].right;
+
+		first = y;
+		if (y != ARENA_NONE) {
+			first = a->blocks[y].right;
+			x = meld(a, x, y);
+		}
+		a->blocks[x].right = pairs;
+		pairs = x;
+	}
+	top = pairs;
+	if (top == ARENA_NONE)
+		return top;
+	pairs = a->blocks[top].right;
+	while (pairs != ARENA_NONE) {
+		uint32_t next = a->blocks[pairs].right;
+
+		top = meld(a, top, pairs);
+		pairs = next;
+	}
+	return top;
+}
+
+/* Takes a hole out that is not on top; those below it take its place. */
+static void leave_heap(struct arena *a, uint32_t hole)
+{
+	const struct arena_block *h = &a->blocks[hole];
+	uint32_t top = meld_siblings(a, h->child), next = h->right;
+	uint32_t *link =
+		is_first_child(a, hole) ? &a->blocks[h->left].child : &a->blocks[h->left].right;
+
+	if (top != ARENA_NONE) {
+		*link = top;
+		a->blocks[top].left = h->left;
+		a->blocks[top].right = next;
+		if (next != ARENA_NONE)
+			a->blocks[next].left = top;
+	} else {
+		*link = next;
+		if (next != ARENA_NONE)
+			a->blocks[next].left = h->left;
+	}
+}
+
+/* ---- a bin: a treap of the tops ---- */
+
+/* Where the hole of that size is in its bin's tree; what that points to is ARENA_NONE: none. */
+static uint32_t *find_size(struct arena *a, uint64_t size)
+{
+	uint32_t *link = &a->bins[arena_hole_bin(size)];
+
+	while (*link != ARENA_NONE && a->blocks[*link].size != size) {
+		struct arena_block *b = &a->blocks[*link];
+
+		link = b->size < size ? &b->right : &b->left;
+	}
+	return link;
+}
+
+/* Makes another hole of equal size what *link is in the tree. */
+static void replace(struct arena *a, uint32_t *link, uint32_t by)
+{
+	struct arena_block *old = &a->blocks[*link], *new = &a->blocks[by];
+
+	new->left = old->left;
+	new->right = old->right;
+	new->on_top = true;
+	old->on_top = false;
+	*link = by;
+}
+
 /* Divides a tree into what is before hole and what is after it. */
-static void split(struct arena *a, uint32_t root, const struct arena_block *hole,
-		  uint32_t *before, uint32_t *after)
+static void split(struct arena *a, uint32_t root, uint64_t size, uint32_t *before,
+		  uint32_t *after)
 {
 	while (root != ARENA_NONE) {
 		struct arena_block *b = &a->blocks[root];
 
-		if (arena_hole_is_before(b, hole)) {
+		if (b->size < size) {
 			*before = root;
 			before = &b->right;
 			root = b->right;
@@ -29,71 +153,104 @@ static void split(struct arena *a, uint32_t root, const struct arena_block *hole
 	*before = *after = ARENA_NONE;
 }
 
-void arena_holes_add(struct arena *a, uint32_t hole)
+static void add_to_tree(struct arena *a, uint32_t hole)
 {
 	struct arena_block *h = &a->blocks[hole];
 	unsigned bin = arena_hole_bin(h->size);
 	uint32_t *link = &a->bins[bin];
 
-	h->tie = a->tie == ARENA_OLDEST ? a->age++ : h->start;
-	while (*link != ARENA_NONE && arena_hole_priority(*link) > arena_hole_priority(hole)) {
+	if (*link == ARENA_NONE)
+		mark_used(a, bin);
+	while (*link != ARENA_NONE &&
+	       arena_hole_priority(a->blocks[*link].size) > arena_hole_priority(h->size)) {
 		struct arena_block *b = &a->blocks[*link];
 
-		link = arena_hole_is_before(b, h) ? &b->right : &b->left;
+		link = b->size < h->size ? &b->right : &b->left;
 	}
-	split(a, *link, h, &h->left, &h->right);
+	split(a, *link, h->size, &h->left, &h->right);
+	h->on_top = true;
 	*link = hole;
-	a->bin_is_used[bin / 64] |= (uint64_t)1 << bin % 64;
-	a->holes += h->size;
-	a->nholes++;
 }
 
 static void merge(struct arena *a, uint32_t before, uint32_t after, uint32_t *link)
 {
 	while (before != ARENA_NONE && after != ARENA_NONE) {
-		if (arena_hole_priority(before) > arena_hole_priority(after)) {
+		struct arena_block *b = &a->blocks[before], *c = &a->blocks[after];
+
+		if (arena_hole_priority(b->size) > arena_hole_priority(c->size)) {
 			*link = before;
-			link = &a->blocks[before].right;
+			link = &b->right;
 			before = *link;
 		} else {
 			*link = after;
-			link = &a->blocks[after].left;
+			link = &c->left;
 			after = *link;
 		}
 	}
 	*link = before != ARENA_NONE ? before : after;
 }
 
-void arena_holes_remove(struct arena *a, uint32_t hole)
+static void remove_top(struct arena *a, uint32_t hole)
 {
 	struct arena_block *h = &a->blocks[hole];
-	unsigned bin = arena_hole_bin(h->size);
-	uint32_t *link = &a->bins[bin];
+	uint32_t *link = find_size(a, h->size), next = meld_siblings(a, h->child);
 
-	while (*link != hole) {
-		struct arena_block *b = &a->blocks[*link];
-
-		link = arena_hole_is_before(b, h) ? &b->right : &b->left;
+	if (next != ARENA_NONE) {
+		replace(a, link, next);
+		return;
 	}
+	h->on_top = false;
 	merge(a, h->left, h->right, link);
-	if (a->bins[bin] == ARENA_NONE)
-		a->bin_is_used[bin / 64] &= ~((uint64_t)1 << bin % 64);
-	a->holes -= h->size;
+	if (a->bins[arena_hole_bin(h->size)] == ARENA_NONE)
+		mark_empty(a, arena_hole_bin(h->size));
+}
+
+void arena_holes_add(struct arena *a, uint32_t hole)
+{
+	struct arena_block *h = &a->blocks[hole];
+	uint32_t *link = find_size(a, h->size);
+
+	h->tie = a->tie == ARENA_OLDEST ? a->age++ : h->start;
+	h->child = ARENA_NONE;
+	a->holes += h->size;
+	a->nholes++;
+	if (*link == ARENA_NONE) {
+		add_to_tree(a, hole);
+	} else if (h->tie < a->blocks[*link].tie) {
+		uint32_t top = *link;
+
+		replace(a, link, hole);
+		adopt(a, hole, top);
+	} else {
+		adopt(a, *link, hole);
+	}
+}
+
+void arena_holes_remove(struct arena *a, uint32_t hole)
+{
+	if (a->blocks[hole].on_top)
+		remove_top(a, hole);
+	else
+		leave_heap(a, hole);
+	a->holes -= a->blocks[hole].size;
 	a->nholes--;
 }
 
-/* ARENA_BINS: none from there on. */
-static unsigned used_bin_from(const struct arena *a, unsigned bin)
+/* The first bin after that one with a hole; ARENA_BINS: none. */
+static unsigned used_bin_after(const struct arena *a, unsigned bin)
 {
-	for (unsigned word = bin / 64; word < ARENA_BINS / 64; word++) {
-		uint64_t bits = a->bin_is_used[word];
+	unsigned word = bin / 64;
+	uint64_t bits = a->bin_is_used[word] & UINT64_MAX << bin % 64 << 1;
 
-		if (word == bin / 64)
-			bits &= UINT64_MAX << bin % 64;
-		if (bits)
-			return word * 64 + (unsigned)__builtin_ctzll(bits);
+	if (!bits) {
+		uint64_t words = a->word_is_used & UINT64_MAX << word << 1;
+
+		if (!words)
+			return ARENA_BINS;
+		word = (unsigned)__builtin_ctzll(words);
+		bits = a->bin_is_used[word];
 	}
-	return ARENA_BINS;
+	return word * 64 + (unsigned)__builtin_ctzll(bits);
 }
 
 static uint32_t best_of_bin(const struct arena *a, unsigned bin, uint64_t size)
@@ -117,19 +274,20 @@ uint32_t arena_holes_best(const struct arena *a, uint64_t size)
 
 	if (best != ARENA_NONE)
 		return best;
-	bin = bin + 1 < ARENA_BINS ? used_bin_from(a, bin + 1) : ARENA_BINS;
+	bin = used_bin_after(a, bin);
 	return bin < ARENA_BINS ? best_of_bin(a, bin, size) : ARENA_NONE;
 }
 
 uint32_t arena_holes_largest(const struct arena *a)
 {
-	uint32_t hole = ARENA_NONE;
+	uint32_t hole;
+	unsigned word;
 
-	for (unsigned word = ARENA_BINS / 64; word-- && hole == ARENA_NONE;)
-		if (a->bin_is_used[word])
-			hole = a->bins[word * 64 + 63 -
-				       (unsigned)__builtin_clzll(a->bin_is_used[word])];
-	while (hole != ARENA_NONE && a->blocks[hole].right != ARENA_NONE)
+	if (!a->word_is_used)
+		return ARENA_NONE;
+	word = 63 - (unsigned)__builtin_clzll(a->word_is_used);
+	hole = a->bins[word * 64 + 63 - (unsigned)__builtin_clzll(a->bin_is_used[word])];
+	while (a->blocks[hole].right != ARENA_NONE)
 		hole = a->blocks[hole].right;
 	return hole;
 }

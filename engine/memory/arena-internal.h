@@ -35,31 +35,25 @@ static inline uint32_t half_moved(const struct arena *a)
 
 /* ---- arena-holes.c: the holes by size ---- */
 
-/* Holes lie in bins by the three leading bits of their size, so that a bin's holes are all
- * smaller than the next one's; a bin is a treap in the order of size and tie, the priority of a
- * hole is a hash of its record's number.
+/* Holes lie in bins by the seven leading bits of their size, so that a bin's holes are all
+ * smaller than the next one's, and small ones of one size have a bin for themselves.  Holes of
+ * equal size are a pairing heap by their tie; the tops of a bin's heaps are a treap by size,
+ * whose priority is a hash of the size.
  */
 
 static inline unsigned arena_hole_bin(uint64_t size)
 {
 	unsigned exponent = 63 - (unsigned)__builtin_clzll(size);
 
-	if (exponent < 2)
+	if (exponent < 6)
 		return (unsigned)size;
-	return exponent * 4 + (unsigned)(size >> (exponent - 2) & 3);
+	return (exponent - 5) * 64 + (unsigned)(size >> (exponent - 6) & 63);
 }
 
-static inline uint32_t arena_hole_priority(uint32_t hole)
+static inline uint64_t arena_hole_priority(uint64_t size)
 {
-	hole = (hole ^ hole >> 16) * 0x85ebca6bu;
-	hole = (hole ^ hole >> 13) * 0xc2b2ae35u;
-	return hole ^ hole >> 16;
-}
-
-static inline bool arena_hole_is_before(const struct arena_block *b,
-					const struct arena_block *c)
-{
-	return b->size != c->size ? b->size < c->size : b->tie < c->tie;
+	size *= 0x9e3779b97f4a7c15u;
+	return (size ^ size >> 32) * 0xd6e8feb86659fd93u;
 }
 
 void arena_holes_init(struct arena *a);

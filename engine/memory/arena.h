@@ -8,8 +8,9 @@
  *	0       start                                                                 size
  *	|  used  |....hole....|  used  |  used, pinned  |..hole..|  used  |.....hole......|
  *
- * A block takes the front of the smallest hole that holds it.  Every call takes O(log blocks),
- * unless its comment says O(blocks).  A call that fails has changed nothing.  No locking.
+ * A block takes the front of the smallest hole that holds it.  Calls take O(log blocks) on
+ * average over them, unless a comment says O(blocks).  A call that fails has changed nothing.
+ * No locking.
  *
  * Compaction is planned, then stepped: a plan is a list of moves, made in copies of bounded
  * size; other calls may come between them.  The plan reserves the room that it clears and the
@@ -38,18 +39,20 @@ enum arena_kind {
 	ARENA_TARGET,  /* a hole that a block of the plan will move to */
 };
 
-enum { ARENA_NONE = UINT32_MAX, ARENA_BINS = 256 };
+enum { ARENA_NONE = UINT32_MAX, ARENA_BIN_WORDS = 59, ARENA_BINS = 64 * ARENA_BIN_WORDS };
 
-struct arena_block {
+struct arena_block { /* a line of the cache */
 	uint64_t start, size;
 	uint64_t tie;         /* of a hole: its order among those of equal size */
 	uint32_t prev, next;  /* in the order of start; next also: of free records */
-	uint32_t left, right; /* of a hole: in its bin's tree */
+	uint32_t left, right; /* of a hole: in its bin's tree, or in the heap of its size */
+	uint32_t child;       /* of a hole: first of those below it in the heap of its size */
 	uint32_t generation;
 	uint32_t pins;
 	uint32_t params; /* first parameter assigned to it */
 	uint32_t target; /* where the plan moves it */
 	uint8_t kind;
+	bool on_top;  /* of a hole: it is in the tree, with the others of its size below it */
 	bool planned; /* the plan moves it */
 };
 
@@ -98,8 +101,9 @@ struct arena {
 	struct arena_block *blocks; /* records */
 	uint32_t top, allocated, blocks_max, unused, first;
 	enum arena_tie tie;
-	uint32_t bins[ARENA_BINS]; /* roots */
-	uint64_t bin_is_used[ARENA_BINS / 64];
+	uint32_t bins[ARENA_BINS];             /* roots */
+	uint64_t bin_is_used[ARENA_BIN_WORDS]; /* a bit for each bin */
+	uint64_t word_is_used;                 /* a bit for each word of these */
 	struct arena_params params;
 	struct arena_plan plan;
 };

@@ -331,9 +331,9 @@ int main(void)
 		libc = least(libc, malloc_ns(&s));
 		oldest = least(oldest, arena_ns(&s, ARENA_OLDEST));
 	}
-	row("90 % full: an action", lowest, "ns", "glibc malloc", libc, "null");
+	row("90 % full: an action", lowest, "ns", "glibc malloc", libc, "1.5");
 	row("90 % full, oldest of equals: an action", oldest, "ns", "glibc malloc", libc,
-	    "null");
+	    "1.5");
 	row("90 % full: refused, of a million", refused, "", NULL, 0, "null");
 	python = python_ns(&s);
 	if (python)

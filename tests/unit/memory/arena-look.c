@@ -100,21 +100,62 @@ static bool is_right(const struct arena *a, uint32_t at)
 	       (!next || next->prev == at);
 }
 
-/* The way down the bin's tree finds the hole, in order and below greater priorities. */
+/* The way down the bin's tree, which is in order and below greater priorities, leads to a hole
+ * of that size; ARENA_NONE: it does not.
+ */
+static uint32_t top_of(const struct arena *a, uint64_t size)
+{
+	uint32_t at = a->bins[arena_hole_bin(size)];
+	uint64_t above = UINT64_MAX;
+
+	while (at != ARENA_NONE) {
+		const struct arena_block *b = &a->blocks[at];
+
+		if (!b->on_top || arena_hole_priority(b->size) > above)
+			return ARENA_NONE;
+		if (b->size == size)
+			return at;
+		above = arena_hole_priority(b->size);
+		at = b->size < size ? b->right : b->left;
+	}
+	return ARENA_NONE;
+}
+
+/* The hole above it in the heap, whose child it is or a sibling of it; ARENA_NONE: the links
+ * are damaged.
+ */
+static uint32_t parent_of(const struct arena *a, uint32_t hole)
+{
+	for (uint64_t n = 0; n < a->nholes; n++) {
+		const struct arena_block *b = &a->blocks[hole];
+		uint32_t left = b->left;
+
+		if (b->on_top || (b->right != ARENA_NONE && a->blocks[b->right].left != hole))
+			return ARENA_NONE;
+		if (a->blocks[left].child == hole)
+			return left;
+		if (a->blocks[left].right != hole)
+			return ARENA_NONE;
+		hole = left;
+	}
+	return ARENA_NONE;
+}
+
+/* The hole is below the top of its size, which the tree leads to, in the order of ties. */
 static bool is_found(const struct arena *a, uint32_t hole)
 {
 	const struct arena_block *h = &a->blocks[hole];
-	unsigned bin = arena_hole_bin(h->size);
-	uint32_t at = a->bins[bin], above = ARENA_NONE;
+	uint32_t top = top_of(a, h->size), at = hole;
 
-	while (at != ARENA_NONE && at != hole) {
-		if (above != ARENA_NONE && arena_hole_priority(above) < arena_hole_priority(at))
+	for (uint64_t n = 0; n < a->nholes && at != ARENA_NONE && at != top; n++) {
+		uint32_t parent = parent_of(a, at);
+
+		if (parent != ARENA_NONE && (a->blocks[parent].tie > a->blocks[at].tie ||
+					     a->blocks[parent].size != h->size))
 			return false;
-		above = at;
-		at = arena_hole_is_before(&a->blocks[at], h) ? a->blocks[at].right
-							     : a->blocks[at].left;
+		at = parent;
 	}
-	return at == hole && a->bin_is_used[bin / 64] >> bin % 64 & 1;
+	return at != ARENA_NONE && at == top;
 }
 
 static bool holes_are_right(const struct arena *a)
@@ -131,6 +172,9 @@ static bool holes_are_right(const struct arena *a)
 	}
 	for (unsigned bin = 0; bin < ARENA_BINS; bin++)
 		if ((a->bins[bin] != ARENA_NONE) != (a->bin_is_used[bin / 64] >> bin % 64 & 1))
+			return false;
+	for (unsigned word = 0; word < ARENA_BIN_WORDS; word++)
+		if ((a->bin_is_used[word] != 0) != (a->word_is_used >> word & 1))
 			return false;
 	return units == a->holes && count == a->nholes;
 }
