@@ -270,7 +270,7 @@ int break_run(const struct call *call)
 	off = is_off(*call->words);
 	made = target_is_private(mountpoint);
 	if (off && made)
-		return call_fail("off: only the mount that watches can end it");
+		return call_usage("off: only the mount that watches can end it");
 	if (!off && (made || call_has(call, 'w')))
 		return wait_for(call, mountpoint, made);
 	rc = say(mountpoint, *call->words, off ? 0 : call->seconds, NULL);

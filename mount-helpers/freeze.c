@@ -129,9 +129,9 @@ int freeze_run(const struct call *call)
 	/* the mount keeps up the freeze, and ends with this process */
 	if (!call->program && target_is_private(mountpoint) &&
 	    !checkpoint_status_is(mountpoint))
-		return call_fail("%s: is not mounted: name a command that it shall be frozen "
-				 "for, fragctl freeze -j %s -- COMMAND",
-				 call->job, call->job);
+		return call_usage("%s: is not mounted: name a command that it shall be frozen "
+				  "for, fragctl freeze -j %s -- COMMAND",
+				  call->job, call->job);
 	setenv("FRAG_MOUNT", mountpoint, 1);
 	snprintf(line, sizeof(line), "%u%s\n", call->seconds ? call->seconds : SECONDS,
 		 call->program ? " held" : "");

@@ -75,7 +75,14 @@ fragctl status -j fragctl >asked
 expect asked
 within 60 fragctl freeze -j fragctl -- sh -c 'cat "$FRAG_MOUNT/phase"' >phase || fail "freeze -j: $?"
 [ "$(cat phase)" = frozen ] || fail "freeze -j: $(cat phase)"
-refused 'is not mounted: name a command' fragctl freeze -j fragctl
+# Without a mount that goes on when fragctl ends, these words mean nothing.
+for words in freeze 'break off'; do
+	got=0
+	# shellcheck disable=SC2086 # words
+	within 60 fragctl $words -j fragctl 2>usage || got=$?
+	[ $got = 2 ] || fail "$words without a mount: $got: $(cat usage)"
+	grep -q 'is not mounted: name a command\|only the mount that watches' usage || fail "$words: $(cat usage)"
+done
 refused 'no rank of the job has an arena' fragctl arena -j fragctl
 within 60 fragfs "$address" mnt -o rw || fail "fragfs: $?"
 within 60 fragctl freeze "$M" || fail "freeze: $?"
