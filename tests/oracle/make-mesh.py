@@ -7,14 +7,12 @@ the communication below them is replaced, which records the ranks of each new gr
 DATA_FIRST KIND, then the groups: ranks with commas between them.
 """
 
-import os
 from types import SimpleNamespace
 
-import deepspeed
 from deepspeed.runtime.sequence_parallel import parallel_state_sp
 from deepspeed.utils import groups
 
-OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "mesh")
+from lines import write_lines
 
 
 class Recorder:
@@ -81,10 +79,7 @@ def main():
         add("sequence-data", made[world // sp:], world, sp=sp)
     for world, hpz in (16, 2), (8, 8):
         add("hpz", recorded(world, lambda: groups._create_zero_param_parallel_group(hpz)), world, hpz=hpz)
-    os.makedirs(OUT, exist_ok=True)
-    with open(os.path.join(OUT, "groups"), "w") as out:
-        out.write("# deepspeed %s; made by tests/oracle/make-mesh.py\n" % deepspeed.__version__)
-        out.write("".join(line + "\n" for line in lines))
+    write_lines("mesh", "groups", lines)
 
 
 if __name__ == "__main__":

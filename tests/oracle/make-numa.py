@@ -12,10 +12,10 @@ is replaced.  Lines of words:
 
 import os
 
-import deepspeed
 from deepspeed.utils import numa
 
-OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "numa")
+from lines import write_lines
+
 TWO = "0-3/4-7"
 FOUR = "0-1,8-9/2-3,10-11/4-5,12-13/6-7,14-15"
 HBM = "0-3/4-7/./."
@@ -52,10 +52,7 @@ def main():
         for rank in range(procs):
             _, words = numa.get_numactl_cmd(None if cores == "-" else cores, procs, rank)
             lines.append("line %s %s %d %d %s" % (nodes, cores, procs, rank, " ".join(words)))
-    os.makedirs(OUT, exist_ok=True)
-    with open(os.path.join(OUT, "lines"), "w") as out:
-        out.write("# deepspeed %s; made by tests/oracle/make-numa.py\n" % deepspeed.__version__)
-        out.write("".join(line + "\n" for line in lines))
+    write_lines("numa", "lines", lines)
 
 
 if __name__ == "__main__":
