@@ -3,9 +3,9 @@
 
 /* Measures the cost of a step that is observed.  A rank alone in its job computes for a
  * millisecond or so between frag_step_begin and frag_step_end: with everything off, against the
- * same without these calls; with FRAG_LOG=trace to /dev/null, with PHASES_A_STEP phases that the
- * timers count, and with these and bpftrace at their probes, against off.  Also measures the
- * cost of counting an operation (FRAG_COMMS).
+ * same without these calls; with FRAG_LOG=trace to /dev/null, with PHASES_A_STEP phases that
+ * the timers count, and with these and bpftrace at their probes, against off.  Also measures
+ * the cost of counting an operation (FRAG_COMMS).
  */
 
 #include "engine/base/log.h"
