@@ -37,7 +37,8 @@
  * frag_close.  A state on NVMe (frag_state_swap) has no address: its slices visit pinned
  * memory (frag_sweep_begin), and the calls that copy, such as frag_get or frag_local_set, work
  * on it as on any other.  Such a state, and one of frag_state_alloc without an address, moves
- * between NVMe and memory when a mount says so, inside a boundary at which no sweep is open.
+ * between NVMe, memory and a device of frag_devices when a mount says so, inside a boundary at
+ * which no sweep is open.
  *
  * Units.  numel, and offsets in partitions and in parameters, are elements; bytes are named so.
  * Structs begin with their size, set by the caller, so that later versions can append to them.
@@ -270,7 +271,7 @@ FRAG_API int frag_fragment(const struct frag *f, int param, struct frag_fragment
  *
  * frag_state_alloc gives zeroed memory of the library, in huge pages where the machine has
  * them; with memory NULL it gives no address: sweeps visit the state, and a mount may move it
- * to NVMe and back (fragctl place).  frag_state_keep takes memory of the caller:
+ * to NVMe, or a device, and back (fragctl place).  frag_state_keep takes memory of the caller:
  * partition_numel elements; NULL declares the state, whose memory frag_state_move will bring.
  * -EINVAL: the key is one of those files', or another argument is wrong.
  * -ENOENT: no such group or sub-group.
@@ -452,9 +453,10 @@ FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const vo
 			    uint64_t bytes);
 
 /* Points *memory at the fragment in the flat state: frag_fragment's numel elements.  A state on
- * NVMe has it only while a sweep or frag_params_in holds it, and one that can move between
- * NVMe and memory until the next boundary.
- * -EOPNOTSUPP: neither does, or the fragment lies in two slices.
+ * NVMe has it only while a sweep or frag_params_in holds it, and one that a mount can move
+ * until the next boundary.
+ * -EOPNOTSUPP: neither does, the fragment lies in two slices, or a mount has moved the state to
+ * a device.
  */
 FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 			     enum frag_dtype *dtype);
@@ -681,13 +683,14 @@ struct frag_sweep;
 
 /* Begins a walk over states of one partition, slice by slice, each slice the same elements of
  * all of them; following slices are read ahead, and slices before are written behind.  States
- * in memory may be among them: they are visited in place.  One sweep at a time.
+ * in memory may be among them: they are visited in place, and those that a mount has moved to a
+ * device in memory of the host, to which each slice is copied and back.  One sweep at a time.
  * -EINVAL: n is 0 or above FRAG_SWEEP_MAX; a key is given twice; a state is in pieces
  * (frag_fragment_keep); states on NVMe have elements of 8 bytes and of other sizes.
  * -ENOENT: no such state.
  * -EBUSY: another sweep is open.
  * -ENOBUFS: pinned memory has no room for a slice of each.
- * -EOPNOTSUPP: a state is in a device's memory.
+ * -EOPNOTSUPP: the trainer keeps a state in a device's memory.
  * -ENOMEM.
  */
 FRAG_API int frag_sweep_begin(struct frag *f, int group, uint32_t sub,

@@ -68,19 +68,20 @@ static float *add_on_device(struct trainer *t, struct group *g, int state, const
 	return zeroed(g->numel, sizeof(*memory));
 }
 
-/* Adds a state of the partition: on NVMe, on a device, in the library's memory or, where the
- * rank trains alone, in our own.  Returns the state's memory; NULL: the state is on NVMe.
+/* Adds a state of the partition: on NVMe, from where a mount may move it to the device, on a
+ * device, in the library's memory or, where the rank trains alone, in our own.  Returns the
+ * state's memory; NULL: the state is on NVMe.
  */
 static float *add_state(struct trainer *t, struct group *g, int state, const char *key)
 {
 	void *memory;
 
-	if (t->options.device)
-		return add_on_device(t, g, state, key);
 	if (t->options.swap) {
 		need(t, key, frag_state_swap(t->frag, g->id, 0, key, FRAG_F32));
 		return NULL;
 	}
+	if (t->options.device)
+		return add_on_device(t, g, state, key);
 	if (need(t, key, frag_state_alloc(t->frag, g->id, 0, key, FRAG_F32, &memory)) < 0)
 		memory = zeroed(g->numel, sizeof(float));
 	return memory;

@@ -81,7 +81,10 @@ static void usage(FILE *to)
 		"  --swap-params   stage 3: this rank's bf16 shards live there too\n"
 		"  --arena         stage 3: these shards, and gathered parameters, live in an "
 		"arena\n"
-		"  --device N      they live in memory of CUDA device N\n"
+		"  --device N      they live in memory of CUDA device N; with --swap on the "
+		"disk, "
+		"until\n"
+		"                  fragctl place moves them\n"
 		"  --forever       train until SIGTERM or SIGINT\n"
 		"  --quiet         no lines of steps\n"
 		"Rank and world are the launcher's (RANK, WORLD_SIZE); without one, alone.\n",

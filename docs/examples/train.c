@@ -16,6 +16,7 @@
  *
  * With --swap the states are on NVMe and adam visits them slice by slice.  With --device they
  * are in a GPU's memory; the example has no kernels, so adam copies them to the host and back.
+ * With both, they are on NVMe until fragctl place moves them to the GPU.
  * With --arena the bf16 shards of stage 3 are in an arena (arena.c).
  *
  * All sums are in the order of ranks, so that every stage computes the same bits.  This file

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/api/api.h"
+#include "engine/rank/registry-place.h"
 #include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
 
@@ -10,21 +11,29 @@
 
 /* States on NVMe, by the trainer's thread. */
 
-enum { ADD_CHUNK = 1 << 12 };
+enum {
+	ADD_CHUNK = 1 << 12,
+	DEVICE_SLICE = 1 << 20, /* elements that a sweep copies from a device at a time */
+};
 
 /* ---- sweeps ---- */
 
 struct swept {
-	uint8_t *base; /* in memory; NULL: on NVMe */
+	uint8_t *base; /* in memory; NULL: in another tier */
 	size_t element;
-	unsigned walked; /* its number in the walk */
+	unsigned walked; /* on NVMe: its number in the walk */
+	bool on_device;
+	bool dirty;     /* on a device: the trainer may have changed the slice */
+	uint32_t row;   /* on a device */
+	uint8_t *slice; /* on a device: the host's copy of the slice */
 };
 
 struct frag_sweep {
 	struct frag *f;
 	struct swapper_sweep *walk; /* NULL: all are in memory */
 	uint64_t numel;
-	bool visited; /* without a walk: all at once */
+	uint64_t first, slice; /* elements of the slice that is visited; slice 0: none is yet */
+	bool unread;           /* of states on a device: the slice has not come from there */
 	uint32_t group, sub;
 	size_t n;
 	struct swept states[FRAG_SWEEP_MAX];
@@ -61,9 +70,11 @@ static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 	row = registry_find(r, STATE_PARTITION, group, sub, state->key, &dtype);
 	if (row < 0)
 		return -ENOENT;
-	if (registry_tier(r, (uint32_t)row) == STATE_DEVICE)
-		return -EOPNOTSUPP;
 	swept->element = frag_dtype_size(dtype);
+	swept->row = (uint32_t)row;
+	swept->on_device = registry_tier(r, (uint32_t)row) == STATE_DEVICE;
+	if (swept->on_device)
+		return registry_place_can(r, (uint32_t)row) ? 0 : -EOPNOTSUPP;
 	swept->base = registry_memory(r, STATE_PARTITION, group, sub, state->key, 0, s->numel,
 				      &dtype);
 	return swept->base || !s->numel ? 0 : -EINVAL;
@@ -106,8 +117,10 @@ static int fill_sweep(struct frag_sweep *s, const struct frag_swept *states, siz
 
 static void sweep_free(struct frag_sweep *s)
 {
-	for (size_t i = 0; i < s->n; i++)
+	for (size_t i = 0; i < s->n; i++) {
 		free((void *)(uintptr_t)s->asked[i].key);
+		free(s->states[i].slice);
+	}
 	if (s->walk)
 		swapper_sweep_end(s->walk);
 	free(s);
@@ -186,22 +199,97 @@ int frag_sweep_then(struct frag_sweep *s, int group, uint32_t sub)
 	return sweep_new(s->f, group, sub, s->asked, s->n, &s->f->next);
 }
 
-static int next_in_memory(struct frag_sweep *s, uint64_t *first, uint64_t *numel)
-{
-	if (s->visited || !s->numel)
-		return 0;
-	s->visited = true;
-	*first = 0;
-	*numel = s->numel;
-	return 1;
-}
-
-static void forget_sent(const struct frag_sweep *s, void **memory)
+static bool is_any_on_device(const struct frag_sweep *s)
 {
 	for (size_t i = 0; i < s->n; i++)
-		if (!s->states[i].base && s->walk &&
-		    !swapper_sweep_memory(s->walk, s->states[i].walked))
+		if (s->states[i].on_device)
+			return true;
+	return false;
+}
+
+/* All at once; in slices where a state is copied from a device and back. */
+static int next_in_memory(struct frag_sweep *s, uint64_t *first, uint64_t *numel)
+{
+	*first = s->first + s->slice;
+	*numel = u64_min(s->numel - *first, is_any_on_device(s) ? DEVICE_SLICE : s->numel);
+	return *numel > 0;
+}
+
+/* Copies what the trainer has changed back to the device. */
+static int put_slices(struct frag_sweep *s)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < s->n && !rc; i++) {
+		struct swept *swept = &s->states[i];
+
+		if (!swept->dirty)
+			continue;
+		rc = registry_write(&s->f->engine->registry, 0, swept->row,
+				    s->first * swept->element, swept->slice,
+				    s->slice * swept->element);
+		swept->dirty = rc != 0;
+	}
+	return rc;
+}
+
+/* Copies the slice from the device. */
+static int get_slices(struct frag_sweep *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		struct swept *swept = &s->states[i];
+		uint64_t bytes = s->slice * swept->element;
+		int rc = 0;
+
+		if (!swept->on_device)
+			continue;
+		free(swept->slice);
+		swept->slice = malloc(bytes);
+		if (!swept->slice)
+			return -ENOMEM;
+		if (s->asked[i].flags != FRAG_WRITE_ONLY)
+			rc = registry_read(&s->f->engine->registry, 0, swept->row,
+					   s->first * swept->element, swept->slice, bytes);
+		if (rc)
+			return rc;
+	}
+	for (size_t i = 0; i < s->n; i++)
+		s->states[i].dirty =
+			s->states[i].on_device && s->asked[i].flags != FRAG_READ_ONLY;
+	s->unread = false;
+	return 0;
+}
+
+/* After an error: of what was taken back the caller has no memory any more. */
+static void forget_taken(const struct frag_sweep *s, void **memory)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		const struct swept *swept = &s->states[i];
+
+		if (swept->base)
+			continue;
+		if (s->unread ||
+		    (swept->on_device ? !swept->dirty
+				      : !swapper_sweep_memory(s->walk, swept->walked)))
 			memory[i] = NULL;
+	}
+}
+
+static int next_slice(struct frag_sweep *s)
+{
+	uint64_t first = 0, numel = 0;
+	int rc = s->walk ? swapper_sweep_next(s->walk, &first, &numel)
+			 : next_in_memory(s, &first, &numel);
+
+	if (rc == -ENOBUFS && s->f->trainer.swapped_params &&
+	    swapped_params_make_room(s->f->trainer.swapped_params))
+		rc = swapper_sweep_next(s->walk, &first, &numel);
+	if (rc != 1)
+		return rc;
+	s->first = first;
+	s->slice = numel;
+	s->unread = is_any_on_device(s);
+	return 1;
 }
 
 int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void **memory)
@@ -210,20 +298,26 @@ int frag_sweep_next(struct frag_sweep *s, uint64_t *first, uint64_t *numel, void
 
 	if (!s || !api_engine(s->f))
 		return -EINVAL;
-	rc = s->walk ? swapper_sweep_next(s->walk, first, numel)
-		     : next_in_memory(s, first, numel);
-	if (rc == -ENOBUFS && s->f->trainer.swapped_params &&
-	    swapped_params_make_room(s->f->trainer.swapped_params))
-		rc = swapper_sweep_next(s->walk, first, numel);
-	if (rc < 0)
-		forget_sent(s, memory);
-	if (rc != 1)
+	rc = put_slices(s);
+	if (!rc && !s->unread) {
+		rc = next_slice(s);
+		if (!rc)
+			return 0;
+	}
+	if (rc >= 0)
+		rc = s->unread ? get_slices(s) : 0;
+	if (rc) {
+		forget_taken(s, memory);
 		return rc;
+	}
+	*first = s->first;
+	*numel = s->slice;
 	for (size_t i = 0; i < s->n; i++) {
 		const struct swept *swept = &s->states[i];
 
-		memory[i] = swept->base ? swept->base + *first * swept->element
-					: swapper_sweep_memory(s->walk, swept->walked);
+		memory[i] = swept->base        ? swept->base + *first * swept->element
+			    : swept->on_device ? swept->slice
+					       : swapper_sweep_memory(s->walk, swept->walked);
 	}
 	return 1;
 }

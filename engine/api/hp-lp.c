@@ -3,6 +3,7 @@
 
 #include "engine/api/api.h"
 #include "engine/base/dtype.h"
+#include "engine/rank/registry-place.h"
 #include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
 
@@ -123,7 +124,9 @@ int frag_local_set(struct frag *f, int param, const char *key, const void *value
 				   value, bytes);
 }
 
-/* -EOPNOTSUPP: it is on NVMe, and not all of it was brought in. */
+/* -EOPNOTSUPP: it is on NVMe, and not all of it was brought in, or a mount has moved it to a
+ * device.
+ */
 static int find_memory(struct registry *r, const struct row_fragment *h, void **memory)
 {
 	enum frag_dtype dtype;
@@ -131,6 +134,8 @@ static int find_memory(struct registry *r, const struct row_fragment *h, void **
 	struct swapper_state *s =
 		registry_swap_state(r, h->kind, h->index, h->sub, h->key, &at);
 
+	if (registry_tier(r, h->row) == STATE_DEVICE && registry_place_can(r, h->row))
+		return -EOPNOTSUPP;
 	if (s && h->kind == STATE_LP_SHARD) /* of bytes */
 		*memory =
 			swapper_memory(r->swapper, s, at + h->at * element, h->numel * element);

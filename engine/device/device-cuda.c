@@ -350,6 +350,56 @@ static void cuda_close(struct device *d)
 	free(d);
 }
 
+/* Between these calls the device is the thread's current one, and a graph that another thread
+ * captures is not spoilt by calls that may wait.
+ */
+static int begin_memory(struct device *d, int number, int *before,
+			enum cudaStreamCaptureMode *mode)
+{
+	int rc = device_cuda_enter(d, number, before);
+
+	*mode = cudaStreamCaptureModeRelaxed;
+	if (rc)
+		return rc;
+	rc = CUDA_CALL(&d->cuda, ThreadExchangeStreamCaptureMode, mode);
+	if (rc)
+		device_cuda_leave(d, number, *before);
+	return rc;
+}
+
+static void end_memory(struct device *d, int number, int before,
+		       enum cudaStreamCaptureMode mode)
+{
+	CUDA_CALL(&d->cuda, ThreadExchangeStreamCaptureMode, &mode);
+	device_cuda_leave(d, number, before);
+}
+
+static int cuda_alloc(struct device *d, int number, uint64_t size, void **memory)
+{
+	enum cudaStreamCaptureMode mode;
+	int before, rc;
+
+	if (!size || !device_cuda_of(d, number))
+		return -EINVAL;
+	rc = begin_memory(d, number, &before, &mode);
+	if (rc)
+		return rc;
+	rc = device_cuda_errno(&d->cuda, d->cuda.Malloc(memory, size));
+	end_memory(d, number, before, mode);
+	return rc;
+}
+
+static void cuda_free(struct device *d, int number, void *memory)
+{
+	enum cudaStreamCaptureMode mode;
+	int before;
+
+	if (begin_memory(d, number, &before, &mode))
+		return;
+	CUDA_CALL(&d->cuda, Free, memory);
+	end_memory(d, number, before, mode);
+}
+
 static void cuda_submit(struct device *d, struct device_io *io)
 {
 	device_queue_submit(&d->queue, io);
@@ -373,6 +423,8 @@ const struct device_ops device_cuda = {
 	.where = device_cuda_where,
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,
+	.alloc = cuda_alloc,
+	.free = cuda_free,
 	.mark = device_cuda_mark,
 	.unmark = device_cuda_unmark,
 	.preserve = device_cuda_preserve,

@@ -16,9 +16,9 @@
  * a stream had reached when it was marked; it *passes* when the stream's work up to there is
  * done.
  *
- * Threads: use, where, pin, unpin, mark and preserve are for the trainer's thread; the device
- * that is current in it stays current.  submit, unmark, release and figures: any thread.  The
- * port calls done in one thread of its own.
+ * Threads: use, where, pin, unpin, alloc, free, mark and preserve are for the trainer's thread;
+ * the device that is current in it stays current.  submit, unmark, release and figures: any
+ * thread.  The port calls done in one thread of its own.
  */
 
 #include "engine/base/base.h"
@@ -175,6 +175,16 @@ struct device_ops {
 	 */
 	int (*pin)(struct device *d, void *memory, uint64_t size);
 	void (*unpin)(struct device *d, void *memory);
+	/* Allocates memory of the device, with any content.  May wait for the device.
+	 * -EINVAL: the device is not in use, or size is 0.
+	 * -ENOMEM: it has no memory left.
+	 * -EIO.
+	 */
+	int (*alloc)(struct device *d, int number, uint64_t size, void **memory);
+	/* Frees memory that no request uses and no stream has a copy of to make.  May wait for
+	 * the device.
+	 */
+	void (*free)(struct device *d, int number, void *memory);
 
 	/* Makes an event at the point that the stream has reached.
 	 * -EBUSY: the stream is being captured into a graph.

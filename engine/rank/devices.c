@@ -72,6 +72,29 @@ struct used *devices_find(struct devices *d, int number)
 	return NULL;
 }
 
+int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory)
+{
+	const struct used *u, *first = NULL;
+
+	LIST_FOREACH (u, &d->used, link)
+		first = u;
+	if (!first)
+		return -ENODEV;
+	*number = first->number;
+	return d->ops->alloc(d->device, first->number, size, memory);
+}
+
+void devices_free(struct devices *d, int number, void *memory)
+{
+	struct devices_copy nothing = { .number = number };
+
+	/* the stream may have a copy of it to make, for what views preserve */
+	if (devices_copy_now(d, &nothing))
+		return;
+	devices_drain(d);
+	d->ops->free(d->device, number, memory);
+}
+
 static int add(struct devices *d, int number, void *stream)
 {
 	struct used *u = calloc(1, sizeof(*u));

@@ -49,6 +49,15 @@ void devices_mark(struct devices *d);
  */
 int devices_pin(struct devices *d, void *memory, uint64_t size);
 void devices_unpin(struct devices *d, void *memory);
+/* Allocates memory of the device that was taken into use first.  May wait for the device.
+ * -ENODEV: no device is in use.
+ * Errors of the port's alloc.
+ */
+int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory);
+/* Waits for all that the trainer's stream was given and for copies of readers, and frees the
+ * memory.  Of a device that does not answer, it is left to the device.
+ */
+void devices_free(struct devices *d, int number, void *memory);
 
 /* ---- any thread ---- */
 

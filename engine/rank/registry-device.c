@@ -127,12 +127,16 @@ static void on_copied(struct devices_copy *c, int result)
 static int begin_live(struct registry *r, const struct registry_version *v,
 		      struct registry_fetch *f)
 {
+	const struct state_row *row;
 	struct iovec *parts;
 	int rc;
 
 	if (v->device.mark)
 		f->device.after = devices_mark_event(v->device.mark);
 	LOCKED(&r->lock);
+	row = registry_row_at(r, v->device.epoch, v->device.row);
+	if (row && row->tier != STATE_DEVICE)
+		return -EAGAIN; /* it has moved since the version was made */
 	rc = fill(r, v->device.epoch, v->device.row, f->offset, f->size, &f->device, &parts);
 	if (!rc && r->arena_moves && r->states.rows[v->device.row].in_arena) {
 		free(parts);

@@ -57,7 +57,7 @@ static int read_parts(const struct state_row *row, const struct iovec *parts, un
 static int copy_parts(const struct state_row *row, const struct iovec *parts, unsigned n,
 		      uint8_t *data, size_t size)
 {
-	if (!row->owned)
+	if (!row->owned || row->tier != STATE_HOST)
 		return read_parts(row, parts, n, data, size);
 	for (unsigned i = 0; i < n; i++) {
 		memcpy(data, parts[i].iov_base, parts[i].iov_len);

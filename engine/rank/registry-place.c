@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { CHUNK = 1 << 20 }; /* bytes of a copy between a device and NVMe */
+
 /* ---- what is to move: any thread, under the lock ---- */
 
 void registry_place_forget(struct registry *r, struct state_row *row)
@@ -44,9 +46,7 @@ static const char *why_not(const struct registry *r, const struct state_row *row
 		return "the trainer has its address";
 	if (to == STATE_SWAP)
 		return r->swapper ? NULL : "the job was started without a swap folder";
-	return to == STATE_HOST ? NULL
-				: "the library has no memory on devices; frag_state_move is "
-				  "for the trainer's";
+	return to == STATE_HOST || r->devices ? NULL : "the rank has no devices (frag_devices)";
 }
 
 static void want(struct registry *r, struct state_row *row, enum state_tier to)
@@ -120,6 +120,12 @@ bool registry_place_next(struct registry *r, uint32_t *row)
 	return *row < r->states.nrows;
 }
 
+bool registry_place_can(struct registry *r, uint32_t row)
+{
+	LOCKED(&r->lock);
+	return row < r->states.nrows && r->states.rows[row].placeable;
+}
+
 bool registry_place_stays_in_host(struct registry *r, uint32_t row)
 {
 	const struct state_row *state;
@@ -129,11 +135,12 @@ bool registry_place_stays_in_host(struct registry *r, uint32_t row)
 	return row < r->states.nrows && state->tier == STATE_HOST && !state->wanted;
 }
 
-/* Copies the row, and the address that a row in the host's memory has.  Neither changes without
- * the lock, which copy_to_swap() has not: this thread alone moves and drops rows.
+/* Copies the row, and the address that a row in the host's memory has: NULL of another tier.
+ * Neither changes without the lock, which the copies have not: this thread alone moves and
+ * drops rows.
  */
 static int look_up(struct registry *r, uint32_t number, struct registry_move *m,
-		   struct state_row *row)
+		   struct state_row *row, const uint8_t **from)
 {
 	LOCKED(&r->lock);
 	*row = r->states.rows[number];
@@ -141,44 +148,78 @@ static int look_up(struct registry *r, uint32_t number, struct registry_move *m,
 		return -ENOENT;
 	*m = (struct registry_move){ .row = number,
 				     .to = (enum state_tier)(row->wanted - 1),
-				     .bytes = states_row_whole(row),
-				     .fd = -1 };
-	if (row->nsegments)
-		m->from = (void *)(uintptr_t)row->segments[0].address;
+				     .bytes = states_row_whole(row) };
+	m->other = (struct registry_spot){ .tier = m->to, .fd = -1 };
+	*from = row->tier == STATE_HOST ? (void *)(uintptr_t)row->segments[0].address : NULL;
 	return 0;
 }
 
-static int copy_to_host(struct registry *r, struct registry_move *m,
-			const struct state_row *row)
+static void free_spot(struct registry *r, struct registry_spot *spot, uint64_t bytes)
 {
-	int rc = memory_alloc(m->bytes, &m->memory, &m->fd);
+	if (spot->memory && spot->tier == STATE_DEVICE)
+		devices_free(r->devices, spot->device, spot->memory);
+	else if (spot->memory)
+		memory_free(spot->memory, bytes);
+	if (spot->fd >= 0)
+		close(spot->fd);
+	if (spot->swap_state)
+		swapper_drop(r->swapper, spot->swap_state);
+}
 
-	if (rc)
-		return rc;
-	rc = swapper_read_newest(r->swapper, row->swap_state, row->swap_at, m->bytes,
-				 m->memory);
-	if (!rc)
-		return 0;
-	memory_free(m->memory, m->bytes);
-	if (m->fd >= 0)
-		close(m->fd);
+static int make_spot(struct registry *r, const struct state_row *row,
+		     struct registry_spot *spot, uint64_t bytes)
+{
+	if (spot->tier == STATE_HOST)
+		return memory_alloc(bytes, &spot->memory, &spot->fd);
+	if (spot->tier == STATE_DEVICE)
+		return devices_alloc(r->devices, bytes, &spot->device, &spot->memory);
+	return registry_swap_add(r, row->index, row->sub, row->key, row->dtype, row->numel,
+				 &spot->swap_state);
+}
+
+/* Writes n bytes of the row, whole elements, to a spot on a device or on NVMe. */
+static int write_spot(struct registry *r, const struct registry_spot *spot, size_t element,
+		      uint64_t at, const void *from, uint64_t n)
+{
+	if (spot->tier == STATE_DEVICE)
+		return registry_put_on_device(r, spot->device, (uint8_t *)spot->memory + at,
+					      from, n);
+	return swapper_put(r->swapper, spot->swap_state, at / element, from, n / element);
+}
+
+/* from NULL: the row is in neither tier of the host's memory, and goes chunk by chunk. */
+static int fill_spot(struct registry *r, const struct registry_move *m, size_t element,
+		     const uint8_t *from)
+{
+	CLEANUP(free) void *chunk = from ? NULL : malloc(CHUNK);
+	int rc = from || chunk ? 0 : -ENOMEM;
+
+	for (uint64_t at = 0, n; at < m->bytes && !rc; at += n) {
+		n = u64_min(m->bytes - at, from ? m->bytes : CHUNK);
+		if (!from)
+			rc = registry_read(r, 0, m->row, at, chunk, n);
+		if (!rc)
+			rc = write_spot(r, &m->other, element, at, from ? from : chunk, n);
+	}
 	return rc;
 }
 
-/* The new state's first version is current before any reader knows of the state. */
-static int copy_to_swap(struct registry *r, struct registry_move *m,
-			const struct state_row *row)
+/* A new state's first version is current before any reader knows of the state. */
+static int copy(struct registry *r, struct registry_move *m, const struct state_row *row,
+		const uint8_t *from)
 {
-	int rc = registry_swap_add(r, row->index, row->sub, row->key, row->dtype, row->numel,
-				   &m->swap_state);
+	int rc = make_spot(r, row, &m->other, m->bytes);
 
 	if (rc)
 		return rc;
-	rc = swapper_put(r->swapper, m->swap_state, 0, m->from, row->numel);
-	if (!rc)
-		rc = swapper_publish_state(r->swapper, m->swap_state);
+	if (m->to == STATE_HOST)
+		rc = registry_read(r, 0, m->row, 0, m->other.memory, m->bytes);
+	else
+		rc = fill_spot(r, m, frag_dtype_size(row->dtype), from);
+	if (!rc && m->to == STATE_SWAP)
+		rc = swapper_publish_state(r->swapper, m->other.swap_state);
 	if (rc)
-		swapper_drop(r->swapper, m->swap_state);
+		free_spot(r, &m->other, m->bytes);
 	return rc;
 }
 
@@ -199,7 +240,7 @@ static void fail(struct registry *r, const struct registry_move *m, const struct
 	count_failed(r, &r->states.rows[m->row], rc);
 	if (rc != -ETIMEDOUT)
 		return;
-	/* the disk is silent: the trainer would wait as long for each other row */
+	/* disk or device is silent: the trainer would wait as long for each other row */
 	for (uint32_t i = 0; i < r->states.nrows; i++)
 		if (r->states.rows[i].wanted)
 			count_failed(r, &r->states.rows[i], rc);
@@ -208,53 +249,59 @@ static void fail(struct registry *r, const struct registry_move *m, const struct
 int registry_place_copy(struct registry *r, uint32_t number, struct registry_move *m)
 {
 	struct state_row row;
-	int rc = look_up(r, number, m, &row);
+	const uint8_t *from;
+	int rc = look_up(r, number, m, &row, &from);
 
 	if (rc)
 		return rc;
-	rc = m->to == STATE_HOST ? copy_to_host(r, m, &row) : copy_to_swap(r, m, &row);
+	rc = copy(r, m, &row, from);
 	if (rc)
 		fail(r, m, &row, rc);
 	return rc;
 }
 
-/* Under the lock. */
-static int switch_to_host(struct registry *r, struct registry_move *m)
+/* Under the lock.  Gives the row the address of its new memory; 0: it has none. */
+static int set_address(struct registry *r, struct state_row *row, uint64_t address)
 {
-	struct state_row *row = &r->states.rows[m->row];
-	uint64_t address = (uintptr_t)m->memory;
-	int rc;
-
-	row->tier = STATE_HOST;
-	rc = states_add_segment(&r->states, m->row,
-				(struct state_segment){ 0, row->numel, address });
-	if (rc) {
-		row->tier = STATE_SWAP;
-		return rc;
-	}
-	m->swap_state = row->swap_state;
-	row->swap_state = NULL;
-	row->owned = true;
-	m->memory = NULL;
-	if (m->fd >= 0 &&
-	    !states_add_share(&r->states, (struct state_share){ m->fd, address, m->bytes }))
-		m->fd = -1;
+	if (!address)
+		row->nsegments = 0;
+	else if (row->nsegments)
+		row->segments[0].address = address;
+	else
+		return states_add_segment(&r->states, (uint32_t)(row - r->states.rows),
+					  (struct state_segment){ 0, row->numel, address });
 	return 0;
 }
 
-/* Under the lock. */
-static void switch_to_swap(struct registry *r, struct registry_move *m)
+/* Under the lock.  Exchanges the row's place and the other one. */
+static int exchange(struct registry *r, struct registry_move *m)
 {
 	struct state_row *row = &r->states.rows[m->row];
+	struct registry_spot new = m->other;
+	struct registry_spot old = { .tier = row->tier,
+				     .fd = -1,
+				     .device = row->device,
+				     .swap_state = row->swap_state };
+	int rc;
 
-	m->memory = (void *)(uintptr_t)row->segments[0].address;
-	registry_drop_share(&r->states, row->segments[0].address);
-	row->nsegments = 0;
-	row->owned = false;
-	row->tier = STATE_SWAP;
-	row->swap_state = m->swap_state;
+	if (row->nsegments)
+		old.memory = (void *)(uintptr_t)row->segments[0].address;
+	rc = set_address(r, row, (uintptr_t) new.memory);
+	if (rc)
+		return rc;
+	if (old.tier == STATE_HOST)
+		registry_drop_share(&r->states, (uintptr_t)old.memory);
+	if (new.fd >= 0 &&
+	    states_add_share(&r->states,
+			     (struct state_share){ new.fd, (uintptr_t) new.memory, m->bytes }))
+		old.fd = new.fd; /* readers do without: it is closed with the old place */
+	row->tier = (uint8_t) new.tier;
+	row->owned = new.memory != NULL;
+	row->device = new.device;
+	row->swap_state = new.swap_state;
 	row->swap_at = 0;
-	m->swap_state = NULL;
+	m->other = old;
+	return 0;
 }
 
 void registry_place_switch(struct registry *r, struct registry_move *m)
@@ -267,10 +314,8 @@ void registry_place_switch(struct registry *r, struct registry_move *m)
 	from = *row;
 	if (row->wanted != m->to + 1) /* a mount has asked for another tier meanwhile */
 		rc = -EAGAIN;
-	else if (m->to == STATE_HOST)
-		rc = switch_to_host(r, m);
 	else
-		switch_to_swap(r, m);
+		rc = exchange(r, m);
 	if (!rc) {
 		registry_place_forget(r, row);
 		row->stays = false;
@@ -285,15 +330,8 @@ void registry_place_switch(struct registry *r, struct registry_move *m)
 		fail(r, m, row, rc);
 }
 
-/* *m has the old place of a row that has moved, or the new one of a row that has not.  The
- * epoch has grown before the old memory is freed: see drop_row() in registry.c.
- */
+/* The epoch has grown before the old memory is freed: see drop_row() in registry.c. */
 void registry_place_end(struct registry *r, struct registry_move *m)
 {
-	if (m->memory)
-		memory_free(m->memory, m->bytes);
-	if (m->fd >= 0)
-		close(m->fd);
-	if (m->swap_state)
-		swapper_drop(r->swapper, m->swap_state);
+	free_spot(r, &m->other, m->bytes);
 }

@@ -2,7 +2,7 @@
 #ifndef ENGINE_RANK_REGISTRY_PLACE_H
 #define ENGINE_RANK_REGISTRY_PLACE_H
 
-/* Moves of rows between the host's memory and NVMe, asked for by a mount.
+/* Moves of rows between the host's memory, NVMe and a device's memory, asked for by a mount.
  *
  *   registry_place_want     engine thread: rows are to move
  *   registry_place_copy     trainer's thread: a row's bytes are in both tiers, and readers see
@@ -35,14 +35,20 @@ typedef bool (*registry_place_names)(void *arg, enum state_kind kind, uint32_t g
 int registry_place_want(struct registry *r, registry_place_names names, void *arg,
 			enum state_tier to, char *why, size_t whysize);
 
+/* A place that a row's bytes can have. */
+struct registry_spot {
+	enum state_tier tier;
+	void *memory;                     /* STATE_HOST, STATE_DEVICE; NULL: nothing there */
+	int fd;                           /* STATE_HOST: of that memory, or -1 */
+	int device;                       /* STATE_DEVICE: its number */
+	struct swapper_state *swap_state; /* STATE_SWAP; NULL: nothing there */
+};
+
 struct registry_move {
 	uint32_t row;
-	enum state_tier to;
 	uint64_t bytes;
-	const void *from;                 /* the row's memory; to STATE_SWAP */
-	void *memory;                     /* to STATE_HOST */
-	int fd;                           /* of that memory, or -1 */
-	struct swapper_state *swap_state; /* to STATE_SWAP */
+	enum state_tier to;
+	struct registry_spot other; /* the new place, and, once it is the row's, the old one */
 };
 
 static inline bool registry_place_is_due(struct registry *r)
@@ -50,6 +56,8 @@ static inline bool registry_place_is_due(struct registry *r)
 	return atomic_load_explicit(&r->placing.waiting, memory_order_relaxed) != 0;
 }
 
+/* Returns true if the row can move: the trainer has no address of it.  Any thread. */
+bool registry_place_can(struct registry *r, uint32_t row);
 /* Returns true if the row is in the host's memory and is not to leave it.  Any thread. */
 bool registry_place_stays_in_host(struct registry *r, uint32_t row);
 
@@ -62,8 +70,8 @@ bool registry_place_next(struct registry *r, uint32_t *row);
  * is nothing to end: the row stays where it is, with a line in the log.
  * -ENOENT: the row is no longer to move.
  * -ENOMEM.
- * -ETIMEDOUT: the disk is silent; all other rows that are to move stay, too.
- * The disk's error.
+ * -ETIMEDOUT: the disk or the device is silent; all other rows that are to move stay, too.
+ * The disk's error, or the device's.
  */
 int registry_place_copy(struct registry *r, uint32_t row, struct registry_move *m);
 /* Trainer's thread, while the control page says that states change and all views of the row are

@@ -37,10 +37,14 @@ int registry_init(struct registry *r)
 	return 0;
 }
 
-static void free_owned(struct state_row *row)
+static void free_owned(struct registry *r, const struct state_row *row)
 {
-	if (row->owned)
-		memory_free((void *)(uintptr_t)row->segments[0].address, states_row_whole(row));
+	void *memory = row->owned ? (void *)(uintptr_t)row->segments[0].address : NULL;
+
+	if (memory && row->tier == STATE_DEVICE)
+		devices_free(r->devices, row->device, memory);
+	else if (memory)
+		memory_free(memory, states_row_whole(row));
 }
 
 void registry_fini(struct registry *r)
@@ -48,7 +52,7 @@ void registry_fini(struct registry *r)
 	if (!r->control)
 		return;
 	for (uint32_t i = 0; i < r->states.nrows; i++)
-		free_owned(&r->states.rows[i]);
+		free_owned(r, &r->states.rows[i]);
 	for (uint32_t i = 0; i < r->states.nshares; i++)
 		close(r->states.shares[i].fd);
 	states_fini(&r->states);
@@ -225,9 +229,10 @@ void registry_drop_share(struct states *s, uint64_t address)
 }
 
 /* The epoch first: who reads the memory after it was freed, and perhaps used for something
- * else, finds the new one in the control page behind it.  Returns what it was.
+ * else, finds the new one in the control page behind it.  Returns what it was, and in *device
+ * the library's memory on a device, which waits for the device to be freed.
  */
-static struct state_row drop_row(struct registry *r, uint32_t number)
+static struct state_row drop_row(struct registry *r, uint32_t number, void **device)
 {
 	struct state_row old = r->states.rows[number];
 	uint64_t address = old.nsegments ? old.segments[0].address : 0;
@@ -239,7 +244,9 @@ static struct state_row drop_row(struct registry *r, uint32_t number)
 	states_drop(&r->states, number);
 	registry_new_epoch(r);
 	registry_count(r, &old, -(int64_t)bytes);
-	if (old.owned) {
+	if (old.owned && old.tier == STATE_DEVICE) {
+		*device = (void *)(uintptr_t)address;
+	} else if (old.owned) {
 		registry_drop_share(&r->states, address);
 		memory_free((void *)(uintptr_t)address, states_row_whole(&old));
 	}
@@ -251,15 +258,18 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 		  const char *key)
 {
 	struct state_row old;
+	void *device = NULL;
 	int row;
 
 	pthread_mutex_lock(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0)
-		old = drop_row(r, (uint32_t)row);
+		old = drop_row(r, (uint32_t)row, &device);
 	pthread_mutex_unlock(&r->lock);
 	if (row >= 0 && tiers[old.tier]->dropped)
 		tiers[old.tier]->dropped(r, &old);
+	if (device)
+		devices_free(r->devices, old.device, device);
 	return row < 0 ? row : 0;
 }
 

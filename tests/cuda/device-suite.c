@@ -289,6 +289,31 @@ START_TEST(each_device_has_its_own)
 }
 END_TEST
 
+START_TEST(memory_of_the_port_is_the_devices)
+{
+	uint8_t *from = pages(SIZE), *to = pages(SIZE);
+	struct device_where where;
+	void *memory = NULL;
+
+	for (int i = 0; i < here->ndevices(); i++) {
+		ck_assert_int_eq(here->ops->alloc(device, i, 0, &memory), -EINVAL);
+		ck_assert_int_eq(here->ops->alloc(device, i, SIZE, &memory), 0);
+		ck_assert_int_eq(here->ops->where(device, (uint8_t *)memory + SIZE - 1, &where),
+				 0);
+		ck_assert_int_eq(where.number, i);
+		randomize(from, SIZE);
+		ck_assert_int_eq(copy(i, memory, from, SIZE), 0);
+		ck_assert_int_eq(copy(i, to, memory, SIZE), 0);
+		ck_assert_mem_eq(to, from, SIZE);
+		here->ops->free(device, i, memory);
+	}
+	ck_assert_int_eq(here->ops->alloc(device, here->ndevices(), SIZE, &memory), -EINVAL);
+	ck_assert_int_eq(here->ops->alloc(device, DEVICE_NONE, SIZE, &memory), -EINVAL);
+	free(from);
+	free(to);
+}
+END_TEST
+
 START_TEST(what_is_no_memory_of_the_device_is_refused)
 {
 	uint8_t host[2][64];
@@ -623,6 +648,7 @@ static TCase *conformance(const struct trainer *trainer)
 	tcase_add_test(c, a_range_is_copied_on_the_device);
 	tcase_add_test(c, many_requests_at_once);
 	tcase_add_test(c, each_device_has_its_own);
+	tcase_add_test(c, memory_of_the_port_is_the_devices);
 	tcase_add_test(c, what_is_no_memory_of_the_device_is_refused);
 	tcase_add_test(c, options_are_checked);
 	tcase_add_test(c, a_request_waits_for_what_the_stream_had_before);

@@ -82,6 +82,49 @@ done
 grep -q ' [1-9][0-9]* moved$' arena.device.0.log || fail "arena: nothing was moved: $(tail -n 1 arena.device.0.log)"
 cmp host.losses device.losses || fail "other losses on a device"
 
+# ---- states on NVMe that are moved to the device, and trained there
+
+losses() {
+	sed -n 's/^step *\([0-9]*\) *loss \([0-9.]*\) .*/\1 \2/p' "$1.0.log"
+}
+mkdir "$T/swap"
+start still --steps 120
+for pid in $ranks; do
+	wait "$pid" || fail "$name: a rank exited with $?: $(cat "$name".*.log)"
+done
+FRAG_PINNED_MEM=64K
+export FRAG_PINNED_MEM
+start placed --forever --pause-ms 2 --swap "$T/swap" --device 0
+mount_it rw
+P=$(find "$M/params" -name exp_avg -printf '%s %h\n' | sort -n | tail -n 1 | cut -d ' ' -f 2)
+for tier in device host device swap device; do
+	within 60 fragctl place -j "$M" 'params/*/exp_avg*' $tier || fail "no move to $tier: $(cat "$name".*.log)"
+	[ "$(awk '$2 == "exp_avg" { print $3 }' "$P/fragments" | sort -u)" = $tier ] || fail "not in $tier: $(cat "$P/fragments")"
+	within 60 cat "$P/exp_avg" "$P/fp32" "$P/exp_avg_sq" >/dev/null || fail "not read in $tier"
+	step=$(cat "$M/step")
+	wait_until 60 stepped $((step + 2)) || fail "it does not train in $tier"
+done
+within 60 fragctl place -j "$M" '*/*' device || fail "no move of all to the device"
+step=$(cat "$M/step")
+wait_until 60 stepped $((step + 2)) || fail "it does not train on the device"
+echo 60 >line
+cp line "$M/.frag/freeze"
+head -c "$(stat -c %s "$P/exp_avg")" /dev/zero >zeros
+cp "$P/exp_avg" kept
+cp zeros "$P/exp_avg" || fail "no edit on the device"
+cmp zeros "$P/exp_avg" || fail "the edit is not there"
+cp kept "$P/exp_avg" || fail "no edit back"
+echo 0 >line
+cp line "$M/.frag/freeze"
+wait_until 60 stepped $((step + 4)) || fail "it does not go on"
+unmount
+finish
+unset FRAG_PINNED_MEM
+losses still >still.losses
+losses placed | head -n 120 >placed.losses
+[ "$(wc -l <placed.losses)" -ge 5 ] || fail "too few losses: $(cat placed.losses)"
+head -n "$(wc -l <placed.losses)" still.losses | cmp - placed.losses || fail "other losses where states have moved"
+
 # ---- while it trains
 
 start training --forever --pause-ms 5 --device 1 --device-ms 1000

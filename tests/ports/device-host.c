@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* The specification of the port: does with ordinary memory what device.h says. */
 
@@ -133,6 +134,45 @@ static int host_pin(struct device *d, void *memory, uint64_t size)
 	return number_of(d, memory, 1) == UNKNOWN
 		       ? add_range(d, memory, size, DEVICE_NONE, memory)
 		       : -EINVAL;
+}
+
+/* Memory that must not be touched by its address. */
+static int host_alloc(struct device *d, int number, uint64_t size, void **memory)
+{
+	void *own, *address;
+	int rc;
+
+	if (!size || !in_use(d, number))
+		return -EINVAL;
+	own = malloc(size);
+	address = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	rc = own && address != MAP_FAILED ? 0 : -ENOMEM;
+	if (!rc)
+		rc = add_range(d, address, size, number, own);
+	if (rc) {
+		if (address != MAP_FAILED)
+			munmap(address, size);
+		free(own);
+		return rc;
+	}
+	*memory = address;
+	return 0;
+}
+
+static void host_free(struct device *d, int number, void *memory)
+{
+	void *own = device_host_reach(d, memory);
+	struct range *r;
+	uint64_t size;
+
+	pthread_mutex_lock(&d->lock);
+	r = find_range(d, memory, 1);
+	assert(r && r->start == memory && r->number == number);
+	size = r->size;
+	pthread_mutex_unlock(&d->lock);
+	device_host_take(d, memory);
+	munmap(memory, size);
+	free(own);
 }
 
 /* ---- requests ---- */
@@ -505,6 +545,8 @@ const struct device_ops device_host = {
 	.where = host_where,
 	.pin = host_pin,
 	.unpin = device_host_take,
+	.alloc = host_alloc,
+	.free = host_free,
 	.mark = host_mark,
 	.unmark = host_unmark,
 	.preserve = host_preserve,

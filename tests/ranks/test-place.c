@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/ports/device-host.h"
 #include "tests/ranks/observed.h"
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
@@ -19,13 +20,18 @@
 enum { ROUNDS = 30, PART = 8, LONG_MS = 1 << 30 };
 
 /* Turns put the clock on, and the disk of a loaded machine does not hear of it. */
-static void open_swapped(void)
+static void open_places(const struct device_ops *devices)
 {
-	open_tier(JOB_SWAP, NULL);
+	open_tier(JOB_SWAP, devices);
 	observer->write.allowed = true;
 	observer->timeout_ms = LONG_MS;
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		job_frag(&job, rank)->engine->timeout_ms = LONG_MS;
+}
+
+static void open_swapped(void)
+{
+	open_places(NULL);
 }
 
 static struct registry *registry_of(uint32_t rank)
@@ -156,9 +162,9 @@ static void turns(uint32_t n)
  */
 START_TEST(open_files_and_edits_go_through_moves)
 {
-	static const char *const tiers[] = { "host", "swap" };
+	unsigned ntiers = _i ? STATE_TIERS : STATE_DEVICE, tier;
 
-	open_swapped();
+	open_places(_i ? &device_host : NULL);
 	for (int i = 0; i < ROUNDS; i++) {
 		struct engine_file *before = open_state(ENGINE_PARAM, "exp_avg"),
 				   *to = open_state(ENGINE_PARAM, "exp_avg");
@@ -171,7 +177,9 @@ START_TEST(open_files_and_edits_go_through_moves)
 			ck_assert(reads_as(before, 0, old));
 		begin_edit(to, (uint64_t)i + 1);
 		turns(job_random(&job, 12));
-		order(job_random(&job, 2) ? "params/*/*" : "params/w/exp_avg", tiers[i % 2]);
+		tier = (unsigned)job_random(&job, ntiers);
+		order(job_random(&job, 2) ? "params/*/*" : "params/w/exp_avg",
+		      states_tier_names[tier]);
 		while (edit_result == 1) {
 			job_boundary(&job);
 			turns(job_random(&job, 6));
@@ -184,9 +192,156 @@ START_TEST(open_files_and_edits_go_through_moves)
 		engine_file_close(to);
 		expect_read("exp_avg");
 		expect_read("fp32");
-		expect_tier("exp_avg", i % 2 ? STATE_SWAP : STATE_HOST);
+		expect_tier("exp_avg", tier);
 		job_check(&job);
 	}
+	close_job();
+}
+END_TEST
+
+/* Sets all of a state by a sweep, in which it is not alone. */
+static void sweep(struct frag *f, const char *key, const char *other, float value)
+{
+	const struct frag_swept states[] = { { key, 0 }, { other, FRAG_READ_ONLY } };
+	uint64_t first, numel, done = 0;
+	struct frag_sweep *s;
+	void *memory[2];
+
+	ck_assert_int_eq(frag_sweep_begin(f, 0, 0, states, 2, &s), 0);
+	while (frag_sweep_next(s, &first, &numel, memory) == 1) {
+		ck_assert_uint_eq(first, done);
+		done += numel;
+		for (uint64_t i = 0; i < numel; i++) {
+			((float *)memory[0])[i] = value;
+			((float *)memory[1])[i] = -1; /* forgotten */
+		}
+	}
+	frag_sweep_end(s);
+	ck_assert_uint_eq(done, frag_partition_numel(f, 0, 0));
+}
+
+static void expect_all(const char *key, float value)
+{
+	struct engine_file *file = open_state(ENGINE_PARAM, key);
+	float all[NUMEL];
+
+	for (int i = 0; i < NUMEL; i++)
+		all[i] = value;
+	ck_assert(reads_as(file, 0, all));
+	engine_file_close(file);
+}
+
+/* Beside a state on the disk, and beside one that is with it on the device. */
+START_TEST(states_on_a_device_are_swept_in_memory_of_the_host)
+{
+	open_places(&device_host);
+	for (int i = 0; i < 2; i++) {
+		order(i ? "params/*/*" : "params/w/exp_avg", "device");
+		job_boundary(&job);
+		expect_tier("exp_avg", STATE_DEVICE);
+		expect_tier("fp32", i ? STATE_DEVICE : STATE_SWAP);
+		for (uint32_t rank = 0; rank < WORLD; rank++) {
+			struct frag *f = job_frag(&job, rank);
+
+			ck_assert_int_eq(frag_step_begin(f), 0);
+			sweep(f, "exp_avg", "fp32", (float)(i + 7));
+			ck_assert_int_eq(frag_step_end(f), 0);
+		}
+		expect_all("exp_avg", (float)(i + 7));
+		expect_read("fp32");
+	}
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		struct control_page *c = registry_of(rank)->control;
+		struct frag *f = job_frag(&job, rank);
+
+		ck_assert_uint_eq(c->swap_bytes, 0);
+		ck_assert_uint_gt(c->bytes_device, frag_partition_numel(f, 0, 0) * 8 - 1);
+		ck_assert_int_eq(frag_state_drop(f, 0, 0, "exp_avg"), 0);
+	}
+	close_job(); /* fp32 is still there */
+}
+END_TEST
+
+static struct device_ops failing;
+static bool fails;
+
+static void submit_or_fail(struct device *d, struct device_io *io)
+{
+	if (fails)
+		io->done(io, -EIO);
+	else
+		device_host.submit(d, io);
+}
+
+/* What could not be copied from the device, or back, is copied by the next call. */
+START_TEST(a_sweep_goes_on_after_errors_of_a_device)
+{
+	static const struct frag_swept states[] = { { "exp_avg", 0 } };
+	uint64_t first, numel;
+	struct frag_sweep *s;
+	void *memory[1] = { &numel };
+	struct frag *f;
+
+	fails = false;
+	failing = device_host;
+	failing.submit = submit_or_fail;
+	open_places(&failing);
+	order("params/w/exp_avg", "device");
+	job_boundary(&job);
+	expect_tier("exp_avg", STATE_DEVICE);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		f = job_frag(&job, rank);
+		ck_assert_int_eq(frag_step_begin(f), 0);
+		ck_assert_int_eq(frag_sweep_begin(f, 0, 0, states, 1, &s), 0);
+		fails = true;
+		ck_assert_int_eq(frag_sweep_next(s, &first, &numel, memory), -EIO);
+		ck_assert_ptr_null(memory[0]);
+		fails = false;
+		ck_assert_int_eq(frag_sweep_next(s, &first, &numel, memory), 1);
+		ck_assert_uint_eq(numel, frag_partition_numel(f, 0, 0));
+		for (uint64_t i = 0; i < numel; i++)
+			((float *)memory[0])[i] = 3;
+		fails = true;
+		ck_assert_int_eq(frag_sweep_next(s, &first, &numel, memory), -EIO);
+		ck_assert_ptr_nonnull(memory[0]);
+		fails = false;
+		ck_assert_int_eq(frag_sweep_next(s, &first, &numel, memory), 0);
+		frag_sweep_end(s);
+		ck_assert_int_eq(frag_step_end(f), 0);
+	}
+	expect_all("exp_avg", 3);
+	fails = true;
+	order("params/w/exp_avg", "host");
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		frag_safe_point(job_frag(&job, rank));
+	fails = false;
+	expect_tier("exp_avg", STATE_DEVICE);
+	expect_all("exp_avg", 3);
+	close_job();
+}
+END_TEST
+
+static struct device_ops full;
+
+static int no_memory(struct device *d, int number, uint64_t size, void **memory)
+{
+	return -ENOMEM;
+}
+
+START_TEST(a_device_without_room_takes_no_state)
+{
+	full = device_host;
+	full.alloc = no_memory;
+	open_places(&full);
+	order("params/w/exp_avg", "device");
+	job_boundary(&job);
+	expect_tier("exp_avg", STATE_SWAP);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		ck_assert_uint_eq(registry_of(rank)->placing.failed, 1);
+		ck_assert_int_eq(registry_of(rank)->placing.error, -ENOMEM);
+	}
+	expect_read("exp_avg");
+	job_check(&job);
 	close_job();
 }
 END_TEST
@@ -608,7 +763,10 @@ int main(void)
 
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, states_move_at_a_boundary_and_stay_what_they_are);
-	tcase_add_test(t, open_files_and_edits_go_through_moves);
+	tcase_add_loop_test(t, open_files_and_edits_go_through_moves, 0, 2);
+	tcase_add_test(t, states_on_a_device_are_swept_in_memory_of_the_host);
+	tcase_add_test(t, a_sweep_goes_on_after_errors_of_a_device);
+	tcase_add_test(t, a_device_without_room_takes_no_state);
 	tcase_add_loop_test(t, a_view_that_waits_for_a_generation_finds_the_row_where_it_is, 0,
 			    2);
 	tcase_add_test(t, a_view_that_waits_for_two_rows_finds_them_in_one_tier);
