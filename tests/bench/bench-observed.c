@@ -160,8 +160,8 @@ static void attach(void)
 
 int main(void)
 {
-	static const struct kind plain = { false, LOG_WARN }, off = { true, LOG_WARN },
-				 trace = { true, LOG_TRACE },
+	static const struct kind plain = { false, LOG_WARN, 0 }, off = { true, LOG_WARN, 0 },
+				 trace = { true, LOG_TRACE, 0 },
 				 timed = { true, LOG_WARN, PHASES_A_STEP };
 	struct rows_way ways[] = { WAY(steps, &plain), WAY(steps, &off), WAY(steps, &trace),
 				   WAY(steps, &timed), WAY(counts, NULL) };
