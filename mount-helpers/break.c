@@ -29,6 +29,8 @@ static const char *why_not(int error)
 		return "a pattern has 127 bytes at most";
 	case ESTALE:
 		return "the ranks pass boundaries faster than they can agree on one";
+	case EIO:
+		return "the job, or the rank that would have to agree, is lost";
 	case EROFS:
 		return "is not mounted with -o rw";
 	default:

@@ -80,6 +80,22 @@ int call_print_json(json_t *root)
 	return 0;
 }
 
+json_t *call_json_text(const char *text)
+{
+	char *copy = strdup(text);
+	json_t *string;
+
+	call_one_line(copy);
+	string = copy ? json_string(copy) : NULL;
+	for (char *c = copy; !string && c && *c; c++)
+		if (*c & 0x80)
+			*c = '?';
+	if (!string && copy)
+		string = json_string(copy);
+	free(copy);
+	return string;
+}
+
 int call_print_object(const struct call *call, const char *name, json_t *value)
 {
 	return call_print_json(json_pack("{s:o s:o}", "output_version",

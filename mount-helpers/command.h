@@ -42,6 +42,10 @@ int call_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * NULL).  Anybody may have chosen the names of a checkpoint, or in a log.
  */
 char *call_one_line(char *text);
+/* Returns a JSON string of any bytes: those that are not UTF-8, which JSON cannot have, become
+ * '?' too.
+ */
+json_t *call_json_text(const char *text);
 
 /* Returns the object that begins all JSON output: the command, and versions of its members. */
 json_t *call_output_version(const struct call *call);

@@ -53,7 +53,7 @@ static const struct command {
 	  stats_run },
 	{ "get", "PARAM[/STATE][SLICE]", 1, 1, PARAMS, "JHjO", NULL,
 	  "print elements, or write them to a file", NULL, get_run },
-	{ "set", "PARAM/STATE[SLICE] VALUE", 2, 3, PARAMS, "j", NULL,
+	{ "set", "PARAM/STATE[SLICE] VALUE", 2, 3, PARAMS, "Jj", NULL,
 	  "change elements to VALUE: a number, zero, = FILE, or *=, /=, +=, -= and a number",
 	  NULL, set_run },
 	{ "place", "[PATTERN/STATE TIER]", 0, 2, PARAMS, "JHpoj", place_columns,

@@ -262,10 +262,23 @@ static int ask_owners(const struct state_slice *p, const char *mountpoint, const
 	return n == length ? 0 : EIO;
 }
 
+/* Says what has been set: with --json; else nothing. */
+static int report(const struct call *call, const struct state_slice *p, const char *by)
+{
+	if (!call_has(call, 'J'))
+		return 0;
+	return call_print_object(call, "set",
+				 json_pack("{s:o s:s s:s s:I s:s}", "name",
+					   call_json_text(p->param->name), "state", p->state,
+					   "slice", p->slice_text, "numel",
+					   (json_int_t)p->slice.numel, "by", by));
+}
+
 /* Returns true, and sets *rc to the exit status, if the owners have set the elements, or have
  * failed to; else nothing has changed.
  */
-static bool set_by_owners(const char *mountpoint, const char *slice, const char *text, int *rc)
+static bool set_by_owners(const struct call *call, const char *mountpoint, const char *slice,
+			  const char *text, int *rc)
 {
 	struct change c = { .fd = -1 };
 	struct state_slice p;
@@ -279,6 +292,8 @@ static bool set_by_owners(const char *mountpoint, const char *slice, const char 
 		e = ask_owners(&p, mountpoint, skip_sign(text));
 	if (!*rc && e && e != EOPNOTSUPP)
 		*rc = target_fail(mountpoint, slice, e);
+	if (!*rc && !e)
+		*rc = report(call, &p, "ranks");
 	if (c.fd >= 0)
 		close(c.fd);
 	state_slice_close(&p);
@@ -288,7 +303,8 @@ static bool set_by_owners(const char *mountpoint, const char *slice, const char 
 /* ---- by this program ---- */
 
 /* Opens the state only when the job stands: an open file shows one generation. */
-static int set(const char *mountpoint, const char *slice, const char *text)
+static int set(const struct call *call, const char *mountpoint, const char *slice,
+	       const char *text)
 {
 	bool held = false;
 	CLEANUP(close) int freezer = -1;
@@ -310,6 +326,8 @@ static int set(const char *mountpoint, const char *slice, const char *text)
 		rc = call_fail("%s: is changed, but the freeze was over before that: a step "
 			       "may lie between reading and writing",
 			       slice);
+	if (!rc)
+		rc = report(call, &p, "fragctl");
 	if (c.fd >= 0)
 		close(c.fd);
 	state_slice_close(&p);
@@ -325,7 +343,7 @@ int set_run(const struct call *call)
 		return rc;
 	snprintf(text, sizeof(text), "%s%s%s", call->words[1], call->words[2] ? " " : "",
 		 call->words[2] ? call->words[2] : "");
-	if (set_by_owners(mountpoint, call->words[0], text, &rc))
+	if (set_by_owners(call, mountpoint, call->words[0], text, &rc))
 		return rc;
-	return set(mountpoint, call->words[0], text);
+	return set(call, mountpoint, call->words[0], text);
 }

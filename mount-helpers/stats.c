@@ -112,8 +112,12 @@ static int add_line(struct table *t, char *const *names, char *const *fields, si
 	char note[600] = "";
 
 	table_row(t);
-	for (size_t column = 0; column < COLUMN_NOTE; column++)
-		table_field(t, column, table_find(names, fields, n, t->columns[column].name));
+	for (size_t column = 0; column < COLUMN_NOTE; column++) {
+		const char *text = table_find(names, fields, n, t->columns[column].name);
+		bool none = t->columns[column].kind == TABLE_REAL && !strcmp(text, "nan");
+
+		table_field(t, column, none ? "-" : text); /* no element is finite */
+	}
 	if (strcmp(error, "-") != 0)
 		snprintf(note, sizeof(note), "%s", error);
 	else if (strcmp(place, "-") != 0)

@@ -133,23 +133,9 @@ void table_field(struct table *t, size_t column, const char *text)
 		table_text(t, column, text);
 }
 
-/* Bytes that are not UTF-8, which a JSON string cannot have, and control characters, which a
- * terminal would obey, become '?'.
- */
 void table_text(struct table *t, size_t column, const char *text)
 {
-	char *copy = strdup(text);
-	json_t *string;
-
-	call_one_line(copy);
-	string = copy ? json_string(copy) : NULL;
-	for (char *c = copy; !string && c && *c; c++)
-		if (*c & 0x80)
-			*c = '?';
-	if (!string && copy)
-		string = json_string(copy);
-	free(copy);
-	table_json(t, column, string);
+	table_json(t, column, call_json_text(text));
 }
 
 void table_number(struct table *t, size_t column, uint64_t number)

@@ -9,6 +9,7 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 #include "engine/base/vec.h"
 
 #include <curses.h>
@@ -33,6 +34,12 @@ enum {
 	KEY_CTRL_C = 3
 };
 
+struct sums {
+	double squares;    /* of finite elements; NaN: there is none */
+	uint64_t nan, inf; /* elements */
+	const char *first; /* parameter with one of these; NULL: none */
+};
+
 /* The norm of a group's states, of its parameters one after the other: a look goes on where the
  * last one has ended, so that none takes long.
  */
@@ -40,7 +47,7 @@ struct group {
 	unsigned number;
 	char **params; /* NULL at the end */
 	size_t next;
-	double squares;          /* of those before next */
+	struct sums part, whole; /* of those before next; of all, as of the newest norm */
 	double history[HISTORY]; /* the newest last; NaN: none */
 };
 
@@ -136,29 +143,46 @@ static int find_groups(struct top *top)
 			params_free_names(params);
 			return call_fail("%s", strerror(ENOMEM));
 		}
-		*g = (struct group){ .number = number, .params = params };
+		*g = (struct group){ .number = number, .params = params, .part.squares = NAN };
 		for (int i = 0; i < HISTORY; i++)
 			g->history[i] = NAN;
 	}
 }
 
-static bool read_norm(const struct top *top, const char *param, double *norm)
+/* Returns the JSON of stats/STATE/all, a new reference; NULL: it cannot be read. */
+static json_t *read_stats(const struct top *top, const char *param)
 {
-	char path[PATH_MAX], text[64];
+	char path[PATH_MAX], *text = NULL;
 	struct param p = { .name = (char *)param };
 	const char *state;
+	json_t *all = NULL;
 	char **states;
 
 	snprintf(path, sizeof(path), "params/%s", param);
 	p.path = path;
 	states = params_states(top->mountpoint, &p);
 	state = states ? state_file_main(states) : NULL;
-	snprintf(path, sizeof(path), "params/%s/stats/%s/norm", param, state ? state : "");
+	snprintf(path, sizeof(path), "params/%s/stats/%s/all", param, state ? state : "");
 	params_free_names(states);
-	if (!state || mount_file_value(top->mountpoint, path, text, sizeof(text)))
-		return false;
-	*norm = strtod(text, NULL);
-	return true;
+	if (state && !mount_file_read(top->mountpoint, path, &text))
+		all = json_loads(text, 0, NULL);
+	free(text);
+	return all;
+}
+
+static void add_stats(struct sums *to, const char *param, const json_t *all)
+{
+	json_t *norm = json_object_get(all, "norm"); /* null: no element is finite */
+	uint64_t nan = (uint64_t)json_integer_value(json_object_get(all, "nan"));
+	uint64_t inf = (uint64_t)json_integer_value(json_object_get(all, "inf"));
+
+	if (json_is_number(norm))
+		to->squares = (isnan(to->squares) ? 0 : to->squares) +
+			      json_number_value(norm) * json_number_value(norm);
+	if ((nan || inf) && !to->first)
+		to->first = param;
+	to->nan += nan;
+	to->inf += inf;
 }
 
 /* Adds parameters until the group is done, or the time is over: then false.  An empty group has
@@ -166,18 +190,21 @@ static bool read_norm(const struct top *top, const char *param, double *norm)
  */
 static bool go_on(const struct top *top, struct group *g, uint64_t until_ms)
 {
-	double norm;
+	while (g->params[g->next] && monotonic_ms() < until_ms) {
+		const char *param = g->params[g->next++];
+		json_t *all = read_stats(top, param);
 
-	while (g->params[g->next] && monotonic_ms() < until_ms)
-		if (read_norm(top, g->params[g->next++], &norm) && !isnan(norm))
-			g->squares += norm * norm;
+		add_stats(&g->part, param, all);
+		json_decref(all);
+	}
 	if (g->params[g->next])
 		return false;
 	if (!g->next)
 		return true;
 	memmove(g->history, g->history + 1, (HISTORY - 1) * sizeof(*g->history));
-	g->history[HISTORY - 1] = sqrt(g->squares);
-	g->squares = 0;
+	g->history[HISTORY - 1] = sqrt(g->part.squares);
+	g->whole = g->part;
+	g->part = (struct sums){ .squares = NAN };
 	g->next = 0;
 	return true;
 }
@@ -323,8 +350,26 @@ static void draw(const struct top *top, const struct group *g, double greatest, 
 	}
 }
 
+/* Writes how many elements are not finite; "": none. */
+static void put_not_finite(const struct sums *s, char *text, size_t size)
+{
+	int length = 0;
+
+	*text = '\0';
+	if (s->nan)
+		length = snprintf(text, size, "  %" PRIu64 " NaN", s->nan);
+	if (s->inf)
+		length += snprintf(text + length, size - (size_t)length, "  %" PRIu64 " inf",
+				   s->inf);
+	if (!s->first)
+		return;
+	length += snprintf(text + length, size - (size_t)length, ", first ");
+	one_line(s->first, text + length, size - (size_t)length);
+}
+
 static void put_groups(struct top *top)
 {
+	char not_finite[LINE_MAX_BYTES / 2];
 	const struct group *groups = top->groups.items;
 	char bar[4 * BAR + 1], history[4 * HISTORY + 1];
 	double greatest = 0;
@@ -335,13 +380,16 @@ static void put_groups(struct top *top)
 	if (top->groups.count)
 		put(top, false, "%6s  %12s", "GROUP", "NORM");
 	for (uint32_t i = 0; i < top->groups.count; i++) {
+		const struct sums *s = &groups[i].whole;
+
+		put_not_finite(s, not_finite, sizeof(not_finite));
 		if (isnan(groups[i].history[HISTORY - 1])) {
-			put(top, false, "%6u  %12s", groups[i].number, "-");
+			put(top, s->first, "%6u  %12s%s", groups[i].number, "-", not_finite);
 			continue;
 		}
 		draw(top, &groups[i], greatest, bar, history);
-		put(top, !isfinite(groups[i].history[HISTORY - 1]), "%6u  %12.6g  |%s|  %s",
-		    groups[i].number, groups[i].history[HISTORY - 1], bar, history);
+		put(top, s->first, "%6u  %12.6g  |%s|  %s%s", groups[i].number,
+		    groups[i].history[HISTORY - 1], bar, history, not_finite);
 	}
 }
 
@@ -368,10 +416,13 @@ static json_t *to_json(struct top *top)
 
 	for (uint32_t i = 0; i < top->groups.count; i++)
 		json_array_append_new(
-			list, json_pack("{s:i s:o}", "group", (int)groups[i].number, "norm",
-					isfinite(groups[i].history[HISTORY - 1])
-						? json_real(groups[i].history[HISTORY - 1])
-						: json_null()));
+			list,
+			json_pack("{s:i s:o s:I s:I}", "group", (int)groups[i].number, "norm",
+				  isfinite(groups[i].history[HISTORY - 1])
+					  ? json_real(groups[i].history[HISTORY - 1])
+					  : json_null(),
+				  "nan", (json_int_t)groups[i].whole.nan, "inf",
+				  (json_int_t)groups[i].whole.inf));
 	return json_pack("{s:o s:f s:o}", "status", status_json(&top->now.status),
 			 "steps_per_s", step_rate(top), "groups", list);
 }

@@ -95,3 +95,9 @@ wait_until 60 thawed || fail "thaw -j"
 for _ in 1 2 3; do
 	within 60 fragctl set -j "$M" "$(ls "$M/params" | head -n 1)/grad" 0 || fail "set of gradients: $?"
 done
+
+# When its ranks are gone there is nobody to agree on a boundary.
+kill -9 $started
+wait $started 2>/dev/null || :
+refused 'the job, or the rank that would have to agree, is lost' fragctl break -j "$M" 'nan(fp32) > 0'
+refused 'the job, or the rank that would have to agree, is lost' fragctl freeze "$M"

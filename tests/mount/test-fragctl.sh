@@ -65,6 +65,15 @@ within 60 fragctl stats -j "$M" -H -o name,state,nan,note >out || :
 [ "$(wc -l <out)" = $(for p in $(cat names); do ls "$M/params/$p/stats"; done | wc -l) ] || fail "stats of all: $(cat out)"
 grep -q "^$name	fp32	1	NaN at element 1, rank [0-9]*, .* at [0-9]*$" out || fail "stats of all: $(cat out)"
 fails 1 'no parameter or state' stats -j "$M" "$name/fp33"
+# What top shows of the norm is of finite elements: it says that there are others.
+within 60 fragctl top -j "$M" --once >out || fail "top: $?"
+line '  [1-9][0-9]* NaN.*, first [^ ]*$'
+within 60 fragctl set -j "$M" "$name/fp32" nan || fail "set nan: $?"
+within 60 fragctl stats -j "$M" -H -o norm,mean,min "$name/fp32" >one || fail "stats: $?"
+within 60 fragctl stats -j "$M" -H -o name,state,norm,mean,min >out || :
+grep "^$name	fp32	" out | cut -f 3- | cmp - one || fail "stats where no element is finite: $(cat one out)"
+within 60 fragctl top -j "$M" --json | tr -d ' \n' >out || fail "top --json: $?"
+line '"nan":[1-9][0-9]*,"inf":'
 
 # get and set: slices against od of the whole file.
 two=$(fragctl ls -j "$M" -H -o name,shape | awk -F '\t' 'split($2, n, " ") == 2 && n[1] > 3 && n[2] > 3 { print $1; exit }')
@@ -73,7 +82,9 @@ floats() { # floats FILE: a line for each
 	od -A n -v -t f4 -w4 "$1" | tr -d ' '
 }
 within 60 fragctl set -j "$M" "$two/fp32" zero || fail "set zero: $?"
-within 60 fragctl set -j "$M" "$two/fp32[1:3,::2]" -1.5 || fail "set -1.5: $?"
+within 60 fragctl set -j "$M" --json "$two/fp32[1:3,::2]" -1.5 >out || fail "set -1.5: $?"
+tr -d ' \n' <out | grep -q "\"state\":\"fp32\",\"slice\":\"\[1:3,::2\]\",\"numel\":$((2 * ((columns + 1) / 2)))," ||
+	fail "set --json: $(cat out)"
 floats "$M/params/$two/fp32" | awk -v n="$columns" '
 	{ row = int((NR - 1) / n); want = row >= 1 && row < 3 && (NR - 1) % n % 2 == 0 ? -1.5 : 0 }
 	$1 != want { print NR - 1, $1; exit 1 }' || fail "set of a slice"
