@@ -161,8 +161,10 @@ class Memory(unittest.TestCase):
         os.close(fd)
         for p in self.model.parameters():
             p.grad = None
+        fd = os.open(grad, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, fd)  # before the mount's, which else would stay and ask the next test's job
         with self.assertRaises(OSError) as raised:
-            os.read(os.open(grad, os.O_RDONLY | os.O_NONBLOCK), 256)
+            os.read(fd, 256)
         self.assertEqual(raised.exception.errno, errno.ENODATA)
 
 
