@@ -6,6 +6,7 @@
 #include "tests/run-suite.h"
 
 #include "engine/catalog/condition.h"
+#include "engine/live/loop.h"
 #include "engine/node/event-log.h"
 
 #include <check.h>
@@ -24,7 +25,7 @@ static const struct job_group sharded = { .stage = 2, .nparams = 2, .params = { 
 
 struct asked {
 	struct engine_freeze freeze;
-	bool ended;
+	unsigned ended; /* times */
 	int result;
 };
 
@@ -34,8 +35,7 @@ static void on_done(struct engine_freeze *freeze, int result)
 {
 	struct asked *a = freeze->owner;
 
-	ck_assert(!a->ended);
-	a->ended = true;
+	a->ended++;
 	a->result = result;
 }
 
@@ -174,6 +174,7 @@ static int result_of(struct asked *a)
 {
 	while (!a->ended)
 		turn(NULL);
+	ck_assert_uint_eq(a->ended, 1);
 	return a->result;
 }
 
@@ -427,6 +428,34 @@ START_TEST(a_rank_that_has_no_memory_to_look_ends_the_watch)
 }
 END_TEST
 
+/* The machine has no memory at the n-th call, for each n, until all ranks watch. */
+START_TEST(a_job_is_watched_by_all_ranks_or_by_none)
+{
+	unsigned n = 0, refused = 0, failed;
+
+	open_watched(3, "nan(fp32) > 0");
+	do {
+		ask(&watch, 3, "", 0);
+		ck_assert_int_eq(result_of(&watch), 0);
+		for (int i = 0; i < STAY_TURNS; i++)
+			turn(NULL);
+		scarce_begin(++n, 1);
+		ask(&other, 3, "nan(grad) > 0", 0);
+		for (uint32_t i = 0; i < MANY && !other.ended; i++) {
+			loop_turn(engine_of(i % WORLD), 0);
+			scarce_skip_ms(1);
+		}
+		failed = scarce_end();
+		boundaries_wait_anew();
+		ck_assert_msg(other.ended == 1, "%u", n);
+		ck_assert_msg(!other.result || failed, "%u: %d", n, other.result);
+		refused += other.result == -ENOMEM;
+	} while (failed);
+	ck_assert_uint_ge(refused, 2);
+	boundaries_close();
+}
+END_TEST
+
 /* ---- beside edits and freezes ---- */
 
 START_TEST(edits_and_freezes_go_on_while_the_job_is_watched)
@@ -578,6 +607,26 @@ START_TEST(a_watcher_that_dies_leaves_the_job_unwatched)
 }
 END_TEST
 
+/* The mount is alive, and its renewals do not come. */
+START_TEST(a_watcher_that_is_not_heard_leaves_the_job_unwatched)
+{
+	open_watched(2, "nan(grad) > 0");
+	train_to(3);
+	loss = (struct loss){ .from = 2, .to = 0, .type = WIRE_RENEW };
+	while (!event(0, "break-over")) {
+		turn(NULL);
+		scarce_skip_ms(20);
+	}
+	expect_event(0, "break-over", "\"why\":\"the watching mount was silent\"");
+	loss.type = 0;
+	bad.step = BAD_STEP;
+	bad.value = NAN;
+	train_to(GOAL);
+	expect_watched(2, "break off\n");
+	boundaries_close();
+}
+END_TEST
+
 START_TEST(a_rank_that_does_not_come_ends_it)
 {
 	open_watched(2, "nan(grad) > 0");
@@ -676,12 +725,14 @@ int main(void)
 	tcase_add_test(t, elements_that_have_no_statistics_end_the_watch);
 	tcase_add_test(t, a_watch_that_cannot_be_says_what_to_do);
 	tcase_add_test(t, a_rank_that_has_no_memory_to_look_ends_the_watch);
+	tcase_add_test(t, a_job_is_watched_by_all_ranks_or_by_none);
 	tcase_add_loop_test(t, edits_and_freezes_go_on_while_the_job_is_watched, 0, 4);
 	tcase_add_test(t, an_edit_is_looked_at_before_the_step_uses_it);
 	tcase_add_loop_test(t, an_edit_in_a_freeze_is_looked_at_before_the_job_goes_on, 0, 2);
 	tcase_add_loop_test(t, a_rank_that_dies_does_not_keep_the_others, 0, 2);
 	tcase_add_loop_test(t, the_next_coordinator_goes_on, 0, 2);
 	tcase_add_test(t, a_watcher_that_dies_leaves_the_job_unwatched);
+	tcase_add_test(t, a_watcher_that_is_not_heard_leaves_the_job_unwatched);
 	tcase_add_test(t, a_rank_that_does_not_come_ends_it);
 	tcase_add_test(t, a_decision_that_all_refuse_is_no_event);
 	tcase_add_loop_test(t, lost_messages_are_sent_again_and_no_boundary_is_missed, 0, 5);

@@ -82,6 +82,8 @@ START_TEST(a_call_without_sense_is_refused)
 	REFUSED(EINVAL, frag_step_end(NULL));
 	REFUSED(EINVAL, frag_grads_valid(NULL, 1));
 	REFUSED(EINVAL, frag_grads_gone(NULL));
+	REFUSED(EINVAL, frag_grads_skip(NULL));
+	REFUSED(EINVAL, frag_asked(NULL, -1));
 	REFUSED(EINVAL, frag_barrier(NULL, 0));
 	REFUSED(EINVAL, frag_get_bytes(f, 99, "fp32"));
 	REFUSED(EINVAL, frag_get_bytes(f, 0, longer));

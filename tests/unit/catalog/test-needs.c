@@ -6,6 +6,7 @@
  */
 
 #include "engine/catalog/needs.h"
+#include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 
 #include <errno.h>
@@ -184,18 +185,43 @@ END_TEST
 
 START_TEST(what_cannot_be_counted_is_told)
 {
-	static const uint64_t huge[] = { UINT64_MAX / 4, 3 };
+	static const uint64_t huge[] = { UINT64_MAX / 4, 3 }, beyond[] = { UINT64_MAX, 3 };
 	const struct needs_param twice[] = { dense[0], dense[0] };
 	const struct needs_param large = {
 		.name = "w", .dtype = FRAG_BF16, .ndim = 2, .shape = huge
+	};
+	const struct needs_param larger = {
+		.name = "w", .dtype = FRAG_BF16, .ndim = 2, .shape = beyond
 	};
 	struct needs_spec s = spec_of(0, (struct mesh){ .world = 2, .tp = 2 });
 
 	ck_assert_int_eq(compute(&s, twice, 2), -EEXIST);
 	ck_assert_str_eq(why, "w is given twice");
 	ck_assert_int_eq(compute(&s, &large, 1), -EOVERFLOW);
+	ck_assert_str_eq(why, "its bytes cannot be counted");
+	ck_assert_int_eq(compute(&s, &larger, 1), -EOVERFLOW);
+	ck_assert_str_eq(why, "its bytes cannot be counted");
 	ck_assert_int_eq(compute(&s, NULL, 0), 0);
 	expect_tier(1, NEEDS_DEVICE, 0);
+}
+END_TEST
+
+START_TEST(a_plan_is_counted_or_enomem)
+{
+	struct needs_spec s = spec_of(1, (struct mesh){ .world = 4, .tp = 2 });
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		scarce_begin(++n, 1);
+		rc = compute(&s, dense, 2);
+		failed = scarce_end();
+		ck_assert_int_eq(rc, failed ? -ENOMEM : 0);
+		if (failed)
+			ck_assert_str_eq(why, "its bytes cannot be counted");
+	} while (failed);
+	ck_assert_uint_gt(n, 4);
+	ck_assert_uint_eq(ranks[0].lp, 2 * (5 * 4 + 3));
 }
 END_TEST
 
@@ -211,5 +237,6 @@ int main(void)
 	tcase_add_test(t, hpz_keeps_a_second_copy);
 	tcase_add_test(t, experts_are_divided);
 	tcase_add_test(t, what_cannot_be_counted_is_told);
+	tcase_add_test(t, a_plan_is_counted_or_enomem);
 	return run_suite(s, t);
 }

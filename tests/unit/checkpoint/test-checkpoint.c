@@ -615,6 +615,7 @@ START_TEST(nothing_else_is_there)
 	ck_assert(!job.has_step);
 	engine_write(engine, &(struct engine_write){ .done = on_write, .owner = &written });
 	ck_assert_int_eq(written, -EROFS);
+	ck_assert_int_eq(engine_place(engine, "params/w/fp32", "host"), -EOPNOTSUPP);
 	engine_fragments(engine, EQUAL, "fp32", see_fragment, &expected);
 	ck_assert_str_eq(expected, "");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/base/machine.h"
 #include "engine/launch/launch.h"
 #include "tests/run-suite.h"
@@ -287,6 +288,25 @@ START_TEST(the_node_of_a_disk_is_that_of_what_it_is_plugged_into)
 }
 END_TEST
 
+static void expect_unbound(const char *why_not)
+{
+	CLEANUP(free) char *text = log_text();
+
+	ck_assert(!l.is_bound);
+	ck_assert_ptr_nonnull(strstr(text, why_not));
+}
+
+/* /proc is on no disk. */
+START_TEST(threads_are_not_bound_to_a_disk_whose_node_is_not_known)
+{
+	ck_assert_int_eq(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_BIND=disk"), 0);
+	expect_unbound("FRAG_BIND=disk: no states are on NVMe: threads are not bound");
+	ck_assert_int_eq(
+		LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_BIND=disk", "FRAG_SWAP_DIR=/proc"), 0);
+	expect_unbound("FRAG_BIND=disk: the disk's NUMA node is not known");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("launch");
@@ -306,5 +326,6 @@ int main(void)
 	tcase_add_test(t, an_empty_variable_is_as_good_as_none);
 	tcase_add_test(t, the_host_is_this_machine);
 	tcase_add_test(t, the_node_of_a_disk_is_that_of_what_it_is_plugged_into);
+	tcase_add_test(t, threads_are_not_bound_to_a_disk_whose_node_is_not_known);
 	return run_suite(s, t);
 }

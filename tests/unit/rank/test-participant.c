@@ -881,6 +881,52 @@ START_TEST(one_freeze_at_a_time)
 }
 END_TEST
 
+/* A watch that holds at an earlier boundary takes the lease of a freeze that is decided. */
+START_TEST(a_freeze_whose_lease_a_watch_takes_holds_nobody)
+{
+	static const struct wire_condition condition = { .key = "grad", .pattern = "*" };
+	struct wire_prepare p = { .transaction = { two[0], two[1] },
+				  .boundary = b + 1,
+				  .order = 1,
+				  .coordinator = 3,
+				  .freeze_ms = HOUR_MS };
+
+	ck_assert_int_eq(participant_prepare(&s, &r, &p, &condition, monotonic_ms()), 0);
+	freeze(one, b + 1, HOUR_MS, monotonic_ms());
+	ck_assert_int_eq(decide(two, true), 0);
+	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
+	ck_assert_int_eq(applied(two), 0);
+	ck_assert_int_eq(applied(one), -EBUSY);
+	ck_assert_int_eq(participant_thaw(&s, one, &who), -ENOENT);
+	ck_assert_int_eq(look(), PARTICIPANT_FROZEN);
+	ck_assert_int_eq(participant_thaw(&s, two, &who), 0);
+	ck_assert_int_eq(look(), PARTICIPANT_GO);
+}
+END_TEST
+
+START_TEST(a_watch_without_memory_is_not_promised)
+{
+	static const struct wire_condition condition = { .key = "grad", .pattern = "*" };
+	struct wire_prepare p = { .transaction = { one[0], one[1] },
+				  .boundary = b + 1,
+				  .order = 1,
+				  .coordinator = 3,
+				  .freeze_ms = HOUR_MS };
+	unsigned n = 0, failed;
+	int rc;
+
+	do {
+		scarce_begin(++n, 1);
+		rc = participant_prepare(&s, &r, &p, &condition, monotonic_ms());
+		failed = scarce_end();
+		ck_assert(failed ? rc == -ENOMEM || rc == -ENOSPC : !rc);
+		ck_assert_int_eq(arrive(true), failed ? PARTICIPANT_GO : PARTICIPANT_CHECK);
+		p.boundary = b + 1;
+	} while (failed);
+	ck_assert_uint_eq(n, 3);
+}
+END_TEST
+
 START_TEST(a_freeze_that_comes_too_late_keeps_no_other_out)
 {
 	struct wire_prepare p = { .transaction = { one[0], one[1] },
@@ -958,6 +1004,8 @@ int main(void)
 	tcase_add_test(t, what_its_own_rank_drops_nobody_hears_of);
 	tcase_add_test(t, a_frozen_trainer_stands_until_it_is_thawed);
 	tcase_add_test(t, a_freeze_that_is_thawed_before_the_trainer_comes_does_not_hold_it);
+	tcase_add_test(t, a_freeze_whose_lease_a_watch_takes_holds_nobody);
+	tcase_add_test(t, a_watch_without_memory_is_not_promised);
 	tcase_add_test(t, who_is_silent_holds_nobody);
 	tcase_add_test(t, an_operation_is_on_what_edits_before_it_have_left);
 	tcase_add_test(t, an_operation_may_be_beside_bytes_and_goes_with_its_edit);

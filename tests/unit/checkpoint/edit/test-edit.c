@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/catalog/operation.h"
 #include "tests/find-param.h"
 #include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
@@ -409,6 +410,12 @@ START_TEST(what_is_not_written_to_is_refused)
 	ck_assert(!engine_file_open(engine, &a, &write.file, &bytes));
 	engine_write(engine, &write);
 	ck_assert_int_eq(until_written(&result), -EACCES);
+	engine_file_close(write.file);
+	result = 1;
+	write.file = edited_open_state(engine, EDITED_W);
+	write.operation = &(struct operation){ .sign = '*', .number = 2 };
+	engine_write(engine, &write);
+	ck_assert_int_eq(until_written(&result), -EOPNOTSUPP);
 	engine_file_close(write.file);
 	ck_assert(edited_is_as_expected(&x));
 }
