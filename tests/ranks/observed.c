@@ -87,6 +87,8 @@ void open_group(const struct job_group *group)
 		  "elsewhere");
 }
 
+struct frag_devices observed_devices;
+
 void open_tier(enum job_how how, const struct device_ops *on_device)
 {
 	const struct job_key keys[] = { { "fp32", FRAG_F32, how },
@@ -95,7 +97,8 @@ void open_tier(enum job_how how, const struct device_ops *on_device)
 	open_over((struct job_spec){ .hosts = WORLD,
 				     JOB_KEYS(keys),
 				     .on_device = on_device,
-				     .device_ops = on_device },
+				     .device_ops = on_device,
+				     .devices = observed_devices },
 		  "elsewhere");
 	job_boundary(&job);
 }

@@ -21,6 +21,7 @@ void open_far(void);
 /* None, of four ranks that have such a group. */
 void open_group(const struct job_group *group);
 /* None, with fp32 and exp_avg in such a tier; ops: see job_spec. */
+extern struct frag_devices observed_devices; /* settings of the next one's devices */
 void open_tier(enum job_how how, const struct device_ops *on_device);
 void close_job(void);
 /* Opens an observer of the open job, which has none, where the first was. */

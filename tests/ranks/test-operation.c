@@ -2,10 +2,12 @@
 #include <config.h>
 
 #include "tests/ranks/boundaries.h"
+#include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 
 #include "engine/base/dtype.h"
 #include "engine/catalog/operation.h"
+#include "engine/live/loop.h"
 #include "engine/base/slice.h"
 #include "engine/node/event-log.h"
 #include "engine/write/stage.h"
@@ -17,13 +19,13 @@
 
 /* Edits by an operation, which the holders carry out on their own fragments. */
 
-enum { WAIT_MS = 60000, ROUNDS = 12, TEXT_MAX = 64 };
+enum { WAIT_MS = 60000, ROUNDS = 12, TEXT_MAX = 64, ASKING_TURNS = 1500, MANY = 100000 };
 
 struct edit_by {
 	struct engine_write write;
 	struct operation operation;
 	struct slice slice;
-	bool ended;
+	unsigned ended; /* times */
 	int result;
 };
 
@@ -31,14 +33,13 @@ static void on_done(struct engine_write *write, int status)
 {
 	struct edit_by *x = write->owner;
 
-	ck_assert(!x->ended);
-	x->ended = true;
+	x->ended++;
 	x->result = status;
 }
 
-/* Rank's engine starts an edit of parameter `param`; it does not wait. */
-static void begin(struct edit_by *x, uint32_t rank, uint32_t param, const char *key,
-		  const char *slice, const char *text)
+/* An edit of parameter `param`, which rank's engine is to start. */
+static void prepare(struct edit_by *x, uint32_t rank, uint32_t param, const char *key,
+		    const char *slice, const char *text)
 {
 	const struct job_param *p = &job.params[param];
 	struct engine_address a;
@@ -55,6 +56,13 @@ static void begin(struct edit_by *x, uint32_t rank, uint32_t param, const char *
 		api_address_of(job_frag(&job, rank), job_number(&job, rank, param), key, &a),
 		0);
 	ck_assert_int_eq(engine_file_open(engine_of(rank), &a, &x->write.file, &bytes), 0);
+}
+
+/* Starts it; does not wait. */
+static void begin(struct edit_by *x, uint32_t rank, uint32_t param, const char *key,
+		  const char *slice, const char *text)
+{
+	prepare(x, rank, param, key, slice, text);
 	engine_write(engine_of(rank), &x->write);
 }
 
@@ -227,6 +235,7 @@ static void finish(struct edit_by *x)
 		if (!(n % 16))
 			job_boundary(&job);
 	}
+	ck_assert_uint_eq(x->ended, 1);
 	engine_file_close(x->write.file);
 }
 
@@ -281,7 +290,7 @@ START_TEST(another_dtype_or_shape_is_refused_at_once)
 	struct operation twice;
 	struct slice slice, other;
 	struct engine_address a;
-	struct edit_by x = { .ended = false };
+	struct edit_by x = { .ended = 0 };
 	uint64_t bytes;
 
 	open_case(&cases[0]);
@@ -304,7 +313,80 @@ START_TEST(another_dtype_or_shape_is_refused_at_once)
 }
 END_TEST
 
+/* ---- memory runs out ---- */
+
+/* At the n-th call of the writer or a holder, for each n, until all have their orders.  i: 2:
+ * of many fragments, whose plan grows several times; the first calls are those of the plan.
+ */
+START_TEST(without_memory_an_edit_is_made_everywhere_or_nowhere)
+{
+	static const struct {
+		unsigned layout; /* number in cases */
+		uint32_t param;
+		const char *slice, *text;
+		unsigned most;
+	} tries[] = { { 5, 0, "[::2]", "*= 2", MANY },
+		      { 5, 0, "[::2]", "= 0.25", MANY },
+		      { 6, 3, "[0:2000]", "*= 2", 16 } };
+	uint32_t world = cases[tries[_i].layout].world, param = tries[_i].param;
+	unsigned n = 0, refused = 0, failed;
+	struct edit_by x;
+
+	open_case(&cases[tries[_i].layout]);
+	do {
+		uint32_t writer = n % world;
+
+		prepare(&x, writer, param, "fp32", tries[_i].slice, tries[_i].text);
+		scarce_begin(++n, 1);
+		engine_write(engine_of(writer), &x.write);
+		for (int i = 0; i < ASKING_TURNS && !x.ended; i++)
+			job_turn(&job);
+		failed = scarce_end();
+		finish(&x);
+		ck_assert_msg(!x.result || failed, "%u: %d", n, x.result);
+		refused += x.result == -ENOMEM;
+		if (!x.result)
+			expect_edit(&x, param, "fp32");
+		job_check(&job);
+	} while (failed && n < tries[_i].most);
+	ck_assert_uint_ge(refused, 4);
+	job_close(&job);
+}
+END_TEST
+
 /* ---- somebody dies ---- */
+
+/* All messages that are under way go to rank 1, which does not answer, when rank 2 is lost. */
+START_TEST(a_holder_that_is_lost_before_it_has_its_orders_ends_the_edit)
+{
+	const struct layout_case many = { "many sub-groups",
+					  3,
+					  params,
+					  { .stage = 3, .sub_group_size = 50 },
+					  kept,
+					  false,
+					  false,
+					  JOB_LP_FITTING };
+	struct edit_by x;
+
+	open_case(&many);
+	begin(&x, 0, 3, "fp32", "[...]", "*= 2");
+	for (int i = 0; i < ASKING_TURNS; i++) {
+		loop_turn(engine_of(0), 0);
+		loop_turn(engine_of(2), 0);
+	}
+	ck_assert_uint_eq(x.ended, 0);
+	die(2, true);
+	finish(&x);
+	ck_assert_int_eq(x.result, -EIO);
+	for (int i = 0; i < ASKING_TURNS; i++)
+		job_turn(&job);
+	ck_assert_uint_eq(engine_of(1)->participant.count, 0);
+	job_boundary(&job);
+	job_check(&job);
+	job_close(&job);
+}
+END_TEST
 
 static const struct job_group everywhere = { .stage = 0, .nparams = 2, .params = { 0, 1 } };
 static const struct job_group in_thirds = { .stage = 3, .nparams = 2, .params = { 0, 1 } };
@@ -313,6 +395,7 @@ static int wait_for(struct edit_by *x)
 {
 	while (!x->ended)
 		turn(NULL);
+	ck_assert_uint_eq(x->ended, 1);
 	engine_file_close(x->write.file);
 	return x->result;
 }
@@ -408,6 +491,8 @@ int main(void)
 	tcase_add_loop_test(t, owners_compute_what_the_writer_would_have, 0,
 			    (int)ARRAY_SIZE(cases));
 	tcase_add_loop_test(t, another_dtype_or_shape_is_refused_at_once, 0, 2);
+	tcase_add_loop_test(t, without_memory_an_edit_is_made_everywhere_or_nowhere, 0, 3);
+	tcase_add_test(t, a_holder_that_is_lost_before_it_has_its_orders_ends_the_edit);
 	tcase_add_loop_test(t, a_holder_that_dies_before_the_decision_takes_the_edit_with_it, 0,
 			    4);
 	tcase_add_test(t, a_decision_that_reached_one_rank_reaches_all_that_live);

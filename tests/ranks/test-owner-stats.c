@@ -2,11 +2,13 @@
 #include <config.h>
 
 #include "tests/ranks/observed.h"
+#include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 
 #include "engine/live/loop.h"
 #include "engine/node/file.h"
 #include "engine/node/peers.h"
+#include "engine/serve/tier-read.h"
 #include "engine/stats/stats.h"
 
 #include <check.h>
@@ -245,6 +247,120 @@ START_TEST(a_stream_that_does_not_go_on_ends_a_request)
 }
 END_TEST
 
+static void make_step(uint32_t rank)
+{
+	ck_assert_int_eq(frag_step_begin(job_frag(&job, rank)), 0);
+	ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
+}
+
+/* The device has the request, and waits for its stream, when the ranks make a step. */
+START_TEST(bytes_that_change_while_they_are_summed_are_told_as_such)
+{
+	struct engine_sums sums = { .states = states, .n = 1, .done = on_sums };
+
+	open_device(true);
+	streams(device_host_hold);
+	job_boundary(&job);
+	prepare(0, "exp_avg", NULL);
+	has_ended = false;
+	ck_assert_int_eq(engine_sums(observer, &sums), 0);
+	for (int i = 0; i < WAIT_TURNS && summed < WORLD; i++) {
+		turn(NULL);
+		usleep(1000);
+	}
+	ck_assert_uint_eq(summed, WORLD);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		make_step(rank);
+	streams(device_host_go);
+	for (int i = 0; i < WAIT_TURNS && !has_ended; i++) {
+		turn(NULL);
+		usleep(1000);
+	}
+	ck_assert(has_ended);
+	ck_assert_int_eq(states[0].result, -EAGAIN);
+	close_job();
+}
+END_TEST
+
+/* The device makes no sums of what the host keeps: its bytes are added up by the rank. */
+START_TEST(owners_tell_of_what_the_host_has_preserved_of_a_device)
+{
+	struct engine_file *file;
+
+	observed_devices = (struct frag_devices){ .keep = 1, .keep_host = 4 << 20 };
+	open_device(true);
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	ck_assert_int_eq(read_file(file, 0, 8, false, false), 8);
+	step("exp_avg", 0x55);
+	prepare(0, "exp_avg", file);
+	ask(1, false, false);
+	ck_assert_int_eq(states[0].result, 0);
+	check_against(&values[0], job_truth(&job, 0, "exp_avg"));
+	ck_assert_uint_eq(summed, 0);
+	engine_file_close(file);
+	close_job();
+}
+END_TEST
+
+/* ---- a rank's fetch of its own bytes ---- */
+
+static struct engine *fetcher;
+static struct wire_read own;
+
+/* Of rank 1's partition of fp32 on its device. */
+static void open_to_fetch(void)
+{
+	observed_devices = (struct frag_devices){ .timeout_ms = 1000 };
+	open_device(true);
+	fetcher = job_frag(&job, 1)->engine;
+	own = (struct wire_read){ .epoch = fetcher->registry.states.epoch,
+				  .size = (uint32_t)(4 * frag_partition_numel(job_frag(&job, 1),
+									      0, 0)) };
+	own.state = (uint32_t)registry_find(&fetcher->registry, STATE_PARTITION, 0, 0, "fp32",
+					    &(enum frag_dtype){ 0 });
+}
+
+START_TEST(a_fetch_is_whole_or_enomem)
+{
+	struct tier_fetch *fetched;
+	unsigned n = 0, failed;
+	int rc;
+
+	open_to_fetch();
+	do {
+		scarce_begin(++n, 1);
+		rc = tier_fetch_now(fetcher, &own, DEVICE_COPY, NULL, &fetched);
+		failed = scarce_end();
+		ck_assert_int_eq(rc, failed ? -ENOMEM : 0);
+	} while (failed);
+	ck_assert_uint_gt(n, 2);
+	ck_assert_mem_eq(tier_fetch_result(fetched),
+			 job_memory(&job, 1, 0, 0, "fp32")->bytes_at, own.size);
+	tier_fetch_free(fetched);
+	close_job();
+}
+END_TEST
+
+START_TEST(a_fetch_that_is_not_wanted_or_takes_too_long_ends)
+{
+	const _Atomic bool abandoned = true;
+	struct tier_fetch *fetched;
+
+	open_to_fetch();
+	streams(device_host_hold);
+	job_boundary(&job);
+	ck_assert_int_eq(tier_fetch_now(fetcher, &own, DEVICE_COPY, &abandoned, &fetched),
+			 -ECANCELED);
+	fetcher->timeout_ms = 50;
+	ck_assert_int_eq(tier_fetch_now(fetcher, &own, DEVICE_COPY, NULL, &fetched),
+			 -ETIMEDOUT);
+	streams(device_host_go);
+	ck_assert_int_eq(tier_fetch_now(fetcher, &own, DEVICE_COPY, NULL, &fetched), 0);
+	tier_fetch_free(fetched);
+	close_job();
+}
+END_TEST
+
 START_TEST(a_nan_is_found_where_it_is)
 {
 	static const float nan = NAN;
@@ -475,6 +591,10 @@ int main(void)
 	tcase_add_test(t, owners_tell_of_other_tiers);
 	tcase_add_test(t, owners_tell_of_what_a_device_has_preserved);
 	tcase_add_test(t, a_stream_that_does_not_go_on_ends_a_request);
+	tcase_add_test(t, bytes_that_change_while_they_are_summed_are_told_as_such);
+	tcase_add_test(t, owners_tell_of_what_the_host_has_preserved_of_a_device);
+	tcase_add_test(t, a_fetch_is_whole_or_enomem);
+	tcase_add_test(t, a_fetch_that_is_not_wanted_or_takes_too_long_ends);
 	tcase_add_test(t, a_nan_is_found_where_it_is);
 	tcase_add_test(t, what_owners_cannot_tell_is_said);
 	tcase_add_test(t, a_request_may_be_cancelled_at_any_time);

@@ -7,6 +7,7 @@
 #include "tests/run-suite.h"
 
 #include "engine/node/peers.h"
+#include "engine/rank/registry-place.h"
 #include "engine/rank/registry-version.h"
 #include "engine/swap/swapper.h"
 
@@ -445,15 +446,21 @@ START_TEST(a_view_without_memory_for_its_row_ends)
 }
 END_TEST
 
-static struct compute *operation_on(uint32_t rank, const char *key)
+static uint32_t row_of(uint32_t rank, const char *key)
 {
-	struct compute *c = malloc(sizeof(*c));
 	int row = registry_find(registry_of(rank), STATE_PARTITION, 0, 0, key,
 				&(enum frag_dtype){ 0 });
 
-	ck_assert_ptr_nonnull(c);
 	ck_assert_int_ge(row, 0);
-	*c = (struct compute){ .row = (uint32_t)row,
+	return (uint32_t)row;
+}
+
+static struct compute *operation_on(uint32_t rank, const char *key)
+{
+	struct compute *c = malloc(sizeof(*c));
+
+	ck_assert_ptr_nonnull(c);
+	*c = (struct compute){ .row = row_of(rank, key),
 			       .epoch = registry_of(rank)->states.epoch,
 			       .dtype = FRAG_F32,
 			       .slice = { .numel = 1, .naxes = 1, .axes = { { 1, 1 } } },
@@ -573,6 +580,9 @@ END_TEST
 
 START_TEST(orders_that_cannot_be_carried_out_are_refused)
 {
+	char key[FRAG_KEY_MAX + 16] = "params/w/";
+	char pattern[sizeof(((struct wire_place *)0)->pattern) + 13] = "params/";
+
 	open_swapped();
 	ck_assert_int_eq(engine_place(observer, "params/w/momentum", "host"), -ENOENT);
 	ck_assert_int_eq(engine_place(observer, "params/x*/fp32", "host"), -ENOENT);
@@ -580,6 +590,11 @@ START_TEST(orders_that_cannot_be_carried_out_are_refused)
 	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "device"), -EOPNOTSUPP);
 	ck_assert_int_eq(engine_place(observer, "params/w/bf16", "swap"), -EOPNOTSUPP);
 	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "tape"), -EINVAL);
+	memset(key + 9, 'k', FRAG_KEY_MAX + 1);
+	ck_assert_int_eq(engine_place(observer, key, "host"), -ENAMETOOLONG);
+	memset(pattern + 7, '*', sizeof(pattern) - 13);
+	strcpy(pattern + sizeof(pattern) - 6, "/fp32");
+	ck_assert_int_eq(engine_place(observer, pattern, "host"), -ENAMETOOLONG);
 	ck_assert_int_eq(engine_place(observer, "w/fp32", "host"), -EINVAL);
 	ck_assert_int_eq(engine_place(observer, "params/fp32", "host"), -EINVAL);
 	observer->write.allowed = false;
@@ -728,6 +743,134 @@ START_TEST(no_text_comes_of_a_silent_rank)
 }
 END_TEST
 
+/* A caller in a hurry comes again when there is news, until it is told. */
+START_TEST(who_may_not_wait_asks_again)
+{
+	static const char *const texts[] = { "metrics", "place", "leaves", "nccl" };
+	struct engine_hurry hurry = { 0 };
+	unsigned tries = 0;
+	int rc;
+
+	open_swapped();
+	engine_hurry(&hurry);
+	while ((rc = engine_place(observer, "params/w/exp_avg", "host")) == -EAGAIN) {
+		tries++;
+		turn(NULL);
+	}
+	ck_assert_int_eq(rc, 0);
+	ck_assert_uint_gt(tries, 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
+		char *text;
+
+		hurry.since_ns = 0;
+		for (tries = 0; !(text = engine_text(observer, texts[i])); tries++) {
+			ck_assert_int_eq(errno, EAGAIN);
+			turn(NULL);
+		}
+		ck_assert_uint_gt(tries, 0);
+		free(text);
+	}
+	engine_hurry(NULL);
+	job_boundary(&job);
+	expect_tier("exp_avg", STATE_HOST);
+	close_job();
+}
+END_TEST
+
+/* At the n-th call of the mount or a rank, for each n.  A rank that has taken the order moves
+ * its states whatever the others say.
+ */
+START_TEST(without_memory_an_order_is_refused)
+{
+	unsigned n = 0, refused = 0, failed;
+	int rc;
+
+	open_swapped();
+	do {
+		scarce_begin(++n, 1);
+		rc = engine_place(observer, "params/w/exp_avg", "host");
+		failed = scarce_end();
+		ck_assert_msg(!rc || (failed && rc == -ENOMEM), "%u: %d", n, rc);
+		refused += rc != 0;
+		job_boundary(&job);
+		if (!rc)
+			expect_tier("exp_avg", STATE_HOST);
+		expect_read("exp_avg");
+		order("params/w/exp_avg", "swap");
+		job_boundary(&job);
+		expect_tier("exp_avg", STATE_SWAP);
+		job_check(&job);
+	} while (failed);
+	ck_assert_uint_ge(refused, 5);
+	close_job();
+}
+END_TEST
+
+/* The order is taken back before the row has been copied, or between the copy and the switch.
+ */
+START_TEST(a_row_that_is_not_to_move_any_more_stays)
+{
+	struct registry *r;
+	struct registry_move move;
+	uint32_t row = 0;
+
+	open_swapped();
+	r = registry_of(0);
+	order("params/w/exp_avg", "host");
+	ck_assert(registry_place_next(r, &row));
+	ck_assert_int_eq(registry_place_copy(r, row, &move), 0);
+	order("params/w/exp_avg", "swap");
+	registry_place_switch(r, &move);
+	registry_place_end(r, &move);
+	ck_assert_int_eq(registry_place_copy(r, row, &move), -ENOENT);
+	ck_assert_int_eq(tier_of(0, "exp_avg"), STATE_SWAP);
+	ck_assert(!r->placing.waiting && !r->placing.failed && !r->placing.moved);
+	expect_read("exp_avg");
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+static int status_of_answer;
+
+static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	status_of_answer = answer->status;
+	return false;
+}
+
+/* The row is as long as that for the rank alone: of a job's, such a state has 256 MiB. */
+START_TEST(a_rank_refuses_an_operation_that_is_scattered_on_nvme)
+{
+	struct wire_compute m = { .transaction = { staged[0], staged[1] },
+				  .dtype = FRAG_F32,
+				  .code = WIRE_SET,
+				  .naxes = 1,
+				  .axes = { { COMPUTE_RUNS_MAX + 1, 1 << 10 | 1 } } };
+	struct registry *r;
+	uint64_t numel;
+
+	open_swapped();
+	r = registry_of(1);
+	m.state = row_of(1, "exp_avg");
+	m.epoch = r->states.epoch;
+	m.end = m.axes[0].count * m.axes[0].stride;
+	numel = r->states.rows[m.state].numel;
+	r->states.rows[m.state].numel = m.end;
+	status_of_answer = 1;
+	pthread_mutex_lock(&observer->lock);
+	ck_assert_int_eq(peers_call(observer, 1, WIRE_COMPUTE, &m, NULL, 0, on_answer, NULL, 0),
+			 0);
+	pthread_mutex_unlock(&observer->lock);
+	while (status_of_answer == 1)
+		turn(NULL);
+	r->states.rows[m.state].numel = numel;
+	ck_assert_int_eq(status_of_answer, -EOPNOTSUPP);
+	ck_assert_uint_eq(job_frag(&job, 1)->engine->participant.count, 0);
+	close_job();
+}
+END_TEST
+
 /* A rank that has no memory for a state leaves it where it is, says so, and goes on. */
 START_TEST(what_finds_no_room_stays)
 {
@@ -780,6 +923,10 @@ int main(void)
 	tcase_add_test(t, allocated_states_without_an_address_move);
 	tcase_add_test(t, a_rank_that_cannot_be_asked_is_a_row_with_the_reason);
 	tcase_add_test(t, no_text_comes_of_a_silent_rank);
+	tcase_add_test(t, who_may_not_wait_asks_again);
+	tcase_add_test(t, without_memory_an_order_is_refused);
+	tcase_add_test(t, a_row_that_is_not_to_move_any_more_stays);
+	tcase_add_test(t, a_rank_refuses_an_operation_that_is_scattered_on_nvme);
 	tcase_add_test(t, what_finds_no_room_stays);
 	return run_suite(s, t);
 }
