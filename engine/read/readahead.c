@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 enum {
+	HUGE_PAGE = 2 << 20,
 	SIZE_MIN = 64 << 10,
 	FRESH_MS = 20,
 	STREAK_MIN = 2,
@@ -37,7 +38,7 @@ static void *get_buffer(struct readahead_pool *p)
 
 	if (p->nspare)
 		return p->spare[--p->nspare];
-	buffer = aligned_alloc(READAHEAD_BUFFER, READAHEAD_BUFFER);
+	buffer = aligned_alloc(HUGE_PAGE, READAHEAD_BUFFER);
 	if (buffer)
 		madvise(buffer, READAHEAD_BUFFER, MADV_HUGEPAGE);
 	return buffer;
@@ -57,7 +58,7 @@ void *readahead_buffer(struct engine *e)
 	void *buffer;
 
 	if (!p)
-		return aligned_alloc(READAHEAD_BUFFER, READAHEAD_BUFFER);
+		return aligned_alloc(HUGE_PAGE, READAHEAD_BUFFER);
 	pthread_mutex_lock(&p->lock);
 	buffer = get_buffer(p);
 	pthread_mutex_unlock(&p->lock);

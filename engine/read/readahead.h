@@ -17,9 +17,9 @@ void readahead_free(struct engine *e);
  * worker takes the old one.  Both are from readahead_buffer.
  */
 bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **buffer);
-enum { READAHEAD_BUFFER = 2 << 20 };
+enum { READAHEAD_BUFFER = 4 << 20 };
 
-/* Returns READAHEAD_BUFFER bytes, in one huge page where the machine gives one; the caller
+/* Returns READAHEAD_BUFFER bytes, in huge pages where the machine gives one; the caller
  * calls free() or readahead_give.  NULL: no memory.
  */
 void *readahead_buffer(struct engine *e);

@@ -36,7 +36,7 @@ file_rows() {
 	seq -f "$work/trivial/%.0f" 0 $((files - 1)) >"$work/list.trivial"
 	for system in frag trivial tmpfs; do cat_all $system >/dev/null; done
 	interleave warm trivial tmpfs
-	row "cat of $files files of $1, a file" "$(each warm)" us "trivial server" "$(each trivial)" null lower
+	row "cat of $files files of $1, a file" "$(each warm)" us "trivial server" "$(each trivial)" 1.15 lower
 	row "cat of $files files of $1, a file" "$(each warm)" us tmpfs "$(each tmpfs)" null lower
 	interleave cold
 	row "cat of $files files of $1, freshly mounted, a file" "$(each cold)" us null null null lower
