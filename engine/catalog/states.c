@@ -437,6 +437,17 @@ static int decode_into(struct states *s, struct wire_reader *r)
 	return r->bad || r->at != r->end ? -EBADMSG : 0;
 }
 
+/* Gives back the room for more rows: a mount may have a thousand tables, which do not grow. */
+static void trim(struct states *s)
+{
+	struct state_row *rows = s->nrows ? realloc(s->rows, s->nrows * sizeof(*rows)) : NULL;
+
+	if (!rows)
+		return;
+	s->rows = rows;
+	s->rows_room = s->nrows;
+}
+
 int states_decode(struct states **out, const void *bytes, size_t size)
 {
 	struct wire_reader r = { .at = bytes, .end = (const uint8_t *)bytes + size };
@@ -450,6 +461,7 @@ int states_decode(struct states **out, const void *bytes, size_t size)
 		states_free(s);
 		return rc;
 	}
+	trim(s);
 	*out = s;
 	return 0;
 }
