@@ -9,6 +9,17 @@
 
 #include <pthread.h>
 
+enum { SWAP_SUMMERS = 2 };
+
+struct swap_summers { /* threads that compute checksums */
+	pthread_t threads[SWAP_SUMMERS];
+	unsigned n;           /* 0: no thread could be started */
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t queued;
+	TAILQ_HEAD(, swap_chunk) queue;
+	bool stop;
+};
+
 enum {
 	/* Values that stand in place of a checksum, and that no checksum has. */
 	SWAP_UNWRITTEN = 0,
@@ -21,6 +32,7 @@ struct swap_file {
 	const struct disk_ops *disk_ops;
 	struct disk *disk;
 	uint32_t chunk;
+	struct swap_summers summers;
 	pthread_mutex_t lock;      /* of all below */
 	struct arena arena;        /* who has which blocks of the file */
 	uint64_t limit;            /* most bytes of extents */
@@ -33,6 +45,22 @@ static inline uint64_t swap_file_blocks(uint64_t bytes)
 {
 	return u64_div_ceil(bytes, SWAP_BLOCK);
 }
+
+/* ---- swap-file-summer.c ---- */
+
+void swap_file_summers_start(struct swap_summers *s);
+/* No request may be under way. */
+void swap_file_summers_stop(struct swap_summers *s);
+/* Is the chunk large enough for them? */
+bool swap_file_summers_want(const struct swap_summers *s, const struct swap_chunk *c);
+void swap_file_summers_add(struct swap_summers *s, struct swap_chunk *c);
+
+/* ---- swap-file-io.c ---- */
+
+/* In a thread of the summers: computes the chunk's checksums, and goes on with its request. */
+void swap_file_sum_chunk(struct swap_chunk *c);
+
+/* ---- swap-file-sum.c ---- */
 
 /* The checksum of one block; never SWAP_UNWRITTEN or SWAP_DAMAGED. */
 uint32_t swap_file_sum(const void *block);

@@ -92,6 +92,11 @@ static void count_result(struct swap_chunk *c, int result)
 
 static void on_done(struct disk_io *disk, int result);
 
+static bool is_for_summers(const struct swap_chunk *c)
+{
+	return swap_file_summers_want(&c->io->file->summers, c);
+}
+
 /* False: it is not wanted any more. */
 static bool mark_submitted(struct swap_chunk *c)
 {
@@ -122,14 +127,24 @@ static int submit(struct swap_chunk *c, enum disk_what what)
 	return 1;
 }
 
+/* A large chunk is summed while the disk writes it. */
 static int submit_write(struct swap_chunk *c)
 {
+	bool both = is_for_summers(c);
+	int rc;
+
 	if (c->bounce)
 		memcpy(c->bounce + c->lead, c->memory, c->count);
 	c->completing = false;
 	c->gone = 0;
-	set_sums(c, false); /* until all of it is there */
-	return submit(c, DISK_WRITE);
+	c->parts = both ? 2 : 1;
+	c->rc = 0;
+	rc = submit(c, DISK_WRITE);
+	if (rc == 1 && both)
+		swap_file_summers_add(&c->io->file->summers, c);
+	else if (rc != 1)
+		set_sums(c, false);
+	return rc;
 }
 
 /* 1: goes on; 0: over; -errno. */
@@ -151,13 +166,26 @@ static int take_result(struct swap_chunk *c, int result)
 	return 1;
 }
 
-/* 1: goes on; 0: over; -errno. */
-static int finish_chunk(struct swap_chunk *c)
+/* Ends one part of a write, with rc.  1: the other goes on; 0: over; -errno. */
+static int finish_write(struct swap_chunk *c, int rc)
 {
-	if (c->disk.what == DISK_WRITE) {
-		set_sums(c, true);
-		return 0;
-	}
+	bool last;
+
+	pthread_mutex_lock(&c->io->lock);
+	c->rc = c->rc ? c->rc : rc;
+	rc = c->rc;
+	last = --c->parts == 0;
+	pthread_mutex_unlock(&c->io->lock);
+	if (!last)
+		return 1;
+	if (rc)
+		set_sums(c, false);
+	return rc;
+}
+
+/* 1: goes on; 0: over; -errno. */
+static int finish_read(struct swap_chunk *c)
+{
 	if (check_sums(c))
 		return -EIO;
 	if (c->completing)
@@ -165,6 +193,22 @@ static int finish_chunk(struct swap_chunk *c)
 	if (c->bounce)
 		memcpy(c->memory, c->bounce + c->lead, c->count);
 	return 0;
+}
+
+/* The disk is done with it: rc.  1: goes on; 0: over; -errno. */
+static int finish_chunk(struct swap_chunk *c, int rc)
+{
+	bool for_summers = is_for_summers(c);
+
+	if (c->disk.what == DISK_WRITE) {
+		if (!rc && !for_summers)
+			set_sums(c, true);
+		return finish_write(c, rc);
+	}
+	if (rc || !for_summers)
+		return rc ? rc : finish_read(c);
+	swap_file_summers_add(&c->io->file->summers, c);
+	return 1;
 }
 
 /* ---- cutting a request ---- */
@@ -340,6 +384,14 @@ static void go_on(struct swap_io *io)
 		end(io);
 }
 
+/* rc: of the chunk: 1: it goes on; 0: over; -errno. */
+static void chunk_came(struct swap_chunk *c, struct swap_io *io, int rc)
+{
+	if (rc != 1)
+		end_chunk(c, rc);
+	go_on(io);
+}
+
 static void on_done(struct disk_io *disk, int result)
 {
 	struct swap_chunk *c = container_of(disk, struct swap_chunk, disk);
@@ -353,11 +405,22 @@ static void on_done(struct disk_io *disk, int result)
 	rc = take_result(c, result);
 	if (rc == 1)
 		rc = submit(c, c->disk.what);
-	else if (!rc)
-		rc = finish_chunk(c);
-	if (rc != 1)
-		end_chunk(c, rc);
-	go_on(io);
+	chunk_came(c, io, rc == 1 ? 1 : finish_chunk(c, rc));
+}
+
+void swap_file_sum_chunk(struct swap_chunk *c)
+{
+	struct swap_io *io = c->io;
+
+	pthread_mutex_lock(&io->lock);
+	io->underway++; /* ours, for go_on */
+	pthread_mutex_unlock(&io->lock);
+	if (io->what == DISK_READ) {
+		chunk_came(c, io, finish_read(c));
+		return;
+	}
+	set_sums(c, true);
+	chunk_came(c, io, finish_write(c, 0));
 }
 
 static bool is_in(const struct swap_io *io)

@@ -171,6 +171,7 @@ int swap_file_create(struct swap_file **out, const struct swap_file_config *conf
 		file_free(f);
 		return refuse(config, rc, NULL, why, whysize);
 	}
+	swap_file_summers_start(&f->summers);
 	*out = f;
 	return 0;
 }
@@ -180,6 +181,7 @@ void swap_file_close(struct swap_file *f)
 	if (!f)
 		return;
 	assert(!f->arena.nblocks);
+	swap_file_summers_stop(&f->summers);
 	arena_fini(&f->arena);
 	file_free(f);
 }

@@ -84,6 +84,9 @@ struct swap_chunk { /* the file's */
 	bool used;
 	bool submitted; /* the disk has it */
 	uint8_t again;  /* times in a row that the disk said -EAGAIN or -EINTR */
+	uint8_t parts;  /* of a write, not over yet: the disk's, the checksums' */
+	int rc;         /* of the parts that are over */
+	TAILQ_ENTRY(swap_chunk) in_queue; /* of the summers */
 };
 
 /* A request on any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no
@@ -95,7 +98,7 @@ struct swap_io { /* the caller's memory until done is called */
 	uint16_t slab;       /* as struct disk_io's */
 	uint64_t offset, bytes;
 	void *memory;
-	/* Called in a thread of the disk, or in swap_file_submit.
+	/* Called in a thread of the disk or of the file, or in swap_file_submit.
 	 * -EINVAL: the range is not in the extent.
 	 * -EIO: a block has other bytes than were written, or its last write failed.
 	 * -ECANCELED.

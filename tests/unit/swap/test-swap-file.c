@@ -90,6 +90,20 @@ static bool start(int which)
 	return true;
 }
 
+/* By a disk of that kind, some of whose requests go wrong. */
+static bool start_faulty(int which)
+{
+	if (!open_disk(which))
+		return false;
+	faulty_over(all[which]);
+	config.disk_ops->close(disk);
+	config.disk_ops = &faulty_disk;
+	ck_assert_int_eq(faulty_disk.open(&disk, NULL), 0);
+	config.disk = disk;
+	ck_assert_msg(!swap_file_create(&file, &config, why, sizeof(why)), "%s", why);
+	return true;
+}
+
 static struct swap_extent *new_extent(uint64_t bytes)
 {
 	struct swap_extent *x;
@@ -602,6 +616,74 @@ START_TEST(a_pipe_is_no_file_to_swap_to)
 }
 END_TEST
 
+/* ---- sums beside the disk ---- */
+
+static bool is_summed(struct swap_io *io)
+{
+	bool summed = true;
+
+	pthread_mutex_lock(&io->lock);
+	for (size_t i = 0; i < SWAP_CHUNKS; i++)
+		summed = summed && (!io->chunks[i].used || io->chunks[i].parts == 1);
+	pthread_mutex_unlock(&io->lock);
+	return summed;
+}
+
+START_TEST(a_write_is_summed_while_the_disk_has_it)
+{
+	enum { BYTES = 4 << 20 };
+	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 1 };
+	struct swap_io io = { .what = DISK_WRITE,
+			      .slab = DISK_NO_SLAB,
+			      .bytes = BYTES,
+			      .memory = memory,
+			      .done = wake,
+			      .owner = &w };
+
+	if (!start_faulty(_i))
+		return;
+	io.extent = new_extent(BYTES);
+	fill(memory, BYTES);
+	faulty_begin((struct faulty){ FAULT_HOLD, DISK_WRITE, 0, 1, BYTES / SWAP_CHUNK });
+	swap_file_submit(file, &io);
+	faulty_wait_held(BYTES / SWAP_CHUNK);
+	while (!is_summed(&io)) /* TEST_TIMEOUT */
+		usleep(1000);
+	for (size_t i = 0; i < BYTES / SWAP_BLOCK; i++)
+		ck_assert_uint_eq(io.extent->sums[i], swap_file_sum(memory + i * SWAP_BLOCK));
+	ck_assert_int_eq(w.rc, 1);
+	ck_assert_uint_eq(faulty_end(), BYTES / SWAP_CHUNK);
+	ck_assert_int_eq(wait_for(&w), 0);
+	memcpy(truth, memory, BYTES);
+	expect_all(io.extent);
+	stop(io.extent);
+}
+END_TEST
+
+/* Whichever of disk and sums is done first. */
+START_TEST(a_write_that_the_disk_refuses_is_damaged_though_it_is_summed)
+{
+	enum { BYTES = 4 << 20, TIMES = 20 };
+
+	if (!start_faulty(_i))
+		return;
+	for (int i = 0; i < TIMES; i++) {
+		struct swap_extent *x = new_extent(BYTES);
+
+		fill(memory, BYTES);
+		faulty_begin((struct faulty){ FAULT_ERROR, DISK_WRITE, -ENOSPC, 2, 1 });
+		ck_assert_int_eq(run(x, DISK_WRITE, 0, BYTES, memory), -ENOSPC);
+		faulty_end();
+		for (size_t k = 0; k < BYTES / SWAP_BLOCK; k++)
+			if (k * SWAP_BLOCK / SWAP_CHUNK == 1)
+				ck_assert_uint_eq(x->sums[k], SWAP_DAMAGED);
+		ck_assert_int_eq(run(x, DISK_READ, SWAP_CHUNK, SWAP_CHUNK, truth), -EIO);
+		swap_file_extent_drop(file, x);
+	}
+	stop(NULL);
+}
+END_TEST
+
 /* The rest of its block is read first, by a disk that does not hear that. */
 START_TEST(a_write_that_is_canceled_meanwhile_is_not_begun)
 {
@@ -615,14 +697,8 @@ START_TEST(a_write_that_is_canceled_meanwhile_is_not_begun)
 			      .done = wake,
 			      .owner = &w };
 
-	if (!open_disk(_i))
+	if (!start_faulty(_i))
 		return;
-	faulty_over(all[_i]);
-	config.disk_ops->close(disk);
-	config.disk_ops = &faulty_disk;
-	ck_assert_int_eq(faulty_disk.open(&disk, NULL), 0);
-	config.disk = disk;
-	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
 	io.extent = new_extent(EXTENT);
 	write_all(io.extent);
 	before = file->counters;
@@ -639,15 +715,15 @@ START_TEST(a_write_that_is_canceled_meanwhile_is_not_begun)
 END_TEST
 
 /* Requests of many chunks; each on a quarter of its own. */
-START_TEST(a_canceled_request_ends_once_and_leaves_no_wrong_bytes)
+static void cancel_some(int which, uint32_t chunk)
 {
 	enum { TIMES = 100, EACH = EXTENT / 4 / SWAP_BLOCK * SWAP_BLOCK };
 	struct swap_extent *x;
 	unsigned canceled = 0;
 
-	if (!open_disk(_i))
+	if (!open_disk(which))
 		return;
-	config.chunk = SWAP_BLOCK;
+	config.chunk = chunk;
 	ck_assert_int_eq(swap_file_create(&file, &config, why, sizeof(why)), 0);
 	x = new_extent(EXTENT);
 	write_all(x);
@@ -690,6 +766,13 @@ START_TEST(a_canceled_request_ends_once_and_leaves_no_wrong_bytes)
 	ck_assert_uint_gt(canceled, 0);
 	stop(x);
 }
+
+/* Of chunks that the disk's thread sums, and of larger ones. */
+START_TEST(a_canceled_request_ends_once_and_leaves_no_wrong_bytes)
+{
+	cancel_some(_i, SWAP_BLOCK);
+	cancel_some(_i, 256 << 10);
+}
 END_TEST
 
 int main(void)
@@ -712,6 +795,8 @@ int main(void)
 		a_pipe_is_no_file_to_swap_to,
 		a_canceled_request_ends_once_and_leaves_no_wrong_bytes,
 		a_write_that_is_canceled_meanwhile_is_not_begun,
+		a_write_is_summed_while_the_disk_has_it,
+		a_write_that_the_disk_refuses_is_damaged_though_it_is_summed,
 	};
 	const char *given = getenv("TEST_SEED");
 	Suite *suite = suite_create("swap-file");
