@@ -138,9 +138,18 @@ static void note_asked(struct engine *e, const struct wire_header *header)
 	serve_tell_asked(e);
 }
 
+static bool names_this_job(const struct engine *e, const struct wire_header *header)
+{
+	return header->job == e->job.hash && header->incarnation == e->job.incarnation;
+}
+
+/* A mount whose job has ended says HELLO for ever to whoever has that address now: it does not
+ * count.
+ */
 static void note_observer(struct engine *e, const struct wire_header *header)
 {
-	if (header->rank == WIRE_OBSERVER && e->serve.asked_until_ms)
+	if (header->rank == WIRE_OBSERVER && e->serve.asked_until_ms &&
+	    names_this_job(e, header))
 		e->serve.asked_until_ms =
 			u64_max(e->serve.asked_until_ms, monotonic_ms() + e->timeout_ms);
 }
@@ -550,9 +559,8 @@ void serve_turn(struct engine *e, uint64_t now)
 
 static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
-	if (header->type == WIRE_HELLO || header->type == WIRE_JOIN)
-		return true;
-	if (header->job == e->job.hash && header->incarnation == e->job.incarnation)
+	if (header->type == WIRE_HELLO || header->type == WIRE_JOIN ||
+	    names_this_job(e, header))
 		return true;
 	node_ack(e, peer, header->request, -ESTALE);
 	return false;

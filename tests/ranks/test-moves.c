@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/live/loop.h"
+#include "engine/node/peers.h"
 #include "tests/ranks/observed.h"
 #include "tests/run-suite.h"
 
@@ -280,6 +281,37 @@ START_TEST(a_rank_forgets_observers_that_have_gone)
 }
 END_TEST
 
+static int welcomes;
+
+static bool on_welcome(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
+{
+	(void)e, (void)owner, (void)tag;
+	welcomes += answer->type == WIRE_WELCOME;
+	return false;
+}
+
+/* As a mount that outlived its job, whose address this job has now. */
+START_TEST(an_observer_of_another_job_does_not_count)
+{
+	welcomes = 0;
+	open_one(_i);
+	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
+	ck_assert(is_asked(0));
+	observer->job.hash ^= 1;
+	for (int n = 1; n <= 30; n++) { /* ten in the time in which an observer is forgotten */
+		uint64_t end = turned_ms + job_frag(&job, 0)->engine->timeout_ms / 10;
+
+		ck_assert_int_eq(
+			peers_call(observer, 0, WIRE_HELLO, NULL, NULL, 0, on_welcome, NULL, 0),
+			0);
+		while (welcomes < n || turned_ms < end)
+			turn(NULL);
+	}
+	ck_assert(!is_asked(0));
+	close_job();
+}
+END_TEST
+
 START_TEST(an_observer_that_was_silent_asks_anew)
 {
 	struct engine *stopped;
@@ -523,6 +555,7 @@ int main(void)
 	tcase_add_loop_test(t, a_read_of_gradients_waits_for_a_window_that_is_shown, 0, 4);
 	tcase_add_loop_test(t, a_rank_hears_that_its_states_are_asked_for, 0, 2);
 	tcase_add_loop_test(t, a_rank_forgets_observers_that_have_gone, 0, 2);
+	tcase_add_loop_test(t, an_observer_of_another_job_does_not_count, 0, 2);
 	tcase_add_loop_test(t, an_observer_that_was_silent_asks_anew, 0, 2);
 	tcase_add_loop_test(t, a_rank_that_has_asked_counts_for_ever, 0, 2);
 	tcase_add_loop_test(t, a_declared_state_is_there_and_gets_its_memory_in_a_step, 0, 2);
