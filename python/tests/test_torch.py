@@ -2,6 +2,7 @@
 """Real jobs of torch and DeepSpeed, attached, mounted, compared and edited: torch_job.py in several processes."""
 
 import importlib.util
+import itertools
 import os
 import shutil
 import socket
@@ -55,9 +56,13 @@ class Torch(unittest.TestCase):
                 self.run_job("ddp", world)
 
     def test_a_parameter_without_a_master_is_shown_as_what_it_is(self) -> None:
-        for case in ("ddp-bf16", "fsdp2-bf16"):
-            with self.subTest(case=case):
-                self.run_job(case, 2)
+        for case, world in itertools.product(("ddp-bf16", "fsdp2-bf16"), (2, 4)):
+            with self.subTest(case=case, world=world):
+                self.run_job(case, world)
+
+    def test_neither_collectives_nor_autograd_are_touched(self) -> None:
+        cases = ["ddp", "fsdp2", "fsdp2-mixed"] + ["2-bf16", "3-bf16"] * bool(importlib.util.find_spec("deepspeed"))
+        self.run_ranks([str(HERE / "untouched_job.py"), *cases], "untouched", 2)
 
     def test_fsdp2(self) -> None:
         for world in (2, 3, 4):
