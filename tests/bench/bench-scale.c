@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Models a job of more ranks than a machine runs: 64, 256 and 1024 engines and a mount's in this
- * process, over the loop transport, without threads.  Counts messages, bytes and memory of each
- * for what readers and writers do.  Each engine takes a turn when a message or a wake-up is
- * there for it, or its idle time is over, as its thread would.  A trainer that waits at a
+/* Models a job of more ranks than a machine runs: 64, 256 and 1024 engines and that of a mount
+ * in this process, over the loop transport, without threads.  Counts messages, bytes and memory
+ * of each for what readers and writers do.  An engine takes a turn when a message or a wake-up
+ * is there for it, or its idle time is over, as its thread would.  A trainer that waits at a
  * boundary has a stack of its own.
  */
 
