@@ -89,15 +89,6 @@ bool cpus_has(const struct cpus *c, unsigned number)
 	return c->word[number / 64] >> number % 64 & 1;
 }
 
-unsigned cpus_count(const struct cpus *c)
-{
-	unsigned n = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(c->word); i++)
-		n += (unsigned)__builtin_popcountll(c->word[i]);
-	return n;
-}
-
 unsigned cpus_next(const struct cpus *c, unsigned from)
 {
 	while (from < CPUS_MAX && !cpus_has(c, from))

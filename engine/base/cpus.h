@@ -28,7 +28,6 @@ const char *cpus_text(const struct cpus *c, char *text, size_t size);
 
 void cpus_add(struct cpus *c, unsigned number); /* below CPUS_MAX */
 bool cpus_has(const struct cpus *c, unsigned number);
-unsigned cpus_count(const struct cpus *c);
 /* The least number that is not below `from`; CPUS_MAX: none. */
 unsigned cpus_next(const struct cpus *c, unsigned from);
 bool cpus_are_equal(const struct cpus *a, const struct cpus *b);

@@ -3,6 +3,7 @@
 
 #include "engine/catalog/health.h"
 
+#include "engine/base/text.h"
 #include "engine/base/vec.h"
 
 #include <assert.h>
@@ -115,11 +116,7 @@ char *health_text(const struct engine_rank *ranks, uint32_t nranks)
 			put(out, &columns[i], rank, &ranks[rank]);
 			fputc(i < last ? ' ' : '\n', out);
 		}
-	if (fclose(out)) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	return text_end(out, &text);
 }
 
 /* ---- reading ---- */

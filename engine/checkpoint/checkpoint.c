@@ -5,6 +5,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/metrics.h"
+#include "engine/base/text.h"
 #include "engine/base/thread.h"
 #include "engine/checkpoint/edit/open-files.h"
 #include "engine/checkpoint/edit/overlay-log.h"
@@ -669,8 +670,7 @@ static char *get_text(struct engine *e, const char *what)
 		if (!out)
 			return NULL;
 		texts[i].put(checkpoint_of(e), out);
-		fclose(out);
-		return text;
+		return text_end(out, &text);
 	}
 	return NULL;
 }

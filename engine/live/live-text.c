@@ -4,6 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/base/metrics.h"
 #include "engine/base/phase.h"
+#include "engine/base/text.h"
 #include "engine/base/thread.h"
 #include "engine/catalog/health.h"
 #include "engine/commit/freezes.h"
@@ -157,7 +158,10 @@ static int put_health(struct engine *e, FILE *out)
 		live_rank(e, i, &ranks[i]);
 	node_wake(e);
 	text = health_text(ranks, e->world);
-	return text && fputs(text, out) >= 0 ? 0 : -ENOMEM;
+	if (!text)
+		return -ENOMEM;
+	fputs(text, out);
+	return 0;
 }
 
 /* By which way bytes have come, and why not by rounds. */
@@ -367,7 +371,8 @@ static int put_phases(FILE *out, struct engine *e)
 	since = rank_query_ask_all(e, "phases");
 	for (uint32_t rank = 0; rank < e->world && !rc; rank++)
 		rc = add_rank_phases(e, rank, since, out, last_step);
-	fclose(last_step);
+	if (!text_end(last_step, &last))
+		return -ENOMEM;
 	fprintf(out,
 		"# HELP fragfs_rank_phase_last_step_seconds quantiles of a rank's last step\n"
 		"# TYPE fragfs_rank_phase_last_step_seconds gauge\n%s",
@@ -462,7 +467,10 @@ static int put_comms(struct engine *e, FILE *out)
 {
 	CLEANUP(free) char *text = comms_text(e->comms);
 
-	return text && fputs(text, out) >= 0 ? 0 : -ENOMEM;
+	if (!text)
+		return -ENOMEM;
+	fputs(text, out);
+	return 0;
 }
 
 static const struct {
@@ -489,7 +497,8 @@ char *live_text(struct engine *e, const char *what)
 	if (!out)
 		return NULL;
 	rc = texts[i].put(e, out);
-	fclose(out);
+	if (!text_end(out, &text))
+		rc = -ENOMEM;
 	if (!rc)
 		return text;
 	free(text);

@@ -3,6 +3,7 @@
 
 #include "engine/base/histogram.h"
 #include "engine/base/log.h"
+#include "engine/base/text.h"
 #include "engine/node/comms.h"
 
 #include <inttypes.h>
@@ -180,6 +181,5 @@ char *comms_text(struct comms *c)
 	pthread_mutex_lock(&c->lock);
 	tell(c, out);
 	pthread_mutex_unlock(&c->lock);
-	fclose(out);
-	return text;
+	return text_end(out, &text);
 }

@@ -4,6 +4,7 @@
 #include "engine/rank/swap-text.h"
 
 #include "engine/base/one-line.h"
+#include "engine/base/text.h"
 #include "engine/swap/swapper.h"
 
 #include <inttypes.h>
@@ -165,8 +166,7 @@ char *swap_text_states(struct registry *r, const struct catalog *own)
 	put_error(out, f.error);
 	put_timers(out, &f);
 	put_states(out, r, own);
-	fclose(out);
-	return text;
+	return text_end(out, &text);
 }
 
 /* ---- what bytes of a state are ---- */
@@ -276,8 +276,7 @@ char *swap_text_pinned(struct registry *r)
 	pthread_mutex_unlock(&r->lock);
 	fprintf(out, "pages %s\nlocked %s\npinned_by_devices %s\n", pages[f.pinned.pages],
 		yes(f.pinned.locked), yes(on_devices));
-	fclose(out);
-	return text;
+	return text_end(out, &text);
 }
 
 size_t swap_text_lines(const char *text, size_t most)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/text.h"
 #include "engine/memory/pinned.h"
 #include "engine/memory/view-pool.h"
 #include "engine/rank/devices.h"
@@ -499,6 +500,5 @@ char *landing_text(struct engine *e)
 	rounds_report(e, out);
 	if (e->rounds.landing)
 		describe(e->rounds.landing, out);
-	fclose(out);
-	return text;
+	return text_end(out, &text);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/text.h"
 #include "engine/rank/arena-memory.h"
 #include "engine/serve/serve-arena.h"
 
@@ -41,9 +42,5 @@ char *serve_arena_text(struct engine *e)
 		arena_memory_tell(e->arena, put_name, e->own, out);
 	else
 		fputs("none\n", out);
-	if (fclose(out)) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	return text_end(out, &text);
 }

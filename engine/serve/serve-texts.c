@@ -19,10 +19,11 @@
 /* Puts a text that a module has made, and frees it.  -ENOMEM: text is NULL. */
 static int put_made(FILE *out, char *text)
 {
-	int rc = text && fputs(text, out) >= 0 ? 0 : -ENOMEM;
-
+	if (!text)
+		return -ENOMEM;
+	fputs(text, out);
 	free(text);
-	return rc;
+	return 0;
 }
 
 static int put_log(struct engine *e, FILE *out)

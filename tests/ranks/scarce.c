@@ -73,6 +73,16 @@ WRAP(FILE *, fmemopen, NULL, ENOMEM, (void *at, size_t size, const char *mode),
      (at, size, mode))
 WRAP(DIR *, fdopendir, NULL, ENOMEM, (int fd), (fd))
 WRAP(FILE *, open_memstream, NULL, ENOMEM, (char **data, size_t *size), (data, size))
+int __real_fclose(FILE *stream);
+int __wrap_fclose(FILE *stream);
+/* Closes it, and says that some of it could not be written. */
+int __wrap_fclose(FILE *stream)
+{
+	bool refused = refuse(ENOMEM);
+
+	return __real_fclose(stream) || refused ? EOF : 0;
+}
+
 WRAP(void *, mmap, MAP_FAILED, ENOMEM,
      (void *at, size_t size, int prot, int flags, int fd, off_t offset),
      (at, size, prot, flags, fd, offset))

@@ -184,6 +184,12 @@ static const struct layout_case {
 	  JOB_LP_FITTING },
 };
 
+static const struct layout_case ten_ranks = { .name = "ten ranks",
+					      .world = 10,
+					      .params = params,
+					      .group = { .stage = 0 },
+					      .keys = kept };
+
 static void open_case(const struct layout_case *c)
 {
 	struct job_group group = c->group;
@@ -316,29 +322,29 @@ END_TEST
 /* ---- memory runs out ---- */
 
 /* At the n-th call of the writer or a holder, for each n, until all have their orders.  i: 2:
- * of many fragments, whose plan grows several times; the first calls are those of the plan.
+ * the first calls alone, those of a plan that grows.
  */
 START_TEST(without_memory_an_edit_is_made_everywhere_or_nowhere)
 {
 	static const struct {
-		unsigned layout; /* number in cases */
-		uint32_t param;
-		const char *slice, *text;
+		const struct layout_case *layout;
+		const char *text;
 		unsigned most;
-	} tries[] = { { 5, 0, "[::2]", "*= 2", MANY },
-		      { 5, 0, "[::2]", "= 0.25", MANY },
-		      { 6, 3, "[0:2000]", "*= 2", 16 } };
-	uint32_t world = cases[tries[_i].layout].world, param = tries[_i].param;
+	} tries[] = { { &cases[5], "*= 2", MANY }, /* stage 3 */
+		      { &cases[5], "= 0.25", MANY },
+		      { &ten_ranks, "*= 2", 40 } };
+	uint32_t world = tries[_i].layout->world;
 	unsigned n = 0, refused = 0, failed;
 	struct edit_by x;
 
-	open_case(&cases[tries[_i].layout]);
+	open_case(tries[_i].layout);
 	do {
 		uint32_t writer = n % world;
 
-		prepare(&x, writer, param, "fp32", tries[_i].slice, tries[_i].text);
+		prepare(&x, writer, 0, "fp32", "[::2]", tries[_i].text);
 		scarce_begin(++n, 1);
 		engine_write(engine_of(writer), &x.write);
+		loop_turn(engine_of(writer), 0);
 		for (int i = 0; i < ASKING_TURNS && !x.ended; i++)
 			job_turn(&job);
 		failed = scarce_end();
@@ -346,7 +352,7 @@ START_TEST(without_memory_an_edit_is_made_everywhere_or_nowhere)
 		ck_assert_msg(!x.result || failed, "%u: %d", n, x.result);
 		refused += x.result == -ENOMEM;
 		if (!x.result)
-			expect_edit(&x, param, "fp32");
+			expect_edit(&x, 0, "fp32");
 		job_check(&job);
 	} while (failed && n < tries[_i].most);
 	ck_assert_uint_ge(refused, 4);
@@ -356,33 +362,28 @@ END_TEST
 
 /* ---- somebody dies ---- */
 
-/* All messages that are under way go to rank 1, which does not answer, when rank 2 is lost. */
+/* The writer waits for answers of ranks 1 to 8, as many as it waits for at once, when rank 9 is
+ * lost.
+ */
 START_TEST(a_holder_that_is_lost_before_it_has_its_orders_ends_the_edit)
 {
-	const struct layout_case many = { "many sub-groups",
-					  3,
-					  params,
-					  { .stage = 3, .sub_group_size = 50 },
-					  kept,
-					  false,
-					  false,
-					  JOB_LP_FITTING };
 	struct edit_by x;
 
-	open_case(&many);
-	begin(&x, 0, 3, "fp32", "[...]", "*= 2");
+	open_case(&ten_ranks);
+	begin(&x, 0, 0, "fp32", "[...]", "*= 2");
 	for (int i = 0; i < ASKING_TURNS; i++) {
 		loop_turn(engine_of(0), 0);
-		loop_turn(engine_of(2), 0);
+		loop_turn(engine_of(9), 0);
 	}
+	ck_assert_uint_eq(engine_of(9)->participant.count, 0);
 	ck_assert_uint_eq(x.ended, 0);
-	die(2, true);
+	die(9, true);
 	finish(&x);
 	ck_assert_int_eq(x.result, -EIO);
 	for (int i = 0; i < ASKING_TURNS; i++)
 		job_turn(&job);
-	ck_assert_uint_eq(engine_of(1)->participant.count, 0);
-	job_boundary(&job);
+	for (uint32_t rank = 0; rank < 9; rank++)
+		ck_assert_uint_eq(engine_of(rank)->participant.count, 0);
 	job_check(&job);
 	job_close(&job);
 }

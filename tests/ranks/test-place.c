@@ -723,6 +723,7 @@ END_TEST
 START_TEST(no_text_comes_of_a_silent_rank)
 {
 	static const char *const texts[] = { "leaves", "nccl" };
+	CLEANUP(free) char *text = NULL;
 
 	open_swapped();
 	observer->timeout_ms = 3000;
@@ -732,6 +733,10 @@ START_TEST(no_text_comes_of_a_silent_rank)
 		ck_assert_ptr_null(engine_text(observer, texts[i]));
 		ck_assert_int_eq(errno, ETIMEDOUT);
 	}
+	text = engine_text(observer, "metrics"); /* without what the rank would say */
+	ck_assert_ptr_nonnull(strstr(text, "\nfragfs_rank_step{rank=\"0\"}"));
+	ck_assert_ptr_nonnull(strstr(text, "\nfragfs_rank_phase_seconds_count{rank=\"1\""));
+	ck_assert_ptr_null(strstr(text, "\nfragfs_rank_phase_seconds_count{rank=\"0\""));
 	faults_clear();
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		peers_lose(observer, rank, "the test says so");

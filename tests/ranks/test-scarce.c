@@ -570,6 +570,30 @@ static int look(void)
 	return rc < 0 ? rc : 0;
 }
 
+/* A text is whole, or none. */
+static int check_text(char *text)
+{
+	int rc = text ? 0 : -errno;
+
+	if (text && (!*text || text[strlen(text) - 1] != '\n'))
+		rc = -EBADMSG;
+	free(text);
+	return rc;
+}
+
+static int hear(void)
+{
+	static const char *const texts[] = { "comms", "nccl", "leaves", "place" };
+	static const char *const of_rank[] = { "log", "comms", "nccl", "arena", "swap" };
+	int rc = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(texts) && !rc; i++)
+		rc = check_text(engine_text(observer, texts[i]));
+	for (unsigned i = 0; i < ARRAY_SIZE(of_rank) && !rc; i++)
+		rc = check_text(engine_rank_text(observer, 1, of_rank[i]));
+	return rc;
+}
+
 static int listen_to(void)
 {
 	char line[256];
@@ -758,7 +782,7 @@ static const struct looking {
 } looking[] = {
 	{ "read", read_half },   { "write", write_bytes }, { "texts", look },
 	{ "events", listen_to }, { "barrier", barrier },   { "health", parse_health },
-	{ "sums", sum_up },
+	{ "sums", sum_up },      { "words", hear },
 };
 
 START_TEST(an_observer_gets_in_or_says_why_not)
