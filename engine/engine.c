@@ -252,8 +252,9 @@ void engine_file_close(struct engine_file *file)
 		file_ops(file)->file_close(file);
 }
 
-void engine_read(struct engine *e, struct engine_read *read)
+void engine_read_from(const char *caller, struct engine *e, struct engine_read *read)
 {
+	read->caller = caller;
 	ops(e)->read(e, read);
 }
 
@@ -272,8 +273,9 @@ void engine_sums_cancel(struct engine *e, struct engine_sums *sums)
 	ops(e)->sums_cancel(e, sums);
 }
 
-void engine_write(struct engine *e, struct engine_write *write)
+void engine_write_from(const char *caller, struct engine *e, struct engine_write *write)
 {
+	write->caller = caller;
 	ops(e)->write(e, write);
 }
 

@@ -10,6 +10,7 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/base/log.h"
 #include "engine/frag.h"
 
 #include <sys/queue.h>
@@ -398,6 +399,7 @@ struct engine_read {
 	void *into;      /* size bytes that the engine may use for the data; NULL: its own */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
+	const char *caller; /* set by engine_read: the place in the source, for `comms` */
 	/* Private to the engine; 0 at first.  is_part: another read counts in the metrics. */
 	void *private;
 	bool is_part;
@@ -405,7 +407,8 @@ struct engine_read {
 
 enum { ENGINE_READ_MAX = 1 << 20 };
 
-void engine_read(struct engine *e, struct engine_read *read);
+#define engine_read(...) engine_read_from(LOG_PLACE, __VA_ARGS__)
+void engine_read_from(const char *caller, struct engine *e, struct engine_read *read);
 
 /* Makes the engine call `done` soon, with -ECANCELED.  Idempotent; to be called after
  * engine_read has returned, and not after `done`.
@@ -485,11 +488,13 @@ struct engine_write {
 	pid_t thread; /* that waits for done, in this pid namespace; 0: not known */
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
-	bool logged; /* out: the text "log" has a line of what became of it */
+	bool logged;        /* out: the text "log" has a line of what became of it */
+	const char *caller; /* set by engine_write: the place in the source, for `comms` */
 	STAILQ_ENTRY(engine_write) entry; /* private to the engine */
 };
 
-void engine_write(struct engine *e, struct engine_write *write);
+#define engine_write(...) engine_write_from(LOG_PLACE, __VA_ARGS__)
+void engine_write_from(const char *caller, struct engine *e, struct engine_write *write);
 void engine_write_cancel(struct engine *e, struct engine_write *write);
 
 /* A freeze stops the trainers of all live ranks at one boundary; a thaw (ms 0) lets them go on.

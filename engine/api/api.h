@@ -124,7 +124,8 @@ void api_count_on(struct engine *e, const struct wire_barrier *at);
 /* Runs n > 0 writes as one transaction and returns when all ranks have agreed on the boundary
  * at which they, this one too, apply it.  Fills in the writes' done and owner.
  */
-int api_write(struct frag *f, struct engine_write *writes, size_t n);
+#define api_write(...) api_write_from(LOG_PLACE, __VA_ARGS__)
+int api_write_from(const char *caller, struct frag *f, struct engine_write *writes, size_t n);
 /* Does the same with one write whose bytes the ranks in holders[world] have staged already,
  * under this transaction id.  Takes holders.
  */

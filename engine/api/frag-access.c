@@ -152,12 +152,13 @@ static int wait_set(struct engine *e, struct set_wait *w)
 	return w->result;
 }
 
-int api_write(struct frag *f, struct engine_write *writes, size_t n)
+int api_write_from(const char *caller, struct frag *f, struct engine_write *writes, size_t n)
 {
 	struct set_wait wait = { .engine = f->engine };
 
 	writes[0].done = on_set;
 	writes[0].owner = &wait;
+	writes[0].caller = caller;
 	transaction_start(f->engine, writes, n, false);
 	return wait_set(f->engine, &wait);
 }
@@ -169,6 +170,7 @@ int api_write_staged(struct frag *f, struct engine_write *write, const uint64_t 
 
 	write->done = on_set;
 	write->owner = &wait;
+	write->caller = LOG_PLACE;
 	transaction_start_staged(f->engine, write, transaction, holders);
 	return wait_set(f->engine, &wait);
 }

@@ -4,9 +4,10 @@
 
 /* Counts this engine's operations on ranks, if FRAG_COMMS is 1.  A row has the number, bytes,
  * latencies and rates of one operation, of one power of two of bytes, called at one place in
- * the source.  A rank's row has how far behind the first rank it answers, where several are
- * asked the same at once: VIEW_OPEN, PREPARE, DECIDE.  Quantiles of latencies are a
- * histogram's (engine/base/histogram.h).
+ * the source: of reads and stages, the place in fs/ or engine/api/ that asked for them.  A
+ * rank's row has how far behind the first rank it answers, where several are asked the same at
+ * once: VIEW_OPEN, PREPARE, DECIDE.  Quantiles of latencies are a histogram's
+ * (engine/base/histogram.h).
  *
  * algbw is bytes by time.  Of a round, whose n ranks bring the parts of its bytes to one of
  * them, busbw is algbw * (n - 1) / n, as of an all_gather; of all else, between two, it is
@@ -43,8 +44,8 @@ static inline uint64_t comms_begin(const struct comms *c)
 	return c ? monotonic_ns() : 0;
 }
 
-/* Counts an operation that took ns; place is kept.  nranks > 1: of a round.  Beyond COMMS_ROWS
- * rows it is counted among those left out.  Any thread.
+/* Counts an operation that took ns; place, of the source, is kept.  nranks > 1: of a round.
+ * Beyond COMMS_ROWS rows it is counted among those left out.  Any thread.
  */
 void comms_count(struct comms *c, enum comms_op op, unsigned nranks, uint64_t bytes,
 		 uint64_t ns, const char *place);

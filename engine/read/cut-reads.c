@@ -252,6 +252,7 @@ static void start_part(struct engine *e, struct cut_read *c, struct stored_read 
 					.size = (p->end - p->first) * s->element,
 					.nowait = c->read->nowait,
 					.thread = c->read->thread,
+					.caller = c->read->caller,
 					.is_part = true,
 					.done = on_part,
 					.owner = p };
@@ -321,6 +322,7 @@ void cut_reads_cancel(struct engine *e, struct engine_read *read)
 enum { AT_ONCE = 16 << 20 }; /* bytes of one shard's run that are in memory twice */
 
 struct getting {
+	const char *caller;
 	struct engine *e;
 	const struct engine_address *address;
 	const struct cuts *cuts;
@@ -339,7 +341,7 @@ static int get_run(void *arg, const struct cuts_box *box, uint64_t from, uint64_
 	for (uint64_t at = from; at < to && !rc; at += n) {
 		n = u64_min(most, to - at);
 		rc = reads_get(g->e, g->address, (box->start + at) * g->element, bytes,
-			       n * g->element);
+			       n * g->element, g->caller);
 		if (!rc)
 			cuts_to_file(g->cuts, box, at, at + n, g->element, bytes, g->out,
 				     g->first);
@@ -361,11 +363,12 @@ static int find_dtype(struct engine *e, const struct engine_address *address,
 	return rc;
 }
 
-int cut_reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
-		  void *out, uint64_t size)
+int cut_reads_get_from(const char *caller, struct engine *e,
+		       const struct engine_address *address, uint64_t offset, void *out,
+		       uint64_t size)
 {
 	CLEANUP(free) uint8_t *widened = NULL;
-	struct getting g = { .e = e, .address = address, .out = out };
+	struct getting g = { .e = e, .address = address, .out = out, .caller = caller };
 	struct engine_state state;
 	uint64_t end;
 	int rc;
@@ -373,7 +376,7 @@ int cut_reads_get(struct engine *e, const struct engine_address *address, uint64
 	if (address->kind == ENGINE_PARAM)
 		g.cuts = catalog_file_cuts(e->catalog, address->param);
 	if (!g.cuts || !size)
-		return reads_get(e, address, offset, out, size);
+		return reads_get(e, address, offset, out, size, caller);
 	rc = find_dtype(e, address, &state);
 	if (rc)
 		return rc;

@@ -10,14 +10,17 @@
  * Other files are read as they are.
  */
 
+#include "engine/base/log.h"
 #include "engine/node/file.h"
 
 /* As engine_read, engine_read_cancel. */
 void cut_reads_start(struct engine *e, struct engine_read *read);
 void cut_reads_cancel(struct engine *e, struct engine_read *read);
 
-/* As reads_get. */
-int cut_reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
-		  void *out, uint64_t size);
+/* As reads_get; the place of the call is the one that `comms` shows. */
+#define cut_reads_get(...) cut_reads_get_from(LOG_PLACE, __VA_ARGS__)
+int cut_reads_get_from(const char *caller, struct engine *e,
+		       const struct engine_address *address, uint64_t offset, void *out,
+		       uint64_t size);
 
 #endif

@@ -164,6 +164,8 @@ static int get_failed(struct engine *e, uint32_t rank, int rc)
 	return rc == -EPERM ? -EACCES : -EIO;
 }
 
+static _Thread_local const char *reader; /* the caller of the onesided_read that is under way */
+
 static int get(struct engine *e, const struct ready_piece *ready, const struct iovec *local,
 	       unsigned nlocal, const struct iovec *remote, unsigned nremote,
 	       struct control_page *control)
@@ -174,7 +176,7 @@ static int get(struct engine *e, const struct ready_piece *ready, const struct i
 
 	if (began && !rc && nlocal)
 		comms_count(e->comms, COMMS_ONESIDED, 0, local->iov_len, monotonic_ns() - began,
-			    LOG_PLACE);
+			    reader);
 	return rc;
 }
 
@@ -273,13 +275,14 @@ static int copy_piece(struct engine *e, struct engine_file *f, const struct read
 }
 
 int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
-		  size_t size)
+		  size_t size, const char *caller)
 {
 	static _Thread_local struct ready_pieces g; /* plan.keep_lost stays false */
 	uint64_t generation = atomic_load(&f->view_is_ready) ? f->view.generation : 0;
 	size_t done = 0;
 	int rc = 0;
 
+	reader = caller;
 	while (done < size && !rc) {
 		uint64_t here =
 			prefetch_copy(e, f, offset + done, (uint8_t *)out + done, size - done);

@@ -10,13 +10,14 @@
 #include "engine/node/file.h"
 
 /* Copies size bytes from offset of the file to out: of the generation of the file's view; of
- * any one generation, where the file has no view.  Any thread, without the lock.
+ * any one generation, where the file has no view.  caller: as of struct engine_read.  Any
+ * thread, without the lock.
  * -EAGAIN: a piece is out of reach, has another generation or is being changed.
  * -EFAULT: the owner has freed or moved a piece meanwhile. After both, remote_read_start may
  * still succeed.
  * -EIO. -ENOENT. -EINVAL.
  */
 int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
-		  size_t size);
+		  size_t size, const char *caller);
 
 #endif

@@ -110,7 +110,7 @@ static void fill(struct readahead_pool *p, struct ahead *s)
 	s->state = AHEAD_FILLING;
 	s->edits = atomic_load(&f->engine->write.edits);
 	pthread_mutex_unlock(&p->lock);
-	rc = onesided_read(f->engine, f, s->offset, s->buffer, s->size);
+	rc = onesided_read(f->engine, f, s->offset, s->buffer, s->size, LOG_PLACE);
 	pthread_mutex_lock(&p->lock);
 	s->filled_ms = monotonic_ms();
 	if (rc)

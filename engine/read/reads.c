@@ -37,7 +37,8 @@ static void need_hot(struct engine *e)
 static void read_in_this_thread(struct engine *e, struct engine_read *read)
 {
 	struct engine_file *f = read->file;
-	int rc = hot ? onesided_read(e, f, read->offset, hot, read->size) : -ENOMEM;
+	int rc = hot ? onesided_read(e, f, read->offset, hot, read->size, read->caller)
+		     : -ENOMEM;
 
 	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);
 	if (rc == -EAGAIN || rc == -EFAULT) { /* the owner itself will say what is true */
@@ -65,7 +66,7 @@ static bool keep_whole(struct engine *e, struct engine_read *read)
 			       atomic_load(&e->read.nwhole) >= WHOLE_MAX)
 		return false;
 	need_hot(e);
-	if (!hot || onesided_read(e, f, 0, hot, f->bytes))
+	if (!hot || onesided_read(e, f, 0, hot, f->bytes, read->caller))
 		return false;
 	if (is_small)
 		return !view_reader_keep_whole(f, hot);
@@ -139,6 +140,7 @@ struct read_part {
 };
 
 struct waiter {
+	const char *caller;
 	struct engine *e;
 	struct file_part state;
 	struct engine_file file;
@@ -211,6 +213,7 @@ static int get_by_transfer(struct waiter *w, uint64_t offset, void *out, size_t 
 					.offset = offset,
 					.size = size,
 					.nowait = true,
+					.caller = w->caller,
 					.into = out,
 					.done = on_waited,
 					.owner = p };
@@ -225,7 +228,7 @@ static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
 	for (uint64_t done = 0; done < size && !rc; done += ENGINE_READ_MAX) {
 		size_t chunk = u64_min(ENGINE_READ_MAX, size - done);
 
-		rc = onesided_read(w->e, &w->file, offset + done, out + done, chunk);
+		rc = onesided_read(w->e, &w->file, offset + done, out + done, chunk, w->caller);
 		if (rc == -EAGAIN || rc == -EFAULT)
 			rc = get_by_transfer(w, offset + done, out + done, chunk);
 	}
@@ -234,9 +237,10 @@ static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
 }
 
 int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
-	      void *out, uint64_t size)
+	      void *out, uint64_t size, const char *caller)
 {
 	struct waiter w = { .e = e,
+			    .caller = caller,
 			    /* its end is for the plan to find */
 			    .state = { .address = *address, .bytes = UINT64_MAX },
 			    .file = { .engine = e,

@@ -14,9 +14,9 @@ void reads_start(struct engine *e, struct engine_read *read);
 void reads_cancel(struct engine *e, struct engine_read *read);
 
 /* Copies the bytes to out and returns when they are there.  Any thread but the engine's,
- * without the lock.  Errors of engine_read with nowait.
+ * without the lock.  caller: as of struct engine_read.  Errors of engine_read with nowait.
  */
 int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
-	      void *out, uint64_t size);
+	      void *out, uint64_t size, const char *caller);
 
 #endif

@@ -132,7 +132,8 @@ static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 		view_reader_id(t->read->file, piece->view, read.view);
 		read.offset = piece->inside;
 	}
-	rc = peers_call(e, piece->rank, WIRE_READ, &read, NULL, 0, on_data, t, i);
+	rc = peers_call_from(t->read->caller, e, piece->rank, WIRE_READ, &read, NULL, 0,
+			     on_data, t, i);
 	if (rc)
 		piece_failed(e, t, piece->rank, rc);
 	else
@@ -466,7 +467,7 @@ static int copy_all(struct remote_read *t)
 {
 	struct engine_file *f = t->read->file;
 	bool viewed = atomic_load(&f->view_is_ready);
-	int rc = onesided_read(f->engine, f, t->offset, t->buffer, t->size);
+	int rc = onesided_read(f->engine, f, t->offset, t->buffer, t->size, t->read->caller);
 
 	if (!rc && !viewed && !(rc = view_reader_keep_whole(f, t->buffer)))
 		take_whole(t);

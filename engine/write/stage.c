@@ -60,6 +60,7 @@ static struct stage_edge *edge_new(struct transaction *c, const struct stage_edg
 					   .offset = offset,
 					   .size = frag_dtype_size(like->hp),
 					   .nowait = true,
+					   .caller = c->write->caller,
 					   .done = on_edge,
 					   .owner = edge };
 	return edge;
@@ -71,7 +72,8 @@ static int add_edge(struct engine *e, struct transaction *c, const struct stage_
 {
 	struct stage_edge *edge = edge_new(c, like, f, offset);
 	uint8_t element[sizeof(edge->bytes)];
-	int rc = edge ? onesided_read(e, &edge->file, offset, element, edge->read.size)
+	int rc = edge ? onesided_read(e, &edge->file, offset, element, edge->read.size,
+				      edge->read.caller)
 		      : -ENOMEM;
 
 	if (!rc)

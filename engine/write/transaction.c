@@ -72,15 +72,16 @@ static int send_item(struct engine *e, struct transaction *c, struct stage_item 
 		return -EIO;
 	if (!item->compute) {
 		item->copied = writer_memory_name(e, item->rank, item->data, &stage.from);
-		return peers_call(e, item->rank, WIRE_STAGE, &stage, item->data,
-				  item->copied ? 0 : item->size, on_staged, c, item->rank);
+		return peers_call_from(c->write->caller, e, item->rank, WIRE_STAGE, &stage,
+				       item->data, item->copied ? 0 : item->size, on_staged, c,
+				       item->rank);
 	}
 	compute = ((const struct wire_compute *)c->computes.items)[item->compute - 1];
 	memcpy(compute.transaction, stage.transaction, sizeof(compute.transaction));
 	compute.epoch = stage.epoch;
 	compute.origin = stage.origin;
-	return peers_call(e, item->rank, WIRE_COMPUTE, &compute, NULL, 0, on_staged, c,
-			  item->rank);
+	return peers_call_from(c->write->caller, e, item->rank, WIRE_COMPUTE, &compute, NULL, 0,
+			       on_staged, c, item->rank);
 }
 
 static void send_items(struct engine *e, struct transaction *c)

@@ -870,7 +870,7 @@ static void queue(struct engine *e, struct op op)
 	pthread_mutex_unlock(&e->lock);
 }
 
-void engine_read(struct engine *e, struct engine_read *read)
+void engine_read_from(const char *caller, struct engine *e, struct engine_read *read)
 {
 	if (read->file->manner == WHEN_VALID && read->nowait && !grads_valid(e))
 		read->done(read, NULL, -ENODATA);
@@ -880,7 +880,7 @@ void engine_read(struct engine *e, struct engine_read *read)
 		queue(e, (struct op){ .read = read });
 }
 
-void engine_write(struct engine *e, struct engine_write *write)
+void engine_write_from(const char *caller, struct engine *e, struct engine_write *write)
 {
 	if (write->operation)
 		write->done(write, -EOPNOTSUPP);

@@ -30,12 +30,16 @@ for op in stage commit; do
 	awk -F '\t' -v op=$op '$1 == op && $2 > 0 && $4 > 0 && $5 >= $4 && $8 ~ /\.c:[0-9]+$/ { n++ } END { exit !n }' ops ||
 		fail "no line of $op: $(cat ops)"
 done
-grep -Eq '^(onesided|read)	' ops || fail "no reads: $(cat ops)"
+grep -Eq '^(onesided|read)	.*	state\.c:[0-9]+$' ops || fail "no reads of files: $(cat ops)"
+grep -Eq '^stage	.*	write-buffer\.c:[0-9]+$' ops || fail "no edit of a file: $(cat ops)"
 awk -F '\t' '$6 != $7 { exit 1 }' ops || fail "between two, busbw is algbw: $(cat ops)"
 ! grep -q '^off$' "$M/ranks/0/comms" || fail "a rank counts nothing"
 # The mount has sent each rank the bytes of its part, which do not compare: no rank is behind.
 sed '1,/^$/d' "$M/.frag/comms" >ranks
 [ "$(cut -f 1 ranks | tr '\n' ' ')" = "rank " ] || fail "ranks: $(cat ranks)"
+within 60 cat "$M/params/$name/fp32[::2].npy" >/dev/null || fail "no slice"
+fragctl comms -H -o op,caller "$M" >sliced
+grep -Eq '^(onesided|read)	gather\.c:[0-9]+$' sliced || fail "no read of a slice: $(cat sliced)"
 # Rank 0 asks both for the boundary, also for an edit of what it has alone.  A rank that stands still for a while answers that
 # much later than the other.
 mine=$(awk '$1 == 0 && $2 == "exp_avg" && $6 == 0 { print FILENAME; exit }' "$M"/params/*/fragments)

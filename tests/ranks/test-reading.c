@@ -270,7 +270,8 @@ START_TEST(a_rank_that_is_found_gone_has_left_or_is_lost)
 	last->job.ready = _i; /* else it dies without a word */
 	job_close_rank(&job, WORLD - 1);
 	faults_add(&(struct fault){ FAULT_GET, .result = -ESRCH });
-	ck_assert_int_eq(onesided_read(observer, file, LAST, read_bytes, PART), -EAGAIN);
+	ck_assert_int_eq(onesided_read(observer, file, LAST, read_bytes, PART, "test"),
+			 -EAGAIN);
 	ck_assert_int_eq(observer->peers[WORLD - 1].state, ENGINE_RANK_ALIVE);
 	for (int i = 0; i < TURNS && peer_is_live(&observer->peers[WORLD - 1]); i++)
 		turn(NULL);

@@ -49,7 +49,7 @@ static void *answer_later(void *arg)
 	return NULL;
 }
 
-void engine_read(struct engine *e, struct engine_read *read)
+void engine_read_from(const char *caller, struct engine *e, struct engine_read *read)
 {
 	pthread_t thread;
 

@@ -41,7 +41,7 @@ bool engine_is_live(struct engine *e)
 	return true;
 }
 
-void engine_read(struct engine *e, struct engine_read *read)
+void engine_read_from(const char *caller, struct engine *e, struct engine_read *read)
 {
 	uint64_t size = u64_min(read->size, state_bytes - u64_min(read->offset, state_bytes));
 
