@@ -323,7 +323,7 @@ static void ck_way(const struct block_ways *way, enum frag_dtype dtype, uint8_t 
 	}
 }
 
-/* Also at addresses that are multiples of nothing. */
+/* At addresses that are multiples of the element's size alone. */
 START_TEST(all_instructions_of_this_processor_come_to_the_same_bits)
 {
 	const enum frag_dtype dtypes[] = { FRAG_F32, FRAG_BF16, FRAG_F16, FRAG_F8_E5M2 };
@@ -333,7 +333,9 @@ START_TEST(all_instructions_of_this_processor_come_to_the_same_bits)
 	for (unsigned i = 0; (way = block_ways(i)); i++)
 		for (unsigned d = 0; d < ARRAY_SIZE(dtypes); d++)
 			for (unsigned n = 0; n < ARRAY_SIZE(sizes); n++)
-				ck_way(way, dtypes[d], (uint8_t *)values + 3, sizes[n]);
+				ck_way(way, dtypes[d],
+				       (uint8_t *)values + frag_dtype_size(dtypes[d]),
+				       sizes[n]);
 }
 END_TEST
 
