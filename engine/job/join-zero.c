@@ -54,7 +54,8 @@ static void forget_bytes(struct contribution *c)
 static void release(struct contribution *c)
 {
 	catalog_free(c->catalog);
-	free(c->bytes.data);
+	c->catalog = NULL;
+	forget_bytes(c);
 }
 
 void join_free_zero(struct join_zero *z)
@@ -177,6 +178,9 @@ static void merge_when_complete(struct engine *e)
 		catalog_free(catalog);
 		return;
 	}
+	/* a rank that comes back with what was merged is known by its hash */
+	for (uint32_t i = 0; i < e->job.join->zero.catalogs.count; i++)
+		release(contribution(&e->job.join->zero, i));
 	/* while they waited, ranks only said HELLO: their silence counts from here */
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		peers_heard(e, rank, NULL);
@@ -290,7 +294,7 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 		node_ack(e, peer, header->request, -ENOMEM);
 		return;
 	}
-	joined.need_catalog = !c->catalog;
+	joined.need_catalog = !c->catalog && !c->merged;
 	joined.incarnation = e->job.incarnation;
 	joined.barrier = u64_max(e->job.barrier->count, e->job.barrier->before);
 	wire_control_from_page(&joined.control, e->registry.control);
@@ -346,7 +350,7 @@ void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *h
 		node_ack(e, peer, header->request, -EINVAL);
 		return;
 	}
-	if (!c->catalog)
+	if (!c->catalog && !c->merged)
 		rc = take_part(e, c, part, bytes);
 	if (rc)
 		log_warn("rank %u sent a catalog that cannot be read: %s", header->rank,

@@ -196,20 +196,6 @@ static int complete(struct engine *e, struct catalog *catalog)
 	return rc;
 }
 
-/* This rank's own description is the whole job's: the catalog need not be fetched. */
-static int take_own_catalog(struct engine *e)
-{
-	struct wire_writer w = { 0 };
-	struct catalog *copy;
-	int rc = catalog_encode(e->own, &w);
-
-	if (!rc)
-		rc = catalog_decode(&copy, w.data, w.size, e->world, e->job.why,
-				    sizeof(e->job.why));
-	free(w.data);
-	return rc ? rc : complete(e, copy);
-}
-
 /* The table, page by page, and then the catalog. */
 static int take_first_table(struct engine *e, const struct answer *answer)
 {
@@ -225,7 +211,7 @@ static int take_first_table(struct engine *e, const struct answer *answer)
 	j->catalog.size = 0;
 	j->phase = JOIN_CATALOG;
 	if (e->is_rank && e->own->hash == j->welcome.catalog_hash)
-		rc = take_own_catalog(e);
+		rc = join_complete(e, e->own); /* the catalog need not be fetched */
 	if (rc)
 		join_fail(e, rc, "cannot take the job's catalog: %s", strerror(-rc));
 	return 0;
@@ -388,6 +374,10 @@ int join_complete(struct engine *e, struct catalog *catalog)
 	if (rc)
 		return rc;
 	free_bytes(e->job.join);
+	if (e->is_rank && catalog != e->own && catalog->hash == e->own->hash) {
+		catalog_free(catalog);
+		catalog = e->own;
+	}
 	e->catalog = catalog;
 	e->job.ready = true;
 	e->job.join->phase = JOIN_DONE;
