@@ -393,6 +393,44 @@ static double step(const struct way *way)
 	return begin;
 }
 
+/* What Adam reads and writes of an element: four floats and three, and a bf16. */
+enum { ADAM_BYTES = 7 * sizeof(float) + sizeof(uint16_t) };
+#define PASS_BYTES (GROUPS * NUMEL * ADAM_BYTES)
+
+static double compute_only(const struct way *way)
+{
+	double begin = now();
+
+	(void)way;
+	for (unsigned i = 0; i < GROUPS; i++)
+		compute(array, NUMEL);
+	return now() - begin;
+}
+
+static float *triad[3];
+
+#ifndef __clang__
+__attribute__((optimize("O3")))
+#endif
+static void
+run_triad(float *restrict to, const float *restrict a, const float *restrict b, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		to[i] = a[i] + 0.5f * b[i];
+}
+
+static double triad_only(const struct way *way)
+{
+	double begin = now();
+	uint64_t n;
+
+	for (uint64_t left = way->bytes / (3 * sizeof(float)); left; left -= n) {
+		n = u64_min(left, NUMEL);
+		run_triad(triad[0], triad[1], triad[2], n);
+	}
+	return now() - begin;
+}
+
 /* Each sub-group a walk of its own; how: the next one's first slices are read while this one's
  * last are in.
  */
@@ -442,16 +480,6 @@ static double step_groups(const struct way *way)
 	begin = now() - begin;
 	swapper_publish(place);
 	return begin;
-}
-
-static double compute_only(const struct way *way)
-{
-	double begin = now();
-
-	(void)way;
-	for (unsigned i = 0; i < GROUPS; i++)
-		compute(array, NUMEL);
-	return now() - begin;
 }
 
 /* Reads, computes, writes, one sub-group after the other: its default. */
@@ -557,7 +585,7 @@ static void large_states(bool write)
 		  { 0 },
 		  { 0 } },
 		{ "its best, 4 KiB pages", by_reference, TOTAL, write, &tuned, { 0 }, { 0 } },
-		{ "its way, huge pages",
+		{ "same I/O by libaio, our buffers",
 		  by_reference,
 		  TOTAL,
 		  write,
@@ -565,7 +593,7 @@ static void large_states(bool write)
 		  { 0 },
 		  { 0 } },
 	};
-	const double goals[] = { 0, 0.95, 1.8, 1.4, 1.0 };
+	const double goals[] = { 0, 0.95, 1.8, 1.4, 0.98 };
 	char what[100];
 
 	snprintf(what, sizeof(what), "64 MiB states %s, %s", write ? "out" : "in", pages);
@@ -589,13 +617,15 @@ static void small_tensors(bool write)
 		  &defaults,
 		  { 0 },
 		  { 0 } },
+		{ "fio's best, huge pages", fio_best, TOTAL, write, NULL, { 0 }, { 0 } },
 	};
 	char what[100];
 
 	snprintf(what, sizeof(what), "64 KiB tensors packed, %s, %s", write ? "out" : "in",
 		 pages);
 	run_rounds(w, ARRAY_SIZE(w));
-	compare_rates(what, &w[0], &w[1], write ? 8 : 5);
+	compare_rates(what, &w[0], &w[1], 0);
+	compare_rates(what, &w[0], &w[2], 0.95);
 }
 
 static void optimizer_step(void)
@@ -621,7 +651,30 @@ static void optimizer_step(void)
 			w[1].seconds[i] > w[2].seconds[i] ? w[1].seconds[i] : w[2].seconds[i];
 	compare_times("a step, pipelined", &w[0], "its I/O or compute", bound, false, 1.05);
 	compare_times("a step, pipelined, times faster", &w[0],
-		      "DeepSpeed's order and way, 4 KiB pages", w[3].seconds, true, 1.8);
+		      "DeepSpeed's order and way, 4 KiB pages", w[3].seconds, true, 1.6);
+}
+
+static void adam_pass(void)
+{
+	struct way w[] = {
+		{ "ours", compute_only, PASS_BYTES, true, NULL, { 0 }, { 0 } },
+		{ "a triad of as many bytes",
+		  triad_only,
+		  PASS_BYTES,
+		  true,
+		  NULL,
+		  { 0 },
+		  { 0 } },
+	};
+
+	for (unsigned i = 0; i < 3; i++) {
+		triad[i] = memory_of(false);
+		fill(triad[i], NUMEL);
+	}
+	run_rounds(w, ARRAY_SIZE(w));
+	compare_rates("Adam of a step, one thread, 4 KiB pages", &w[0], &w[1], 0.9);
+	for (unsigned i = 0; i < 3; i++)
+		munmap(triad[i], STATE);
 }
 
 static void steps_of_groups(void)
@@ -716,6 +769,7 @@ int main(void)
 	bf16 = malloc(NUMEL * sizeof(*bf16));
 	if (!bf16)
 		fail("memory", -ENOMEM);
+	adam_pass();
 	optimizer_step();
 	steps_of_groups();
 	packed = add("packed", SMALL_MIB * MIB / 4);
