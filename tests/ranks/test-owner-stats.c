@@ -21,7 +21,7 @@
  * while the job trains on.
  */
 
-enum { STATES = 2, WAIT_TURNS = 60000, MANY_ASKED = 64 };
+enum { STATES = 2, WAIT_TURNS = 60000, MANY_ASKED = 64, LONG_MS = 1 << 30 };
 
 static struct stats values[STATES];
 static struct engine_sum states[STATES];
@@ -258,7 +258,12 @@ START_TEST(bytes_that_change_while_they_are_summed_are_told_as_such)
 {
 	struct engine_sums sums = { .states = states, .n = 1, .done = on_sums };
 
+	/* turns put the clock on, however slow the workers are */
+	observed_devices = (struct frag_devices){ .timeout_ms = LONG_MS };
 	open_device(true);
+	observer->timeout_ms = LONG_MS;
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		job_frag(&job, rank)->engine->timeout_ms = LONG_MS;
 	streams(device_host_hold);
 	job_boundary(&job);
 	prepare(0, "exp_avg", NULL);

@@ -235,6 +235,9 @@ static void expect_all(const char *key, float value)
 /* Beside a state on the disk, and beside one that is with it on the device. */
 START_TEST(states_on_a_device_are_swept_in_memory_of_the_host)
 {
+	enum frag_dtype dtype;
+	void *memory;
+
 	open_places(&device_host);
 	for (int i = 0; i < 2; i++) {
 		order(i ? "params/*/*" : "params/w/exp_avg", "device");
@@ -251,6 +254,8 @@ START_TEST(states_on_a_device_are_swept_in_memory_of_the_host)
 		expect_all("exp_avg", (float)(i + 7));
 		expect_read("fp32");
 	}
+	ck_assert_int_eq(frag_local_view(job_frag(&job, 0), 0, "exp_avg", &memory, &dtype),
+			 -EOPNOTSUPP);
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
 		struct control_page *c = registry_of(rank)->control;
 		struct frag *f = job_frag(&job, rank);
