@@ -13,7 +13,7 @@
 
 enum { WAIT_MS = 60000 };
 
-static const uint64_t shape[] = { 700, 1001 };
+static const uint64_t shape[] = { 1400, 1001 }; /* more than is read whole */
 
 static void begin(struct frag *f, float *state, uint64_t numel, unsigned step)
 {

@@ -35,7 +35,7 @@ enum {
 
 static const char *const keys[STATES] = { "fp32", "exp_avg", "grad" };
 static const uint64_t shapes[PARAMS][2] = {
-	{ 53, 19 }, { 7, 1 }, { 1000, 1003 }, { 1, 1 }, { 700, 1001 },
+	{ 53, 19 }, { 7, 1 }, { 1100, 1003 }, { 1, 1 }, { 700, 1001 },
 };
 
 static volatile sig_atomic_t stop;

@@ -79,7 +79,7 @@ unmount
 # ---- a rank that takes no more of a commit ----
 
 within 60 "$top_builddir/fragfs" "$address" "$M" -o "rw,transport=zmq,timeout=2"
-head -c $((1000 * 1003 * 4)) /dev/zero >zeros
+head -c $((1100 * 1003 * 4)) /dev/zero >zeros
 wait_until 60 cp "$M/params/p2/fp32" got || fail "not read"
 rank1=${ranks##* }
 stop_process "$rank1"

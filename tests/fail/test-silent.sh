@@ -72,7 +72,7 @@ for way in auto zmq; do
 	within 60 fragctl status "$M" >status || fail "$way: status"
 	grep -q '^ *2 .* alive .*  silent for [0-9]* s$' status || fail "$way: $(cat status)"
 	grep -q '^1 read waits for ranks that are behind or silent: read w fp32 ' status || fail "$way: $(cat status)"
-	head -c $((700 * 1001 * 4)) /dev/zero >"$M/params/w/fp32" 2>why &
+	head -c $((1400 * 1001 * 4)) /dev/zero >"$M/params/w/fp32" 2>why &
 	writer=$!
 	started $writer
 	wait_until 60 names_rank_2 "$M/.frag/inflight" '^commit w fp32 .*: staging, .*, waits for rank 2, which has not answered for [0-9]* ms$' ||
