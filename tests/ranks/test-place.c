@@ -909,6 +909,35 @@ START_TEST(what_finds_no_room_stays)
 }
 END_TEST
 
+/* From a device to NVMe a state passes memory of the host. */
+START_TEST(what_finds_no_room_to_pass_stays_on_its_device)
+{
+	unsigned n = 0, stayed = 0, lacked;
+	bool failed;
+
+	open_places(&device_host);
+	do {
+		order("params/w/fp32", "device");
+		job_boundary(&job);
+		expect_tier("fp32", STATE_DEVICE);
+		order("params/w/fp32", "swap");
+		scarce_begin(++n, 1);
+		frag_safe_point(job_frag(&job, 0));
+		lacked = scarce_end();
+		failed = registry_of(0)->placing.failed;
+		ck_assert(lacked || !failed);
+		ck_assert_int_eq(tier_of(0, "fp32"), failed ? STATE_DEVICE : STATE_SWAP);
+		stayed += failed;
+		for (uint32_t rank = 1; rank < WORLD; rank++)
+			ck_assert_int_eq(frag_safe_point(job_frag(&job, rank)), 0);
+	} while (lacked);
+	ck_assert_uint_ge(stayed, 2);
+	expect_read("fp32");
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("place");
@@ -938,5 +967,6 @@ int main(void)
 	tcase_add_test(t, a_row_that_is_not_to_move_any_more_stays);
 	tcase_add_test(t, a_rank_refuses_an_operation_that_is_scattered_on_nvme);
 	tcase_add_test(t, what_finds_no_room_stays);
+	tcase_add_test(t, what_finds_no_room_to_pass_stays_on_its_device);
 	return run_suite(s, t);
 }
