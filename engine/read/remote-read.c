@@ -408,14 +408,15 @@ static bool waits_for_itself(struct engine *e, const struct remote_read *t, uint
 			     uint32_t *trainer)
 {
 	const struct engine_file *f = t->read->file;
-	bool is_grad;
+	bool is_grad = f->is_grad;
 
 	*trainer = peers_find_trainer(e, t->read->thread);
 	if (*trainer == WIRE_OBSERVER || now < t->start_ns / 1000000 + OWN_MS)
 		return false;
 	peers_look(e, *trainer);
-	/* a page from before the read may be of an earlier window */
-	is_grad = f->is_grad && e->peers[*trainer].saw_ms > t->start_ns / 1000000;
+	/* a page from before the read may be of an earlier step or window */
+	if (e->peers[*trainer].saw_ms <= t->start_ns / 1000000)
+		return false;
 	for (unsigned i = 0; i < t->plan.n && t->state == REMOTE_READ_AWAITS; i++)
 		if (t->plan.pieces[i].awaited &&
 		    waiting_needs(e, t->plan.pieces[i].rank, *trainer, is_grad))

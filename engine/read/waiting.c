@@ -141,12 +141,18 @@ static void tell(struct engine *e, struct waiting *w, const struct engine_file *
 	warn(e, w, f, "", "");
 }
 
+static bool is_absent(const struct wire_control *own, bool is_grad)
+{
+	return (own->sequence & 1) || (is_grad && !(own->grads & 1));
+}
+
 bool waiting_needs(const struct engine *e, uint32_t rank, uint32_t trainer, bool is_grad)
 {
-	uint64_t own = e->peers[trainer].control.grads;
+	const struct wire_control *own = &e->peers[trainer].control;
 
-	return rank == trainer ||
-	       (is_grad && !(own & 1) && e->peers[rank].control.grads >= own);
+	if (rank == trainer)
+		return is_absent(own, is_grad);
+	return is_grad && !(own->grads & 1) && e->peers[rank].control.grads >= own->grads;
 }
 
 void waiting_tell_deadlock(struct engine *e, const struct engine_file *f, uint32_t trainer)

@@ -29,8 +29,9 @@ void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t no
 int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,
 		  uint64_t now);
 /* Returns true if what a read waits for at `rank` cannot come while the trainer of rank
- * `trainer` stands still: the ranks are the same, or the read waits for gradients and no window
- * of them has begun at `trainer` that `rank` is still to come to.
+ * `trainer` stands still: the ranks are the same, and it is changing that or has no valid
+ * gradients; or the read waits for gradients and no window of them has begun at `trainer` that
+ * `rank` is still to come to.
  */
 bool waiting_needs(const struct engine *e, uint32_t rank, uint32_t trainer, bool is_grad);
 /* Logs that the thread which trains that rank waits for itself, once for a rank that has not

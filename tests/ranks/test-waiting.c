@@ -363,6 +363,38 @@ START_TEST(a_training_thread_waits_for_others)
 }
 END_TEST
 
+/* The reader's own rank was changing states for a moment, in which it was asked. */
+START_TEST(a_training_thread_waits_for_others_whatever_its_own_rank_had_answered)
+{
+	struct reader reader = { 0 };
+	struct control_page *own;
+
+	open_near();
+	trained_by(0);
+	own = job_frag(&job, 0)->engine->registry.control;
+	begin_step_of(1);
+	atomic_fetch_add(&own->sequence, 1);
+	reader.file = open_state(ENGINE_PARAM, "exp_avg");
+	reader.read = (struct engine_read){ .file = reader.file,
+					    .size = BYTES,
+					    .thread = TRAINER,
+					    .done = on_read,
+					    .owner = &reader };
+	engine_read(observer, &reader.read);
+	turn_for(50);
+	atomic_fetch_add(&own->sequence, 1);
+	turn_for(1500);
+	ck_assert(!reader.ended);
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		if (rank != 1)
+			begin_step_of(rank);
+		end_step_of(rank);
+	}
+	ck_assert_int_eq(end(&reader), BYTES);
+	close_job();
+}
+END_TEST
+
 static void on_written(struct engine_write *write, int result)
 {
 	*(int *)write->owner = result;
@@ -697,6 +729,8 @@ int main(void)
 	tcase_add_loop_test(t, a_step_may_take_twice_as_long_as_the_last, 0, 2);
 	tcase_add_test(t, a_training_thread_that_waits_for_itself_is_told_so);
 	tcase_add_test(t, a_training_thread_waits_for_others);
+	tcase_add_test(t,
+		       a_training_thread_waits_for_others_whatever_its_own_rank_had_answered);
 	tcase_add_test(t, an_edit_by_a_training_thread_is_refused_before_it_waits);
 	tcase_add_test(t, nothing_is_concluded_of_a_training_thread_of_another_host);
 	tcase_add_loop_test(t, a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it, 0,
