@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 enum {
-	BYTES = 512 << 20,
+	BYTES = 512 << 20, /* of each process; larger than caches */
 	ROUNDS = 9,
 	HUGE_PAGE = 2 << 20
-}; /* of each process; larger than caches */
+};
 
 static uint8_t *memory;
 static unsigned processes;
@@ -105,7 +105,8 @@ int main(void)
 	memory = aligned_alloc(HUGE_PAGE, BYTES);
 	if (!memory)
 		return 77;
-	madvise(memory, BYTES, MADV_HUGEPAGE);   /* a fork copies tables of pages */
+	/* huge pages: the fork of each process copies fewer entries of page tables */
+	madvise(memory, BYTES, MADV_HUGEPAGE);
 	for (size_t i = 0; i < BYTES / 4; i++) { /* normal numbers, as fp32 and as bf16 */
 		float value = (float)(i % 1021) / 1021 - 0.4f;
 
