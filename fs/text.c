@@ -204,7 +204,10 @@ static char *ranks_text(const struct engine_group *g)
 	fputs("rank\tshard\treplica\n", out);
 	for (uint32_t i = 0; i < g->nranks; i++)
 		fprintf(out, "%u\t%u\t%u\n", g->ranks[i], i % g->shards, i / g->shards);
-	return fclose(out) ? NULL : text;
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
 }
 
 /* Prints the loss scale that the group's first live rank has; "": its gradients are not valid.

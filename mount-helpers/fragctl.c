@@ -57,7 +57,7 @@ static const struct command {
 	  "change elements to VALUE: a number, zero, = FILE, or *=, /=, +=, -= and a number",
 	  NULL, set_run },
 	{ "place", "[PATTERN/STATE TIER]", 0, 2, PARAMS, "JHpoj", place_columns,
-	  "move states of a job to host or swap at boundaries, or show how far that is", NULL,
+	  "move states of a job to host, swap or device, or show how far that is", NULL,
 	  place_run },
 	{ "diff", "A B [PATTERN]...", 2, INT_MAX, JOBS, "JHpeon", diff_columns,
 	  "compare the parameters of two mounts, jobs or checkpoints", "they differ",

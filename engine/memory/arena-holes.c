@@ -133,7 +133,7 @@ static void replace(struct arena *a, uint32_t *link, uint32_t by)
 	*link = by;
 }
 
-/* Divides a tree into what is before hole and what is after it. */
+/* Divides a tree into sizes below `size` and those above. */
 static void split(struct arena *a, uint32_t root, uint64_t size, uint32_t *before,
 		  uint32_t *after)
 {

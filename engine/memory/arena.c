@@ -8,7 +8,7 @@
 
 /* ---- records, in a list in the order of start ---- */
 
-_Static_assert(sizeof(struct arena_block) == 64, "a record is a line of the cache");
+static_assert(sizeof(struct arena_block) == 64, "a record is a line of the cache");
 
 static int grow(struct arena *a)
 {

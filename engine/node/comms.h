@@ -4,7 +4,8 @@
 
 /* Counts this engine's operations on ranks, if FRAG_COMMS is 1.  A row has the number, bytes,
  * latencies and rates of one operation, of one power of two of bytes, called at one place in
- * the source: of reads and stages, the place in fs/ or engine/api/ that asked for them.  A
+ * the source: of reads and stages, the call of engine_read, engine_write or a frag_ function
+ * that asked for them, or readahead.c; of all else, where the message is sent.  A
  * rank's row has how far behind the first rank it answers, where several are asked the same at
  * once: VIEW_OPEN, PREPARE, DECIDE.  Quantiles of latencies are a histogram's
  * (engine/base/histogram.h).

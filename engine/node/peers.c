@@ -82,7 +82,7 @@ static void replace(struct engine *e, struct peer *p, uint32_t rank)
 	unlink_peer(e, p);
 	p->pong = p->fabric_pong = 0;
 	rpc_fail_rank(e, rank, -EIO);
-	p->states_stale = p->fetching = p->replaced = false;
+	p->states_stale = p->fetching = p->replaced = p->doubted = false;
 	p->vanished = 0;
 	memset(&p->control, 0, sizeof(p->control));
 }
@@ -518,7 +518,8 @@ static bool on_epoch(struct engine *e, void *owner, uint64_t rank, const struct 
 	p->asking = false;
 	on_pong(e, owner, rank, answer);
 	if (answer->status || answer->type != WIRE_PONG || !p->states) {
-		p->states_stale = true;
+		/* of a rank that is lost or silent there is none: peers_is_readable */
+		p->states_stale |= peer_is_live(p) && !p->silent;
 		return false;
 	}
 	memcpy(&control, answer->body, sizeof(control));
@@ -679,7 +680,7 @@ void peers_turn(struct engine *e, uint64_t now)
 		if (p->wanted && !p->linked && p->way != PEER_WAY_MEMORY)
 			peers_reach(e, rank);
 		ping(e, p, rank, now);
-		if (p->doubted && !p->asking && !p->states_stale)
+		if (p->doubted && !p->asking && !p->states_stale && peer_is_live(p))
 			ask_epoch(e, p, rank);
 		if (p->states_stale && !p->fetching && now >= p->retry_ms &&
 		    p->state != ENGINE_RANK_LOST)

@@ -333,27 +333,29 @@ static bool run_at(const struct engine *e, const struct location *p, uint64_t at
 }
 
 /* How good a rank is to read from, the best last. */
-enum holder_rank {
-	HOLDER_GONE,   /* lost; perhaps its memory can be read */
-	HOLDER_SILENT, /* and its table of states is not here */
-	HOLDER_LIVE,
-	HOLDER_KNOWN, /* its table is here */
-	HOLDER_NEAR,  /* on this host */
+enum holder_class {
+	HOLDER_GONE,       /* lost; perhaps its memory can be read */
+	HOLDER_SILENT,     /* its table of states is not here, and it does not answer */
+	HOLDER_LIVE,       /* its table is not here */
+	HOLDER_KNOWN,      /* its table is here */
+	HOLDER_NEAR,       /* on this host, its table is not here */
+	HOLDER_NEAR_KNOWN, /* on this host, its table is here */
 	HOLDERS,
 };
 
-static enum holder_rank how_good(const struct engine *e, uint32_t rank)
+static enum holder_class how_good(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
-	bool known = p->states && !p->states_stale;
+	bool known = p->states && !p->states_stale, near;
 
 	if (!peer_is_live(p))
 		return HOLDER_GONE;
-	if (peers_same_host(e, rank))
-		return HOLDER_NEAR;
+	near = peers_same_host(e, rank);
 	if (known)
-		return HOLDER_KNOWN;
-	return p->silence_told ? HOLDER_SILENT : HOLDER_LIVE;
+		return near ? HOLDER_NEAR_KNOWN : HOLDER_KNOWN;
+	if (p->silence_told)
+		return HOLDER_SILENT;
+	return near ? HOLDER_NEAR : HOLDER_LIVE;
 }
 
 /* The holder to read a run from.  Returns its row, and sets *rank.  A table that is missing is
@@ -383,7 +385,7 @@ static int choose_holder(struct engine *e, const struct location *p,
 				break;
 		}
 		/* what is near is on its way: what is known does meanwhile */
-		if (best == -EAGAIN && good != HOLDER_NEAR)
+		if (best == -EAGAIN && good < HOLDER_NEAR)
 			break;
 	}
 	return best;
@@ -543,13 +545,14 @@ static bool had_no_lp(const struct engine *e, const struct location *p, uint32_t
 	return states && states_find(states, STATE_LP, p->param_number, 0, "") == -ENOENT;
 }
 
-static bool may_go_on(int rc)
+static bool is_ok_or_waits(int rc)
 {
 	return !rc || rc == -EAGAIN;
 }
 
-/* Shows a holder's piece, unless the table of one before is missing: then all missing tables
- * are asked for at once, and rc stays -EAGAIN.  row: that of the piece, or an error.
+/* Shows a holder's piece; row is that of its table, or an error.  Once a table is missing
+ * nothing is shown any more, but the holders behind are still looked up, so that all missing
+ * tables are asked for at once: rc stays -EAGAIN.
  */
 static int see_next(int rc, int row, const struct piece *piece, plan_see see, void *arg)
 {
@@ -566,7 +569,7 @@ static int see_ungrouped(struct engine *e, const struct location *p, uint64_t of
 {
 	int rc = 0;
 
-	for (uint32_t rank = 0; rank < e->world && may_go_on(rc); rank++) {
+	for (uint32_t rank = 0; rank < e->world && is_ok_or_waits(rc); rank++) {
 		int row = row_on(e, p, rank, STATE_LP, p->param_number, 0, "");
 		struct piece piece = {
 			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
@@ -587,7 +590,7 @@ static int see_holders(struct engine *e, const struct location *p,
 	uint64_t element = frag_dtype_size(p->dtype);
 	int rc = 0;
 
-	for (uint32_t i = 0; i < run->count && may_go_on(rc); i++) {
+	for (uint32_t i = 0; i < run->count && is_ok_or_waits(rc); i++) {
 		uint32_t rank = member(p, run->first + i * run->stride);
 		int row = row_on(e, p, rank, run->kind, run->index, run->sub, run->key);
 		struct piece piece = { .rank = rank,
@@ -609,7 +612,7 @@ static int see_hyper(struct engine *e, const struct location *p, uint64_t offset
 {
 	int rc = 0;
 
-	for (uint32_t i = 0; i < p->group->nranks && may_go_on(rc); i++) {
+	for (uint32_t i = 0; i < p->group->nranks && is_ok_or_waits(rc); i++) {
 		uint32_t rank = p->group->ranks[i];
 		int row = row_on(e, p, rank, STATE_HYPER, p->group_number, 0, p->key);
 		struct piece piece = {
@@ -628,7 +631,7 @@ static int see_param(struct engine *e, const struct location *p, uint64_t offset
 	struct replicas_run run;
 	int rc = 0, here;
 
-	while (at < size && may_go_on(rc)) {
+	while (at < size && is_ok_or_waits(rc)) {
 		uint64_t inside = (offset + at) % element, bytes;
 
 		if (!run_at(e, p, (offset + at) / element, &run))
@@ -663,7 +666,7 @@ int plan_write(struct engine *e, const struct engine_address *a, uint64_t since_
 		return see_ungrouped(e, &p, offset, size, see, arg);
 	rc = see_param(e, &p, offset, size, see, arg);
 	/* a sharded group may keep whole copies of small parameters beside the pieces */
-	if (may_go_on(rc) && p.kind == IN_LP_SHARDS) {
+	if (is_ok_or_waits(rc) && p.kind == IN_LP_SHARDS) {
 		int pieces = rc;
 
 		p.kind = IN_LP;

@@ -187,7 +187,7 @@ static int write_spot(struct registry *r, const struct registry_spot *spot, size
 	return swapper_put(r->swapper, spot->swap_state, at / element, from, n / element);
 }
 
-/* from NULL: the row is in neither tier of the host's memory, and goes chunk by chunk. */
+/* from NULL: the row is on a device or on NVMe, and is copied chunk by chunk. */
 static int fill_spot(struct registry *r, const struct registry_move *m, size_t element,
 		     const uint8_t *from)
 {

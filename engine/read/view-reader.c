@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/text.h"
 #include "engine/node/peers.h"
 #include "engine/rank/view-owner.h"
 #include "engine/read/view-reader.h"
@@ -356,7 +357,7 @@ static void tell_refusal(struct engine_file *f, const struct view_reader_piece *
 		return;
 	f->view.told_room = p->no_room;
 	file_put_states(f, '/', out);
-	if (fclose(out))
+	if (!text_end(out, &states))
 		return;
 	if (p->no_room)
 		log_warn("%s cannot be read: rank %u has no room to keep its %llu bytes while "

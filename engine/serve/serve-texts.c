@@ -5,6 +5,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/phase.h"
+#include "engine/base/text.h"
 #include "engine/catalog/leaves.h"
 #include "engine/node/comms.h"
 #include "engine/rank/registry-place.h"
@@ -113,7 +114,7 @@ static int make_text(struct engine *e, const char *what, char **text)
 	if (!out)
 		return -ENOMEM;
 	rc = texts[i].put(e, out);
-	return fclose(out) ? -ENOMEM : rc;
+	return text_end(out, text) ? rc : -ENOMEM;
 }
 
 void serve_texts_answer(struct engine *e, uint32_t peer, uint64_t request, const void *body)

@@ -9,10 +9,10 @@
 
 #include <pthread.h>
 
-enum { SWAP_SUMMERS = 2 };
+enum { SWAP_SUM_THREADS = 2 };
 
-struct swap_summers { /* threads that compute checksums */
-	pthread_t threads[SWAP_SUMMERS];
+struct swap_sum_threads { /* threads that compute checksums */
+	pthread_t threads[SWAP_SUM_THREADS];
 	unsigned n;           /* 0: no thread could be started */
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t queued;
@@ -32,7 +32,7 @@ struct swap_file {
 	const struct disk_ops *disk_ops;
 	struct disk *disk;
 	uint32_t chunk;
-	struct swap_summers summers;
+	struct swap_sum_threads sum_threads;
 	pthread_mutex_t lock;      /* of all below */
 	struct arena arena;        /* who has which blocks of the file */
 	uint64_t limit;            /* most bytes of extents */
@@ -46,18 +46,18 @@ static inline uint64_t swap_file_blocks(uint64_t bytes)
 	return u64_div_ceil(bytes, SWAP_BLOCK);
 }
 
-/* ---- swap-file-summer.c ---- */
+/* ---- swap-file-sum-threads.c ---- */
 
-void swap_file_summers_start(struct swap_summers *s);
+void swap_file_sum_threads_start(struct swap_sum_threads *s);
 /* No request may be under way. */
-void swap_file_summers_stop(struct swap_summers *s);
+void swap_file_sum_threads_stop(struct swap_sum_threads *s);
 /* Is the chunk large enough for them? */
-bool swap_file_summers_want(const struct swap_summers *s, const struct swap_chunk *c);
-void swap_file_summers_add(struct swap_summers *s, struct swap_chunk *c);
+bool swap_file_sum_threads_want(const struct swap_sum_threads *s, const struct swap_chunk *c);
+void swap_file_sum_threads_add(struct swap_sum_threads *s, struct swap_chunk *c);
 
 /* ---- swap-file-io.c ---- */
 
-/* In a thread of the summers: computes the chunk's checksums, and goes on with its request. */
+/* In a thread for checksums: computes the chunk's checksums, and goes on with its request. */
 void swap_file_sum_chunk(struct swap_chunk *c);
 
 /* ---- swap-file-sum.c ---- */

@@ -92,9 +92,9 @@ static void count_result(struct swap_chunk *c, int result)
 
 static void on_done(struct disk_io *disk, int result);
 
-static bool is_for_summers(const struct swap_chunk *c)
+static bool is_for_threads(const struct swap_chunk *c)
 {
-	return swap_file_summers_want(&c->io->file->summers, c);
+	return swap_file_sum_threads_want(&c->io->file->sum_threads, c);
 }
 
 /* False: it is not wanted any more. */
@@ -130,7 +130,7 @@ static int submit(struct swap_chunk *c, enum disk_what what)
 /* A large chunk is summed while the disk writes it. */
 static int submit_write(struct swap_chunk *c)
 {
-	bool both = is_for_summers(c);
+	bool both = is_for_threads(c);
 	int rc;
 
 	if (c->bounce)
@@ -141,7 +141,7 @@ static int submit_write(struct swap_chunk *c)
 	c->rc = 0;
 	rc = submit(c, DISK_WRITE);
 	if (rc == 1 && both)
-		swap_file_summers_add(&c->io->file->summers, c);
+		swap_file_sum_threads_add(&c->io->file->sum_threads, c);
 	else if (rc != 1)
 		set_sums(c, false);
 	return rc;
@@ -198,16 +198,16 @@ static int finish_read(struct swap_chunk *c)
 /* The disk is done with it: rc.  1: goes on; 0: over; -errno. */
 static int finish_chunk(struct swap_chunk *c, int rc)
 {
-	bool for_summers = is_for_summers(c);
+	bool for_threads = is_for_threads(c);
 
 	if (c->disk.what == DISK_WRITE) {
-		if (!rc && !for_summers)
+		if (!rc && !for_threads)
 			set_sums(c, true);
 		return finish_write(c, rc);
 	}
-	if (rc || !for_summers)
+	if (rc || !for_threads)
 		return rc ? rc : finish_read(c);
-	swap_file_summers_add(&c->io->file->summers, c);
+	swap_file_sum_threads_add(&c->io->file->sum_threads, c);
 	return 1;
 }
 
@@ -384,7 +384,7 @@ static void go_on(struct swap_io *io)
 		end(io);
 }
 
-/* rc: of the chunk: 1: it goes on; 0: over; -errno. */
+/* rc is that of the chunk: 1, it goes on; 0, it is over; or -errno. */
 static void chunk_came(struct swap_chunk *c, struct swap_io *io, int rc)
 {
 	if (rc != 1)

@@ -171,7 +171,7 @@ int swap_file_create(struct swap_file **out, const struct swap_file_config *conf
 		file_free(f);
 		return refuse(config, rc, NULL, why, whysize);
 	}
-	swap_file_summers_start(&f->summers);
+	swap_file_sum_threads_start(&f->sum_threads);
 	*out = f;
 	return 0;
 }
@@ -181,7 +181,7 @@ void swap_file_close(struct swap_file *f)
 	if (!f)
 		return;
 	assert(!f->arena.nblocks);
-	swap_file_summers_stop(&f->summers);
+	swap_file_sum_threads_stop(&f->sum_threads);
 	arena_fini(&f->arena);
 	file_free(f);
 }

@@ -86,7 +86,7 @@ struct swap_chunk { /* the file's */
 	uint8_t again;  /* times in a row that the disk said -EAGAIN or -EINTR */
 	uint8_t parts;  /* of a write, not over yet: the disk's, the checksums' */
 	int rc;         /* of the parts that are over */
-	TAILQ_ENTRY(swap_chunk) in_queue; /* of the summers */
+	TAILQ_ENTRY(swap_chunk) in_queue; /* of the threads for checksums */
 };
 
 /* A request on any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no

@@ -642,6 +642,7 @@ START_TEST(a_write_is_summed_while_the_disk_has_it)
 
 	if (!start_faulty(_i))
 		return;
+	ck_assert_uint_eq(file->sum_threads.n, SWAP_SUM_THREADS);
 	io.extent = new_extent(BYTES);
 	fill(memory, BYTES);
 	faulty_begin((struct faulty){ FAULT_HOLD, DISK_WRITE, 0, 1, BYTES / SWAP_CHUNK });

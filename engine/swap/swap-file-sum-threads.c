@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/swap/swap-file-internal.h"
 
@@ -12,7 +13,7 @@
 
 enum { LEAST = 256 << 10 }; /* bytes; fewer are summed sooner than a thread is woken */
 
-static struct swap_chunk *next_chunk(struct swap_summers *s)
+static struct swap_chunk *next_chunk(struct swap_sum_threads *s)
 {
 	struct swap_chunk *c;
 
@@ -27,7 +28,7 @@ static struct swap_chunk *next_chunk(struct swap_summers *s)
 
 static void *run(void *arg)
 {
-	struct swap_summers *s = arg;
+	struct swap_sum_threads *s = arg;
 	struct swap_chunk *c;
 
 	while ((c = next_chunk(s)))
@@ -35,16 +36,18 @@ static void *run(void *arg)
 	return NULL;
 }
 
-void swap_file_summers_start(struct swap_summers *s)
+void swap_file_sum_threads_start(struct swap_sum_threads *s)
 {
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->queued, NULL);
 	TAILQ_INIT(&s->queue);
-	while (s->n < SWAP_SUMMERS && !thread_start(&s->threads[s->n], run, s))
+	while (s->n < SWAP_SUM_THREADS && !thread_start(&s->threads[s->n], run, s))
 		s->n++;
+	if (!s->n)
+		log_info("swap: no thread for checksums: the disk's threads compute them");
 }
 
-void swap_file_summers_stop(struct swap_summers *s)
+void swap_file_sum_threads_stop(struct swap_sum_threads *s)
 {
 	pthread_mutex_lock(&s->lock);
 	s->stop = true;
@@ -57,12 +60,12 @@ void swap_file_summers_stop(struct swap_summers *s)
 	pthread_mutex_destroy(&s->lock);
 }
 
-bool swap_file_summers_want(const struct swap_summers *s, const struct swap_chunk *c)
+bool swap_file_sum_threads_want(const struct swap_sum_threads *s, const struct swap_chunk *c)
 {
 	return s->n && c->size >= LEAST;
 }
 
-void swap_file_summers_add(struct swap_summers *s, struct swap_chunk *c)
+void swap_file_sum_threads_add(struct swap_sum_threads *s, struct swap_chunk *c)
 {
 	pthread_mutex_lock(&s->lock);
 	TAILQ_INSERT_TAIL(&s->queue, c, in_queue);
