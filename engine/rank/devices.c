@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/device/device-sums.h"
 #include "engine/rank/devices-internal.h"
@@ -86,11 +87,16 @@ int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory)
 
 void devices_free(struct devices *d, int number, void *memory)
 {
-	struct devices_copy nothing = { .number = number };
+	/* of 0 bytes, behind the copies of it that the stream has to make for open files */
+	struct devices_copy nothing = { .number = number,
+					.n = 1,
+					.parts = &(struct iovec){ memory, 0 } };
+	int rc = devices_copy_now(d, &nothing);
 
-	/* the stream may have a copy of it to make, for what views preserve */
-	if (devices_copy_now(d, &nothing))
+	if (rc) {
+		log_warn("memory of device %d is not freed: %s", number, strerror(-rc));
 		return;
+	}
 	devices_drain(d);
 	d->ops->free(d->device, number, memory);
 }

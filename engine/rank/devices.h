@@ -55,7 +55,8 @@ void devices_unpin(struct devices *d, void *memory);
  */
 int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory);
 /* Waits for all that the trainer's stream was given and for copies of readers, and frees the
- * memory.  Of a device that does not answer, it is left to the device.
+ * memory.  Where the stream does not come to an end in time, or is being captured, or memory of
+ * the host runs out, the memory is left to the device, and a line of the log says so.
  */
 void devices_free(struct devices *d, int number, void *memory);
 

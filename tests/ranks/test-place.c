@@ -6,6 +6,7 @@
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 
+#include "engine/base/thread.h"
 #include "engine/node/peers.h"
 #include "engine/rank/registry-place.h"
 #include "engine/rank/registry-version.h"
@@ -13,8 +14,10 @@
 
 #include <check.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* States that an observer orders to another tier, while they are read, edited and swept. */
 
@@ -40,13 +43,26 @@ static struct registry *registry_of(uint32_t rank)
 	return &job_frag(&job, rank)->engine->registry;
 }
 
-static enum state_tier tier_of(uint32_t rank, const char *key)
+static uint32_t row_of(uint32_t rank, const char *key)
 {
-	enum frag_dtype dtype;
-	int row = registry_find(registry_of(rank), STATE_PARTITION, 0, 0, key, &dtype);
+	int row = registry_find(registry_of(rank), STATE_PARTITION, 0, 0, key,
+				&(enum frag_dtype){ 0 });
 
 	ck_assert_int_ge(row, 0);
-	return registry_tier(registry_of(rank), (uint32_t)row);
+	return (uint32_t)row;
+}
+
+static enum state_tier tier_of(uint32_t rank, const char *key)
+{
+	return registry_tier(registry_of(rank), row_of(rank, key));
+}
+
+static void *address_of(uint32_t rank, const char *key)
+{
+	return (void *)(uintptr_t)registry_of(rank)
+		->states.rows[row_of(rank, key)]
+		.segments[0]
+		.address;
 }
 
 static void expect_tier(const char *key, enum state_tier tier)
@@ -327,6 +343,80 @@ START_TEST(a_sweep_goes_on_after_errors_of_a_device)
 }
 END_TEST
 
+static struct device_ops strict;
+static atomic_bool is_held;
+static unsigned freed, freed_early;
+
+static void free_strictly(struct device *d, int number, void *memory)
+{
+	freed++;
+	freed_early += atomic_load(&is_held);
+	device_host.free(d, number, memory);
+}
+
+static int mark_captured(struct device *d, int number, void *stream, struct device_event **e)
+{
+	return -EBUSY;
+}
+
+static void *go_soon(void *arg)
+{
+	const struct timespec pause = { .tv_nsec = 50000000 };
+
+	nanosleep(&pause, NULL);
+	atomic_store(&is_held, false);
+	device_host_go(job.ranks[0].stream);
+	return arg;
+}
+
+/* A stream that goes on soon, or too late, or is captured: what open files show of a state is
+ * copied from its memory, which is the device's for as long.
+ */
+START_TEST(a_dropped_state_is_freed_behind_its_stream)
+{
+	enum { SOON, LATE, CAPTURED };
+	struct engine_file *file;
+	struct device *port;
+	pthread_t thread;
+	uint8_t old[BYTES];
+	void *memory;
+
+	freed = freed_early = 0;
+	strict = device_host;
+	strict.free = free_strictly;
+	observed_devices.timeout_ms = _i == LATE ? 50 : 0;
+	open_places(&strict);
+	observed_devices = (struct frag_devices){ 0 };
+	port = devices_port(registry_of(0)->devices);
+	order("params/w/exp_avg", "device");
+	job_boundary(&job);
+	expect_tier("exp_avg", STATE_DEVICE);
+	memory = address_of(0, "exp_avg");
+	memcpy(old, job_truth(&job, 0, "exp_avg"), BYTES);
+	file = open_state(ENGINE_PARAM, "exp_avg");
+	get(file, 0, PART);
+	atomic_store(&is_held, true);
+	device_host_hold(job.ranks[0].stream);
+	if (_i == SOON)
+		ck_assert_int_eq(thread_start(&thread, go_soon, NULL), 0);
+	if (_i == CAPTURED)
+		strict.mark = mark_captured;
+	ck_assert_int_eq(frag_state_drop(job_frag(&job, 0), 0, 0, "exp_avg"), 0);
+	strict.mark = device_host.mark;
+	if (_i == SOON)
+		pthread_join(thread, NULL);
+	else
+		go_soon(NULL);
+	ck_assert_uint_eq(freed_early, 0);
+	ck_assert_uint_eq(freed, _i == SOON);
+	ck_assert(reads_as(file, 0, old));
+	engine_file_close(file);
+	if (!freed) /* it is the device's */
+		device_host.free(port, 0, memory);
+	close_job();
+}
+END_TEST
+
 static struct device_ops full;
 
 static int no_memory(struct device *d, int number, uint64_t size, void **memory)
@@ -450,15 +540,6 @@ START_TEST(a_view_without_memory_for_its_row_ends)
 	close_job();
 }
 END_TEST
-
-static uint32_t row_of(uint32_t rank, const char *key)
-{
-	int row = registry_find(registry_of(rank), STATE_PARTITION, 0, 0, key,
-				&(enum frag_dtype){ 0 });
-
-	ck_assert_int_ge(row, 0);
-	return (uint32_t)row;
-}
 
 static struct compute *operation_on(uint32_t rank, const char *key)
 {
@@ -914,17 +995,25 @@ START_TEST(what_finds_no_room_to_pass_stays_on_its_device)
 {
 	unsigned n = 0, stayed = 0, lacked;
 	bool failed;
+	void *memory;
 
-	open_places(&device_host);
+	strict = device_host;
+	strict.free = free_strictly;
+	open_places(&strict);
 	do {
 		order("params/w/fp32", "device");
 		job_boundary(&job);
 		expect_tier("fp32", STATE_DEVICE);
 		order("params/w/fp32", "swap");
+		memory = address_of(0, "fp32");
+		freed = 0;
 		scarce_begin(++n, 1);
 		frag_safe_point(job_frag(&job, 0));
 		lacked = scarce_end();
 		failed = registry_of(0)->placing.failed;
+		ck_assert(lacked || freed);
+		if (!failed && !freed) /* it is left to the device */
+			device_host.free(devices_port(registry_of(0)->devices), 0, memory);
 		ck_assert(lacked || !failed);
 		ck_assert_int_eq(tier_of(0, "fp32"), failed ? STATE_DEVICE : STATE_SWAP);
 		stayed += failed;
@@ -948,6 +1037,7 @@ int main(void)
 	tcase_add_loop_test(t, open_files_and_edits_go_through_moves, 0, 2);
 	tcase_add_test(t, states_on_a_device_are_swept_in_memory_of_the_host);
 	tcase_add_test(t, a_sweep_goes_on_after_errors_of_a_device);
+	tcase_add_loop_test(t, a_dropped_state_is_freed_behind_its_stream, 0, 3);
 	tcase_add_test(t, a_device_without_room_takes_no_state);
 	tcase_add_loop_test(t, a_view_that_waits_for_a_generation_finds_the_row_where_it_is, 0,
 			    2);
