@@ -445,6 +445,7 @@ FRAG_API int frag_update_grads(struct frag *f, const int *params, size_t n,
  * -ENOENT: this rank has no fragment of it, or no such key.
  * -ENODATA: gradients are not valid now.
  * -EINVAL: bytes is not the fragment's size.
+ * -EBUSY: a set of a state on a device, of which a sweep has a slice.
  * -EFAULT: the registered memory is not mapped any more.
  */
 FRAG_API int frag_local_get(struct frag *f, int param, const char *key, void *out,
@@ -471,6 +472,7 @@ FRAG_API int frag_state_keys(struct frag *f, int param, char (*keys)[FRAG_KEY_MA
  * from the master to lp (to nearest, ties to even).
  * -ENOENT: the rank has not both.
  * -EOPNOTSUPP: lp is neither bfloat16, nor float16, nor of the master's dtype.
+ * -EBUSY: frag_update_hp, where the master is on a device and a sweep has a slice of it.
  * -EFAULT: the registered memory is not mapped any more.
  */
 FRAG_API int frag_update_hp(struct frag *f, int param);

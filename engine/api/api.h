@@ -80,6 +80,10 @@ int api_locate(const struct engine *e, int param, struct layout_fragment *fragme
 int api_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
 		    enum frag_dtype dtype);
 
+/* Returns true if the open sweep will copy its slice of the row, which is on a device, back
+ * there, over what is written to it meanwhile.
+ */
+bool api_sweep_changes(const struct frag *f, int row);
 /* Drops the sweep that frag_sweep_then has announced, if there is one. */
 void api_sweep_forget(struct frag *f);
 /* Frees buffers for a put, which needs one and, having failed midway, cannot be repeated: drops

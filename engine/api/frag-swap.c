@@ -260,6 +260,16 @@ static int get_slices(struct frag_sweep *s)
 	return 0;
 }
 
+bool api_sweep_changes(const struct frag *f, int row)
+{
+	const struct frag_sweep *s = f->sweep;
+
+	for (size_t i = 0; s && i < s->n; i++)
+		if (s->states[i].dirty && s->states[i].row == (uint32_t)row)
+			return true;
+	return false;
+}
+
 /* After an error: of what was taken back the caller has no memory any more. */
 static void forget_taken(const struct frag_sweep *s, void **memory)
 {
@@ -420,6 +430,8 @@ int frag_state_put(struct frag *f, int group, uint32_t sub, const char *key, uin
 		return -EOPNOTSUPP;
 	if (!numel)
 		return 0;
+	if (api_sweep_changes(f, row))
+		return -EBUSY;
 	api_make_room(f);
 	return put(&e->registry, (uint32_t)row,
 		   registry_swap_state(&e->registry, STATE_PARTITION, (uint32_t)group, sub, key,
@@ -439,6 +451,8 @@ int frag_state_clear(struct frag *f, int group, uint32_t sub, const char *key)
 	if (row < 0)
 		return row;
 	if (f->sweep && registry_tier(&e->registry, (uint32_t)row) == STATE_SWAP)
+		return -EBUSY;
+	if (api_sweep_changes(f, row))
 		return -EBUSY;
 	api_sweep_forget(f);
 	return registry_clear(&e->registry, (uint32_t)row);

@@ -119,6 +119,8 @@ int frag_local_set(struct frag *f, int param, const char *key, const void *value
 	struct row_fragment h;
 	int rc = hold_for(e, param, key, bytes, &h);
 
+	if (!rc && api_sweep_changes(f, (int)h.row))
+		rc = -EBUSY;
 	return rc ? rc
 		  : registry_write(&e->registry, 0, h.row, h.at * frag_dtype_size(h.dtype),
 				   value, bytes);
@@ -302,6 +304,8 @@ int frag_update_hp(struct frag *f, int param)
 
 	if (!rc)
 		rc = hold(e, param, "fp32", &hp);
+	if (!rc && api_sweep_changes(f, (int)hp.row))
+		rc = -EBUSY;
 	if (rc)
 		return rc;
 	piece = look_at_piece(e, param, &lp);

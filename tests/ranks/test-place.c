@@ -284,6 +284,47 @@ START_TEST(states_on_a_device_are_swept_in_memory_of_the_host)
 }
 END_TEST
 
+/* What it would put back is what the trainer has in memory of the host. */
+START_TEST(a_sweep_of_a_device_overwrites_nothing_that_was_put_meanwhile)
+{
+	static const struct frag_swept states[] = { { "fp32", 0 } };
+	float values[NUMEL] = { 5 };
+	struct frag_fragment own;
+	uint64_t first, numel, bytes;
+	struct frag_sweep *s;
+	struct frag *f;
+	void *memory;
+
+	open_places(&device_host);
+	f = job_frag(&job, 0);
+	order("params/w/fp32", "device");
+	job_boundary(&job);
+	expect_tier("fp32", STATE_DEVICE);
+	ck_assert_int_eq(frag_fragment(f, 0, &own), 0);
+	bytes = own.numel * sizeof(*values);
+	ck_assert_int_eq(frag_step_begin(f), 0);
+	ck_assert_int_eq(frag_sweep_begin(f, 0, 0, states, 1, &s), 0);
+	ck_assert_int_eq(frag_local_set(f, 0, "fp32", values, bytes), 0);
+	ck_assert_int_eq(frag_sweep_next(s, &first, &numel, &memory), 1);
+	ck_assert_float_eq(*(float *)memory, 5);
+	*(float *)memory = 6;
+	ck_assert_int_eq(frag_state_put(f, 0, 0, "fp32", 0, values, 1, 0), -EBUSY);
+	ck_assert_int_eq(frag_state_put(f, 0, 0, "fp32", 0, values, 1, FRAG_ADD), -EBUSY);
+	ck_assert_int_eq(frag_state_clear(f, 0, 0, "fp32"), -EBUSY);
+	ck_assert_int_eq(frag_local_set(f, 0, "fp32", values, bytes), -EBUSY);
+	ck_assert_int_eq(frag_update_hp(f, 0), -EBUSY);
+	ck_assert_int_eq(frag_sweep_next(s, &first, &numel, &memory), 0);
+	ck_assert_int_eq(frag_local_get(f, 0, "fp32", values, bytes), 0);
+	ck_assert_float_eq(values[0], 6);
+	ck_assert_int_eq(frag_state_put(f, 0, 0, "fp32", 0, &(float){ 1 }, 1, FRAG_ADD), 0);
+	frag_sweep_end(s);
+	ck_assert_int_eq(frag_local_get(f, 0, "fp32", values, bytes), 0);
+	ck_assert_float_eq(values[0], 7);
+	ck_assert_int_eq(frag_step_end(f), 0);
+	close_job();
+}
+END_TEST
+
 static struct device_ops failing;
 static bool fails;
 
@@ -1036,6 +1077,7 @@ int main(void)
 	tcase_add_test(t, states_move_at_a_boundary_and_stay_what_they_are);
 	tcase_add_loop_test(t, open_files_and_edits_go_through_moves, 0, 2);
 	tcase_add_test(t, states_on_a_device_are_swept_in_memory_of_the_host);
+	tcase_add_test(t, a_sweep_of_a_device_overwrites_nothing_that_was_put_meanwhile);
 	tcase_add_test(t, a_sweep_goes_on_after_errors_of_a_device);
 	tcase_add_loop_test(t, a_dropped_state_is_freed_behind_its_stream, 0, 3);
 	tcase_add_test(t, a_device_without_room_takes_no_state);
