@@ -31,6 +31,8 @@ const struct table_column place_columns[] = {
 struct sums {
 	uint64_t waiting, waiting_bytes, moved_bytes, failed;
 	char unknown[256]; /* the first rank that says nothing and may live, and why; "" */
+	uint64_t *gone;    /* ranks whose process is gone */
+	size_t ngone;
 };
 
 /* ---- .frag/place ---- */
@@ -42,11 +44,27 @@ static uint64_t number_in(char **names, char **fields, size_t n, const char *nam
 	return field ? strtoull(field, NULL, 10) : 0;
 }
 
-/* A rank whose process is gone, EIO, moves nothing; one that is silent may yet. */
-static bool is_unknown(char **names, char **fields, size_t n)
+static bool says_nothing(char **names, char **fields, size_t n)
 {
-	return !strcmp(table_find(names, fields, n, "waiting"), "-") &&
-	       strcmp(table_find(names, fields, n, "error"), strerror(EIO)) != 0;
+	return !strcmp(table_find(names, fields, n, "waiting"), "-");
+}
+
+static bool is_gone(const struct sums *sums, uint64_t rank)
+{
+	for (size_t i = 0; i < sums->ngone; i++)
+		if (sums->gone[i] == rank)
+			return true;
+	return false;
+}
+
+static void add_gone(struct sums *sums, uint64_t rank)
+{
+	uint64_t *gone = reallocarray(sums->gone, sums->ngone + 1, sizeof(*gone));
+
+	if (!gone)
+		return;
+	sums->gone = gone;
+	gone[sums->ngone++] = rank;
 }
 
 /* Adds up the ranks' lines, and makes them rows of t, unless that is NULL. */
@@ -54,6 +72,7 @@ static void read_ranks(char *text, struct table *t, struct sums *sums)
 {
 	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(&text, "\n");
 	size_t n = table_cut(line, names), has;
+	const char *error;
 
 	*sums = (struct sums){ 0 };
 	while ((line = strsep(&text, "\n")) && *line) {
@@ -63,10 +82,13 @@ static void read_ranks(char *text, struct table *t, struct sums *sums)
 		sums->waiting_bytes += number_in(names, fields, has, "waiting_bytes");
 		sums->moved_bytes += number_in(names, fields, has, "moved_bytes");
 		sums->failed += number_in(names, fields, has, "failed");
-		if (!*sums->unknown && is_unknown(names, fields, has))
+		error = table_find(names, fields, has, "error");
+		/* a rank whose process is gone moves nothing; one that is silent may yet */
+		if (says_nothing(names, fields, has) && !strcmp(error, strerror(EIO)))
+			add_gone(sums, number_in(names, fields, has, "rank"));
+		else if (says_nothing(names, fields, has) && !*sums->unknown)
 			snprintf(sums->unknown, sizeof(sums->unknown), "rank %s: %s",
-				 table_find(names, fields, has, "rank"),
-				 table_find(names, fields, has, "error"));
+				 table_find(names, fields, has, "rank"), error);
 		if (t)
 			table_row(t);
 		for (size_t column = 0; t && t->columns[column].name; column++)
@@ -89,7 +111,7 @@ static int look(const char *mountpoint, struct table *t, struct sums *sums)
 
 static int show(const struct call *call, const char *mountpoint)
 {
-	struct sums sums;
+	struct sums sums = { 0 };
 	struct table t;
 	int rc = table_init(&t, call, place_columns);
 
@@ -98,6 +120,7 @@ static int show(const struct call *call, const char *mountpoint)
 	rc = look(mountpoint, &t, &sums);
 	if (!rc)
 		rc = table_print(&t, "ranks");
+	free(sums.gone);
 	table_fini(&t);
 	return rc;
 }
@@ -147,17 +170,18 @@ static int give(const char *mountpoint, const char *states, const char *tier)
 	}
 }
 
-/* Waits until nothing is to move. */
-static int follow(const char *mountpoint)
+/* Waits until nothing is to move.  before: as it was before the order. */
+static int follow(const char *mountpoint, const struct sums *before)
 {
 	struct progress progress = { 0 };
 	useconds_t ms = LOOK_FIRST_MS;
-	struct sums sums;
+	struct sums sums = { 0 };
 	int rc;
 
 	while (!(rc = look(mountpoint, NULL, &sums)) && sums.waiting) {
 		progress_step(&progress, "moved", sums.moved_bytes,
 			      sums.moved_bytes + sums.waiting_bytes);
+		free(sums.gone);
 		usleep(ms * 1000);
 		ms = ms * 2 < LOOK_MS ? ms * 2 : LOOK_MS;
 	}
@@ -168,6 +192,35 @@ static int follow(const char *mountpoint)
 			       sums.failed, target_name(mountpoint));
 	if (!rc && *sums.unknown)
 		rc = call_fail("%s: its states may not have moved", sums.unknown);
+	for (size_t i = 0; i < sums.ngone && !rc; i++)
+		if (!is_gone(before, sums.gone[i]))
+			rc = call_fail("rank %" PRIu64 ": lost before its states had moved",
+				       sums.gone[i]);
+	free(sums.gone);
+	return rc;
+}
+
+static int order(const char *mountpoint, const char *states, const char *tier)
+{
+	struct sums before = { 0 };
+	int rc = look(mountpoint, NULL, &before);
+
+	if (!rc)
+		rc = give(mountpoint, states, tier);
+	if (!rc)
+		rc = follow(mountpoint, &before);
+	free(before.gone);
+	return rc;
+}
+
+/* An order prints no table, and yet is not carried out with wrong options of one. */
+static int check_columns(const struct call *call)
+{
+	struct table t;
+	int rc = table_init(&t, call, place_columns);
+
+	if (!rc)
+		table_fini(&t);
 	return rc;
 }
 
@@ -185,6 +238,6 @@ int place_run(const struct call *call)
 		return show(call, mountpoint);
 	if (!call->words[1])
 		return call_usage("%s: to which tier? host, swap or device", call->words[0]);
-	rc = give(mountpoint, call->words[0], call->words[1]);
-	return rc ? rc : follow(mountpoint);
+	rc = check_columns(call);
+	return rc ? rc : order(mountpoint, call->words[0], call->words[1]);
 }

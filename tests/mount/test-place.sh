@@ -166,4 +166,16 @@ place 'params/*/exp_avg' host || fail "it is there already"
 kill -STOP ${ranks##* }
 ! place 'params/*/exp_avg' host 2>err || fail "a silent rank has moved"
 grep -q 'rank 1: Connection timed out' err || fail "$(cat err)"
+
+# ---- a rank that is killed before it has moved anything
+
+place 'params/*/exp_avg' host 2>err &
+order=$!
+sleep 1
+kill -KILL ${ranks##* }
+rc=0
+wait $order || rc=$?
+[ $rc = 1 ] && grep -q '^fragctl: rank 1: ' err || fail "a rank was killed: $rc: $(cat err)"
+! fragctl place -j "$M" -o rank,foo '*/*' host 2>err || fail "no such column"
+grep -q 'foo: a column' err || fail "$(cat err)"
 kill -KILL $ranks
