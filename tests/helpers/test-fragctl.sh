@@ -133,9 +133,9 @@ for p in a b c; do
 	mkdir -p "m/params/$p.weight/stats/fp32"
 done
 mkdir -p m/groups/0/params/a.weight m/groups/1/params/b.weight m/groups/2/params/c.weight m/groups/3/params
-echo inf >m/params/a.weight/stats/fp32/norm
-echo 2 >m/params/b.weight/stats/fp32/norm
-echo 1 >m/params/c.weight/stats/fp32/norm
+echo '{"norm": 1e200, "nan": 0, "inf": 0}' >m/params/a.weight/stats/fp32/all # its square is not finite
+echo '{"norm": 2, "nan": 0, "inf": 0}' >m/params/b.weight/stats/fp32/all
+echo '{"norm": 1, "nan": 0, "inf": 0}' >m/params/c.weight/stats/fp32/all
 fragctl top --ascii --once -j m >out
 line '^ *0  *inf  |#\{24\}|'
 line '^ *1  *2  |#\{24\}|'

@@ -7,7 +7,7 @@ need_fuse
 export FRAG_JOB_ID="own-$$" WORLD_SIZE=1 RANK=0
 
 for way in auto zmq; do
-	rm -f cmd
+	rm -f cmd out
 	mkfifo cmd
 	"$top_builddir/tests/mount/own-thread" "$M" <cmd >out 2>err &
 	job=$!
