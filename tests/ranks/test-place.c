@@ -861,7 +861,7 @@ START_TEST(no_text_comes_of_a_silent_rank)
 		ck_assert_ptr_null(engine_text(observer, texts[i]));
 		ck_assert_int_eq(errno, ETIMEDOUT);
 	}
-	/* without what the rank would say; rank 1, too, counts as silent where the machine stalls */
+	/* without rank 0's words; where the machine stalls rank 1, too, counts as silent */
 	for (int i = 0; i < 20 && !(text && strstr(text, of_rank_1)); i++) {
 		free(text);
 		text = engine_text(observer, "metrics");
