@@ -205,7 +205,8 @@ static void run_free(struct stats_run *run)
 	free(run);
 }
 
-/* One chunk is read sooner than its owners answer, and a hash is of the bytes in their order.
+/* A state of one chunk is read sooner than its owners answer a question for statistics; a hash
+ * needs the bytes in their order.
  */
 static int make(struct stats_run *run)
 {

@@ -207,7 +207,9 @@ static bool is_any_on_device(const struct frag_sweep *s)
 	return false;
 }
 
-/* All at once; in slices where a state is copied from a device and back. */
+/* The next elements of a sweep of which no state is on NVMe: all of them, or a slice where some
+ * state is copied from a device and back.
+ */
 static int next_in_memory(struct frag_sweep *s, uint64_t *first, uint64_t *numel)
 {
 	*first = s->first + s->slice;

@@ -2,7 +2,7 @@
 #ifndef ENGINE_SERVE_SERVE_TEXTS_H
 #define ENGINE_SERVE_SERVE_TEXTS_H
 
-/* What a rank tells of itself, a text for each word that RANK_QUERY may ask for: swap, pinned,
+/* Texts of a rank about itself, one for each word that RANK_QUERY may ask for: swap, pinned,
  * arena, nccl, log, comms, timers, phases, place, leaves.  Engine thread, with the lock.
  */
 

@@ -112,7 +112,7 @@ AVX512 static void f16_avx512(struct block_lanes *to, const void *values, unsign
 	end512(to, s, &r, zero);
 }
 
-/* Those of even numbers are the lower halves of words; s[0] has their sums. */
+/* bfloat16 of even numbers are the lower halves of 32-bit words; s[0] has their sums. */
 AVX512 static void bf16_avx512(struct block_lanes *to, const void *values, unsigned n)
 {
 	const uint8_t *at = values, *end = at + sizeof(uint16_t) * n;

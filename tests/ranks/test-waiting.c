@@ -290,16 +290,22 @@ static void trained_by(uint32_t own)
 	turn_for(1500); /* a PING has brought it, or a look at its page */
 }
 
+static void start_by_trainer(struct reader *reader, const char *key)
+{
+	*reader = (struct reader){ .file = open_state(ENGINE_PARAM, key) };
+	reader->read = (struct engine_read){ .file = reader->file,
+					     .size = BYTES,
+					     .thread = TRAINER,
+					     .done = on_read,
+					     .owner = reader };
+	engine_read(observer, &reader->read);
+}
+
 static int64_t read_by_trainer(const char *key)
 {
-	struct reader reader = { .file = open_state(ENGINE_PARAM, key) };
+	struct reader reader;
 
-	reader.read = (struct engine_read){ .file = reader.file,
-					    .size = BYTES,
-					    .thread = TRAINER,
-					    .done = on_read,
-					    .owner = &reader };
-	engine_read(observer, &reader.read);
+	start_by_trainer(&reader, key);
 	return end(&reader);
 }
 
@@ -342,18 +348,12 @@ END_TEST
 /* What another rank is about to bring is waited for: its window has begun at the reader's. */
 START_TEST(a_training_thread_waits_for_others)
 {
-	struct reader reader = { 0 };
+	struct reader reader;
 
 	open_near();
 	ck_assert_int_eq(frag_grads_valid(job_frag(&job, 0), 1), 0);
 	trained_by(0);
-	reader.file = open_state(ENGINE_PARAM, "grad");
-	reader.read = (struct engine_read){ .file = reader.file,
-					    .size = BYTES,
-					    .thread = TRAINER,
-					    .done = on_read,
-					    .owner = &reader };
-	engine_read(observer, &reader.read);
+	start_by_trainer(&reader, "grad");
 	turn_for(1500);
 	ck_assert(!reader.ended);
 	for (uint32_t rank = 1; rank < WORLD; rank++)
@@ -366,7 +366,7 @@ END_TEST
 /* The reader's own rank was changing states for a moment, in which it was asked. */
 START_TEST(a_training_thread_waits_for_others_whatever_its_own_rank_had_answered)
 {
-	struct reader reader = { 0 };
+	struct reader reader;
 	struct control_page *own;
 
 	open_near();
@@ -374,13 +374,7 @@ START_TEST(a_training_thread_waits_for_others_whatever_its_own_rank_had_answered
 	own = job_frag(&job, 0)->engine->registry.control;
 	begin_step_of(1);
 	atomic_fetch_add(&own->sequence, 1);
-	reader.file = open_state(ENGINE_PARAM, "exp_avg");
-	reader.read = (struct engine_read){ .file = reader.file,
-					    .size = BYTES,
-					    .thread = TRAINER,
-					    .done = on_read,
-					    .owner = &reader };
-	engine_read(observer, &reader.read);
+	start_by_trainer(&reader, "exp_avg");
 	turn_for(50);
 	atomic_fetch_add(&own->sequence, 1);
 	turn_for(1500);
