@@ -9,10 +9,12 @@
 
 #include "fs/handle.h"
 
-/* Finds the handle to read from in place of h: an engine's file shows one generation to its
- * end, and what was committed through h is in a later one.  *through has a reference.
+/* Begins a request that reads from h, or, behind a commit through h, from the handle of a later
+ * generation: (*out)->through.
+ * -ENOMEM.
+ * Errors of opening that handle.
  */
-int state_read_through(struct handle *h, struct handle **through);
+int state_request(struct handle *h, fuse_req_t req, struct request **out);
 
 /* fs/state-view.c: replies to a read of a file that is not a range of states' bytes, size >
  * 0 bytes of h->view from offset on, of which `tail` < size are the trailer's, now or when the

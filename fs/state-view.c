@@ -128,27 +128,19 @@ static int set_elements(struct handle *h, size_t size, uint64_t offset, struct g
 int state_view_read(struct handle *h, fuse_req_t req, size_t size, size_t tail, uint64_t offset,
 		    int flags)
 {
-	struct handle *through;
 	struct request *r;
 	void *out;
-	int rc = state_read_through(h, &through);
+	int rc = state_request(h, req, &r);
 
 	if (rc)
 		return rc;
-	r = request_get(&h->fs->requests, req, h);
-	if (!r) {
-		state_close(through);
-		return -ENOMEM;
-	}
-	handle_ref(h);
-	r->through = through;
 	r->kind = REQUEST_OTHER;
 	r->cancel = cancel;
 	r->size = size;
 	r->tail = tail;
 	r->offset = offset;
 	r->gather = (struct gather){ .engine = h->fs->engine,
-				     .file = through->file,
+				     .file = r->through->file,
 				     .nowait = flags & O_NONBLOCK,
 				     .thread = fuse_req_ctx(req)->pid,
 				     .done = came,

@@ -393,7 +393,10 @@ static int open_newer(struct handle *h, struct handle **past)
 	return 0;
 }
 
-int state_read_through(struct handle *h, struct handle **through)
+/* Finds the handle to read from in place of h: an engine's file shows one generation to its
+ * end, and what was committed through h is in a later one.  *through has a reference.
+ */
+static int read_through(struct handle *h, struct handle **through)
 {
 	struct handle *past = NULL;
 	int rc = 0;
@@ -412,15 +415,11 @@ int state_read_through(struct handle *h, struct handle **through)
 	return rc;
 }
 
-/* Reads bytes from `offset` of the file on, of which `head` are the header's, size > 0 are a
- * range of the engine's file, of which the view begins at `start`, and `tail` the trailer's.
- */
-static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size, size_t tail,
-		       uint64_t offset, uint64_t start, int flags)
+int state_request(struct handle *h, fuse_req_t req, struct request **out)
 {
 	struct handle *through;
 	struct request *r;
-	int rc = state_read_through(h, &through);
+	int rc = read_through(h, &through);
 
 	if (rc)
 		return rc;
@@ -431,10 +430,25 @@ static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t siz
 	}
 	handle_ref(h);
 	r->through = through;
+	*out = r;
+	return 0;
+}
+
+/* Reads bytes from `offset` of the file on, of which `head` are the header's, size > 0 are a
+ * range of the engine's file, of which the view begins at `start`, and `tail` the trailer's.
+ */
+static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size, size_t tail,
+		       uint64_t offset, uint64_t start, int flags)
+{
+	struct request *r;
+	int rc = state_request(h, req, &r);
+
+	if (rc)
+		return rc;
 	r->head = head;
 	r->tail = tail;
 	r->offset = offset;
-	r->read = (struct engine_read){ .file = through->file,
+	r->read = (struct engine_read){ .file = r->through->file,
 					.offset = start + offset + head - h->view.head,
 					.size = size,
 					.nowait = flags & O_NONBLOCK,
