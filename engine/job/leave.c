@@ -204,7 +204,7 @@ void leave_serve_left(struct engine *e, uint32_t peer, const struct wire_header 
 		p->leaving = true;
 		if (!e->is_rank) {
 			p->control.phase = CONTROL_CLOSED;
-			peers_lose(e, left.rank, "");
+			peers_lose(e, left.rank, -EIO, "");
 		}
 	}
 	node_ack(e, peer, header->request, 0);

@@ -146,10 +146,9 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 		peers_saw(e, rank, control);
 }
 
-void peers_lose(struct engine *e, uint32_t rank, const char *why)
+void peers_lose(struct engine *e, uint32_t rank, int status, const char *why)
 {
 	struct peer *p = &e->peers[rank];
-	int status = p->silent ? -ETIMEDOUT : -EIO;
 
 	if (p->state == ENGINE_RANK_LOST && (p->lost == -EIO || p->lost == status))
 		return;
@@ -201,7 +200,7 @@ void peers_gone(struct engine *e, uint32_t link)
 {
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++)
 		if (e->peers[rank].linked && e->peers[rank].link == link)
-			peers_lose(e, rank, "nobody listens at its address any more");
+			peers_lose(e, rank, -EIO, "nobody listens at its address any more");
 }
 
 bool peers_same_host(const struct engine *e, uint32_t rank)
@@ -489,7 +488,7 @@ static void settle_vanished(struct engine *e, struct peer *p, uint32_t rank, uin
 {
 	if (may_be_told(e, p, rank, now))
 		return;
-	peers_lose(e, rank,
+	peers_lose(e, rank, -EIO,
 		   p->vanished == -ESRCH ? "its process is gone" : "it has left the job");
 	p->vanished = 0;
 }
@@ -661,12 +660,12 @@ void peers_turn(struct engine *e, uint64_t now)
 		struct peer *p = &e->peers[rank];
 
 		if (p->silent && !(e->is_rank && rank == e->rank)) /* it was stopped */
-			peers_lose(e, rank, "no answer");
+			peers_lose(e, rank, -ETIMEDOUT, "no answer");
 		p->silent = false;
 		if (p->vanished)
 			settle_vanished(e, p, rank, now);
 		if (p->replaced)
-			peers_lose(e, rank, "another process answers at its address");
+			peers_lose(e, rank, -EIO, "another process answers at its address");
 		p->replaced = false;
 		if (p->failing)
 			rpc_fail_rank(e, rank, peers_lost_status(e, rank));

@@ -13,7 +13,11 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry);
 void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *control);
 /* Notes the rank's control page, which came by message or was read from its memory. */
 void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control);
-void peers_lose(struct engine *e, uint32_t rank, const char *why);
+/* Notes that the rank is lost.
+ * -EIO: its process is gone.
+ * -ETIMEDOUT: it is only silent; a later loss with -EIO counts.
+ */
+void peers_lose(struct engine *e, uint32_t rank, int status, const char *why);
 /* Notes that a get of the rank's memory failed with why, -ESRCH or -ESTALE.  The engine thread
  * finds out whether the rank is lost or has left.
  */

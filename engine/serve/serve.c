@@ -523,7 +523,7 @@ static void find_silent(struct engine *e, uint64_t now)
 {
 	for (uint32_t i = 1; i < e->world && !e->rank && e->job.ready; i++)
 		if (e->peers[i].entry.present && now > e->peers[i].heard_ms + e->timeout_ms)
-			peers_lose(e, i, "silent");
+			peers_lose(e, i, -EIO, "silent");
 }
 
 static bool is_stepping(struct engine *e, uint64_t now)

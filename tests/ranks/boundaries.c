@@ -334,7 +334,7 @@ void die(uint32_t rank, bool at_once)
 	job_close_rank(&job, rank);
 	for (uint32_t i = 0; i < job.spec.world && at_once; i++)
 		if (job_frag(&job, i))
-			peers_lose(engine_of(i), rank, "gone");
+			peers_lose(engine_of(i), rank, -EIO, "gone");
 }
 
 void cancel_round(struct engine *e, struct rounds_get *get)

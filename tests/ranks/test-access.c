@@ -301,7 +301,7 @@ START_TEST(what_is_frozen_is_not_set_while_a_holder_is_lost)
 	job_frag(&job, 2)->engine->job.ready = false; /* it dies, and says no LEAVE */
 	job_close_rank(&job, 2);
 	for (uint32_t rank = 0; rank < 2; rank++)
-		peers_lose(job_frag(&job, rank)->engine, 2, "lost by the test");
+		peers_lose(job_frag(&job, rank)->engine, 2, -EIO, "lost by the test");
 	for (uint32_t rank = 0; rank < 2; rank++)
 		ck_assert_int_eq(frag_set(job_frag(&job, rank),
 					  job_number(&job, rank, frozen[_i % 2]), "lp", value,

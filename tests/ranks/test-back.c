@@ -19,7 +19,7 @@ enum { SLOW = 800 }; /* turns: in them an observer asks several times how a rank
 
 static void lose(struct engine *e, uint32_t rank)
 {
-	peers_lose(e, rank, "it was killed");
+	peers_lose(e, rank, -EIO, "it was killed");
 }
 
 static void start_zero_again(void)
@@ -116,6 +116,20 @@ START_TEST(a_known_rank_that_answers_in_place_of_its_last_process_is_not_lost)
 }
 END_TEST
 
+/* The engine thread has found a request without an answer, and has not lost the rank yet. */
+START_TEST(a_silent_rank_that_is_gone_has_ended)
+{
+	open_near();
+	observer->peers[2].silent = true;
+	peers_reach(observer, 2);
+	peers_gone(observer, observer->peers[2].link);
+	peers_turn(observer, monotonic_ms());
+	ck_assert_int_eq(peers_lost_status(observer, 2), -EIO);
+	ck_assert(peers_has_ended(observer, 2));
+	close_job();
+}
+END_TEST
+
 START_TEST(since_when_a_rank_lives_stays_as_it_was)
 {
 	struct engine_rank before, after;
@@ -180,6 +194,7 @@ int main(void)
 	tcase_add_test(t, an_observer_whose_connection_is_refused_makes_another);
 	tcase_add_test(t, a_rank_that_has_left_and_comes_back_stays);
 	tcase_add_test(t, a_known_rank_that_answers_in_place_of_its_last_process_is_not_lost);
+	tcase_add_test(t, a_silent_rank_that_is_gone_has_ended);
 	tcase_add_test(t, since_when_a_rank_lives_stays_as_it_was);
 	tcase_add_loop_test(
 		t, a_rank_that_comes_back_with_another_description_is_lost_until_it_comes_right,

@@ -364,7 +364,7 @@ START_TEST(a_rank_held_for_lost_learns_what_was_decided_without_it)
 	boundary(0);
 	loss.type = 0;
 	if (_i)
-		peers_lose(engine_of(0), 2, "held for lost by the test");
+		peers_lose(engine_of(0), 2, -EIO, "held for lost by the test");
 	all_pass(2); /* 2 waits, asks, and hears it */
 	ck_assert_uint_eq(generation(2), generation(0));
 	ck_assert_int_eq(result(&w), 0);
@@ -384,7 +384,7 @@ static void lose_everywhere(uint32_t lost)
 {
 	for (uint32_t rank = 0; rank < job.spec.world; rank++)
 		if (rank != lost)
-			peers_lose(engine_of(rank), lost, "held for lost by the test");
+			peers_lose(engine_of(rank), lost, -EIO, "held for lost by the test");
 }
 
 START_TEST(a_coordinator_that_slept_while_the_others_aborted_aborts_too)
@@ -446,7 +446,7 @@ START_TEST(a_coordinator_held_for_lost_by_one_rank_still_decides_for_all)
 	boundaries_open(3, &everywhere);
 	start(&w, 2, "fp32", 7);
 	until_accepted(&w);
-	peers_lose(engine_of(1), 0, "held for lost by the test");
+	peers_lose(engine_of(1), 0, -EIO, "held for lost by the test");
 	for (int i = 0; i < 10 * (int)job_random(&job, 10); i++)
 		turn(NULL);
 	all_pass(2);

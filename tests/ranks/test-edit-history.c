@@ -108,7 +108,7 @@ START_TEST(without_ranks_it_is_said_that_none_can_tell)
 {
 	ck_assert(is_told());
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		peers_lose(observer, rank, "the test says so");
+		peers_lose(observer, rank, -EIO, "the test says so");
 	ck_assert(log_has(": no rank lives that can tell what became of the job's edits\n"));
 	ck_assert(!log_has("not known"));
 }

@@ -389,7 +389,7 @@ START_TEST(a_rank_that_ends_is_forgotten)
 {
 	open_job(RANKS);
 	read_until_by_fabric();
-	peers_lose(job_frag(&job, 0)->engine, 1, "for this test");
+	peers_lose(job_frag(&job, 0)->engine, 1, -EIO, "for this test");
 	turn(NULL);
 	ck_assert(!answers_so(1, 0));
 	while (!answers_so(1, 0)) /* it answers again */

@@ -871,7 +871,7 @@ START_TEST(no_text_comes_of_a_silent_rank)
 	ck_assert_ptr_null(strstr(text, "\nfragfs_rank_phase_seconds_count{rank=\"0\""));
 	faults_clear();
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		peers_lose(observer, rank, "the test says so");
+		peers_lose(observer, rank, -EIO, "the test says so");
 	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
 		ck_assert_ptr_null(engine_text(observer, texts[i]));
 		ck_assert_int_eq(errno, EIO);

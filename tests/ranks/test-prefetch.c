@@ -345,7 +345,7 @@ START_TEST(whoever_dies_the_reader_has_its_bytes_or_an_error)
 	while (waits_inside(victim))
 		turn_all(NULL);
 	die(victim, true);
-	peers_lose(observer, victim, "gone");
+	peers_lose(observer, victim, -EIO, "gone");
 	while (!has_ended)
 		turn_all(NULL);
 	if (ended > 0)

@@ -388,7 +388,7 @@ static void others_lose(uint32_t lost)
 	asleep[lost] = true;
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		if (rank != lost)
-			peers_lose(engine_of(rank), lost, "gone");
+			peers_lose(engine_of(rank), lost, -EIO, "gone");
 }
 
 /* It wakes up when the others have left, and does then what it had in mind. */

@@ -256,7 +256,7 @@ START_TEST(an_old_page_of_another_rank_does_not_take_the_job_back)
 	old->control = observer->peers[0].control;
 	memcpy(old->control.cookie, old->entry.cookie, sizeof(old->control.cookie));
 	old->control.step = old->control.generation = 1;
-	peers_lose(observer, 0, "lost by the test");
+	peers_lose(observer, 0, -EIO, "lost by the test");
 	engine_job(observer, &now);
 	ck_assert_uint_eq(now.step, 2);
 	ck_assert_uint_eq(now.generation, before.generation);

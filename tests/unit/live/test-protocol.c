@@ -1097,7 +1097,7 @@ START_TEST(a_lost_rank_0_is_looked_for_whatever_tells_of_newer_tables)
 	setup_rank(1);
 	join_scripted_zero();
 	before = scripted_last(WIRE_JOIN)->header.request;
-	peers_lose(e, 0, "gone");
+	peers_lose(e, 0, -EIO, "gone");
 	for (int i = 0; i < 5; i++) {
 		e->job.join->refresh =
 			true; /* the next process of rank 0 tells so with each PONG */
