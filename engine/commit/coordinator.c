@@ -22,7 +22,7 @@ enum {
 	WATCH_TIMEOUTS = 6, /* of silence: ranks wait so long for one that does not come */
 };
 
-enum coordinator_phase {
+enum coordinator_state {
 	COORDINATOR_VOTING,
 	COORDINATOR_ACCEPTED,
 	COORDINATOR_DECIDED,
@@ -39,7 +39,7 @@ enum coordinator_part {
 struct coordinator_transaction {
 	LIST_ENTRY(coordinator_transaction) link;
 	uint64_t transaction[2];
-	enum coordinator_phase phase;
+	enum coordinator_state state;
 	uint64_t window; /* the window of gradients it edits; 0: none */
 	bool or_later;   /* or the next */
 	uint32_t freeze_ms;
@@ -225,7 +225,7 @@ static bool is_late_freeze(const struct coordinator_transaction *a)
 static void decide(struct engine *e, struct coordinator_transaction *a, bool commit)
 {
 	rpc_forget(e, a);
-	a->phase = COORDINATOR_DECIDED;
+	a->state = COORDINATOR_DECIDED;
 	a->decided_ms = monotonic_ms();
 	a->commit = commit;
 	if (!commit && !a->status)
@@ -264,7 +264,7 @@ static void finish(struct engine *e, struct coordinator_transaction *a)
 		tell(e, a, a->boundary);
 	}
 	participant_note(&e->participant, a->transaction, a->status);
-	a->phase = COORDINATOR_OVER;
+	a->state = COORDINATOR_OVER;
 }
 
 /* ---- voting ---- */
@@ -345,7 +345,7 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 static bool freezes(const struct coordinator_transaction *a)
 {
 	return a->freeze_ms && !a->status && !a->cancelled &&
-	       (!a->watch || a->phase == COORDINATOR_DECIDED);
+	       (!a->watch || a->state == COORDINATOR_DECIDED);
 }
 
 /* The boundary of a freeze, which this coordinator or an earlier one has agreed on; 0: none. */
@@ -398,13 +398,13 @@ static void ask_newcomers(struct engine *e, struct coordinator_transaction *a)
 		if (!a->part[rank])
 			a->part[rank] =
 				peer_is_live(&e->peers[rank]) ? PART_PROMISED : PART_NONE;
-	a->phase = COORDINATOR_VOTING;
+	a->state = COORDINATOR_VOTING;
 	ask_all(e, a);
 }
 
 static bool is_open(const struct coordinator_transaction *a)
 {
-	return a->phase <= COORDINATOR_ACCEPTED && !a->outstanding && !a->status &&
+	return a->state <= COORDINATOR_ACCEPTED && !a->outstanding && !a->status &&
 	       !a->cancelled;
 }
 
@@ -471,7 +471,7 @@ enum wire_outcome coordinator_checked(struct engine *e, uint32_t rank,
 {
 	struct coordinator_transaction *a = find(e, checked->transaction);
 
-	if (a && a->watch && a->phase <= COORDINATOR_ACCEPTED && rank < e->world) {
+	if (a && a->watch && a->state <= COORDINATOR_ACCEPTED && rank < e->world) {
 		if (checked->boundary == a->boundary)
 			coordinator_watch_add(e, a->watch, rank, checked, found);
 		return WIRE_UNDECIDED;
@@ -499,30 +499,30 @@ static int lost_holder(const struct engine *e, const struct coordinator_transact
 
 static void turn_one(struct engine *e, struct coordinator_transaction *a)
 {
-	if (a->phase <= COORDINATOR_ACCEPTED && !a->status)
+	if (a->state <= COORDINATOR_ACCEPTED && !a->status)
 		a->status = lost_holder(e, a);
 	if (is_open(a) && a->membership != e->job.membership)
 		ask_newcomers(e, a);
-	if (a->phase == COORDINATOR_VOTING && is_open(a)) {
+	if (a->state == COORDINATOR_VOTING && is_open(a)) {
 		if (a->late) {
 			ask_later(e, a);
 		} else {
-			a->phase = COORDINATOR_ACCEPTED;
+			a->state = COORDINATOR_ACCEPTED;
 			if (!a->watch || !a->watch->accepted)
 				say_accepted(e, a);
 			if (a->watch)
 				a->watch->accepted = true;
 		}
 	}
-	if (a->watch && a->phase == COORDINATOR_ACCEPTED && is_open(a))
+	if (a->watch && a->state == COORDINATOR_ACCEPTED && is_open(a))
 		turn_watch(e, a);
-	if (a->phase <= COORDINATOR_ACCEPTED && !a->outstanding && (a->status || a->cancelled))
+	if (a->state <= COORDINATOR_ACCEPTED && !a->outstanding && (a->status || a->cancelled))
 		decide(e, a, false);
-	if (a->phase == COORDINATOR_ACCEPTED && a->arrived)
+	if (a->state == COORDINATOR_ACCEPTED && a->arrived)
 		decide(e, a, true);
-	if (a->phase == COORDINATOR_DECIDED && !a->decided_here)
+	if (a->state == COORDINATOR_DECIDED && !a->decided_here)
 		decide_here(e, a);
-	if (a->phase == COORDINATOR_DECIDED && a->decided_here && !a->outstanding)
+	if (a->state == COORDINATOR_DECIDED && a->decided_here && !a->outstanding)
 		finish(e, a);
 }
 
@@ -563,7 +563,7 @@ static bool is_watched(const struct engine *e)
 	const struct coordinator_transaction *a;
 
 	LIST_FOREACH (a, &e->commit.coordinator->transactions, link)
-		if (a->watch && a->phase <= COORDINATOR_ACCEPTED && !a->cancelled)
+		if (a->watch && a->state <= COORDINATOR_ACCEPTED && !a->cancelled)
 			return true;
 	return false;
 }
@@ -619,9 +619,9 @@ static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 	if (a) {
 		a->peer = peer;
 		a->request = request;
-		if (a->phase == COORDINATOR_DECIDED && !a->commit)
+		if (a->state == COORDINATOR_DECIDED && !a->commit)
 			node_ack(e, peer, request, a->status);
-		else if (a->phase != COORDINATOR_VOTING)
+		else if (a->state != COORDINATOR_VOTING)
 			say_accepted(e, a);
 		return true;
 	}
@@ -689,7 +689,7 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 	if (a->freeze_ms && !a->watch && !a->why[0])
 		name_late(e, a);
 	/* some ranks stand, and finish would wait for one that may never come */
-	if (a->freeze_ms && a->phase == COORDINATOR_DECIDED && !a->status &&
+	if (a->freeze_ms && a->state == COORDINATOR_DECIDED && !a->status &&
 	    is_late_freeze(a)) {
 		a->status = -ETIMEDOUT;
 		tell(e, a, 0);
@@ -707,7 +707,7 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 		return outcome ? outcome : WIRE_ABORTED;
 	}
 	a->arrived = true;
-	if (a->phase != COORDINATOR_DECIDED || !a->decided_here || rank >= e->world)
+	if (a->state != COORDINATOR_DECIDED || !a->decided_here || rank >= e->world)
 		return WIRE_UNDECIDED;
 	if (a->part[rank] && monotonic_ms() < a->decided_ms + RETELL_MS)
 		return WIRE_UNDECIDED; /* DECIDE is on its way */
@@ -724,7 +724,7 @@ void coordinator_turn(struct engine *e, uint64_t now)
 	termination_turn_orphans(e, now);
 	LIST_FOREACH_SAFE (a, &e->commit.coordinator->transactions, link, next) {
 		turn_one(e, a);
-		if (a->phase == COORDINATOR_OVER) {
+		if (a->state == COORDINATOR_OVER) {
 			LIST_REMOVE(a, link);
 			rpc_forget(e, a);
 			free_transaction(a);

@@ -19,7 +19,7 @@ enum { RENEW_MS = 1000 };
 /* A freeze, or a watch, whose result is told while it is ASKED: NEW -> ASKED -> HELD -> OVER.
  * A thaw: NEW -> THAWING -> OVER.
  */
-enum freeze_phase { FREEZE_NEW, FREEZE_ASKED, FREEZE_HELD, FREEZE_THAWING, FREEZE_OVER };
+enum freeze_state { FREEZE_NEW, FREEZE_ASKED, FREEZE_HELD, FREEZE_THAWING, FREEZE_OVER };
 
 struct freeze {
 	LIST_ENTRY(freeze) link;
@@ -27,7 +27,7 @@ struct freeze {
 	struct proposal proposal;
 	uint64_t number;      /* that the asker knows: of the first proposal's transaction */
 	uint64_t incarnation; /* of the job that is frozen */
-	enum freeze_phase phase;
+	enum freeze_state state;
 	uint32_t ms; /* 0: a thaw */
 	bool cancelled;
 	uint64_t deadline_ms; /* until HELD: for its boundary; then: the end of the freeze */
@@ -129,7 +129,7 @@ static int replace(struct freeze *f)
 
 	/* the list begins with the newest */
 	for (struct freeze *old = LIST_NEXT(f, link); old; old = LIST_NEXT(old, link))
-		if (old->watches && old->phase < FREEZE_HELD) {
+		if (old->watches && old->state < FREEZE_HELD) {
 			old->cancelled = true;
 			rc = -EAGAIN;
 		}
@@ -142,7 +142,7 @@ static struct freeze *find_twin(struct freeze *f)
 	struct freeze *old = f;
 
 	while ((old = LIST_NEXT(old, link)))
-		if (old->watches && old->phase < FREEZE_HELD && !old->cancelled &&
+		if (old->watches && old->state < FREEZE_HELD && !old->cancelled &&
 		    !old->result && old->ms == f->ms &&
 		    !memcmp(&old->condition, &f->condition, sizeof(f->condition)))
 			break;
@@ -159,7 +159,7 @@ static void share(struct freeze *f, struct freeze *old)
 	old->holders += f->holders;
 	old->kept |= f->kept;
 	f->number = old->number;
-	f->phase = FREEZE_OVER;
+	f->state = FREEZE_OVER;
 }
 
 /* Returns true if a watch that is asked anew is asked again when the job lives again. */
@@ -185,7 +185,7 @@ static void ask(struct engine *e, struct freeze *f)
 	if (!rc)
 		rc = proposal_ask(e, &f->proposal);
 	if (!rc) {
-		f->phase = FREEZE_ASKED;
+		f->state = FREEZE_ASKED;
 		f->incarnation = e->job.incarnation;
 	} else if (rc != -EAGAIN && !(anew && waits_for_job(rc))) {
 		f->result = rc;
@@ -202,7 +202,7 @@ static void give_up(struct engine *e, struct freeze *f)
 		proposal_cancel(e, &f->proposal);
 		say_to_all(e, f, WIRE_THAW, NULL);
 	}
-	f->phase = FREEZE_OVER;
+	f->state = FREEZE_OVER;
 }
 
 /* Returns true if the coordinator is lost, and a next one can be asked: of the same job, or,
@@ -226,7 +226,7 @@ static void ask_anew(struct engine *e, struct freeze *f)
 	rpc_forget(e, &f->proposal);
 	commit.transaction[1] = ++e->commit.newest;
 	f->proposal = (struct proposal){ .commit = commit, .condition = &f->condition };
-	f->phase = FREEZE_NEW;
+	f->state = FREEZE_NEW;
 }
 
 /* Until all ranks watch this is a freeze that waits; then nothing but its end is told. */
@@ -234,7 +234,7 @@ static void turn_watch(struct engine *e, struct freeze *f, struct engine_freeze 
 {
 	char text[CONDITION_TEXT_MAX];
 
-	if (f->phase == FREEZE_ASKED && f->proposal.state == PROPOSAL_ACCEPTED) {
+	if (f->state == FREEZE_ASKED && f->proposal.state == PROPOSAL_ACCEPTED) {
 		f->deadline_ms = UINT64_MAX;
 		tell(f, 0, finished);
 	}
@@ -254,30 +254,30 @@ static void turn_watch(struct engine *e, struct freeze *f, struct engine_freeze 
 static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
 			struct engine_freeze **finished)
 {
-	if (f->phase == FREEZE_NEW && !f->cancelled && !f->result)
+	if (f->state == FREEZE_NEW && !f->cancelled && !f->result)
 		ask(e, f);
-	else if (f->phase == FREEZE_ASKED)
+	else if (f->state == FREEZE_ASKED)
 		proposal_turn(e, &f->proposal, false);
-	if (f->phase == FREEZE_ASKED && f->watches && is_lost(e, f))
+	if (f->state == FREEZE_ASKED && f->watches && is_lost(e, f))
 		ask_anew(e, f);
-	if (f->phase == FREEZE_ASKED && proposal_is_over(&f->proposal)) {
+	if (f->state == FREEZE_ASKED && proposal_is_over(&f->proposal)) {
 		f->result = f->proposal.status;
-		f->phase = f->result ? FREEZE_ASKED : FREEZE_HELD;
+		f->state = f->result ? FREEZE_ASKED : FREEZE_HELD;
 	}
 	if (f->cancelled && !f->result)
 		f->result = -ECANCELED;
-	if (f->phase < FREEZE_HELD && !f->result && f->asked && !f->watches &&
+	if (f->state < FREEZE_HELD && !f->result && f->asked && !f->watches &&
 	    peers_find_trainer(e, f->asked->thread) != WIRE_OBSERVER)
 		f->result = -EDEADLK;
-	if (f->phase < FREEZE_HELD && now >= f->deadline_ms && !f->result)
+	if (f->state < FREEZE_HELD && now >= f->deadline_ms && !f->result)
 		f->result = -ETIMEDOUT;
 	if (f->watches)
 		turn_watch(e, f, finished);
 	if (f->result)
 		give_up(e, f);
-	else if (f->phase == FREEZE_HELD)
+	else if (f->state == FREEZE_HELD)
 		f->deadline_ms = now + f->ms;
-	if (f->phase >= FREEZE_HELD)
+	if (f->state >= FREEZE_HELD)
 		tell(f, f->result, finished);
 }
 
@@ -287,12 +287,12 @@ static void renew(struct engine *e, struct freeze *f, uint64_t now)
 {
 	if (now < f->renewed_ms + RENEW_MS)
 		return;
-	if (f->phase == FREEZE_HELD && f->ended && !f->held)
-		f->phase = FREEZE_OVER; /* another process has thawed it */
+	if (f->state == FREEZE_HELD && f->ended && !f->held)
+		f->state = FREEZE_OVER; /* another process has thawed it */
 	f->renewed_ms = now;
 	f->held = f->ended = false;
 	/* until HELD answers say nothing: a rank that has not been asked yet knows no freeze */
-	say_to_all(e, f, WIRE_RENEW, f->phase == FREEZE_HELD ? on_renewed : NULL);
+	say_to_all(e, f, WIRE_RENEW, f->state == FREEZE_HELD ? on_renewed : NULL);
 }
 
 /* ---- thawing ---- */
@@ -302,21 +302,21 @@ static void forget_held(struct engine *e, const uint64_t transaction[2])
 	struct freeze *f;
 
 	LIST_FOREACH (f, &e->commit.freezes, link)
-		if (f->phase == FREEZE_HELD &&
+		if (f->state == FREEZE_HELD &&
 		    (!transaction[1] || f->proposal.commit.transaction[1] == transaction[1]))
-			f->phase = FREEZE_OVER;
+			f->state = FREEZE_OVER;
 }
 
 static void turn_thaw(struct engine *e, struct freeze *f, struct engine_freeze **finished)
 {
-	if (f->phase == FREEZE_NEW) {
+	if (f->state == FREEZE_NEW) {
 		forget_held(e, f->proposal.commit.transaction);
 		f->outstanding = say_to_all(e, f, WIRE_THAW, on_thawed);
-		f->phase = FREEZE_THAWING;
+		f->state = FREEZE_THAWING;
 	}
 	if (f->outstanding && !f->cancelled)
 		return;
-	f->phase = FREEZE_OVER;
+	f->state = FREEZE_OVER;
 	if (f->outstanding)
 		f->result = -ECANCELED;
 	else if (f->ended && f->proposal.commit.transaction[1])
@@ -327,13 +327,13 @@ static void turn_thaw(struct engine *e, struct freeze *f, struct engine_freeze *
 static void turn_freeze(struct engine *e, struct freeze *f, uint64_t now,
 			struct engine_freeze **finished)
 {
-	if (f->phase < FREEZE_HELD || f->asked)
+	if (f->state < FREEZE_HELD || f->asked)
 		turn_asking(e, f, now, finished);
-	if (f->phase == FREEZE_ASKED || f->phase == FREEZE_HELD)
+	if (f->state == FREEZE_ASKED || f->state == FREEZE_HELD)
 		renew(e, f, now);
-	if (f->phase == FREEZE_HELD &&
+	if (f->state == FREEZE_HELD &&
 	    (now >= f->deadline_ms || f->incarnation != e->job.incarnation))
-		f->phase = FREEZE_OVER;
+		f->state = FREEZE_OVER;
 }
 
 static void remove_freeze(struct engine *e, struct freeze *f)
@@ -354,7 +354,7 @@ void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finishe
 			turn_freeze(e, f, now, finished);
 		else
 			turn_thaw(e, f, finished);
-		if (f->phase == FREEZE_OVER)
+		if (f->state == FREEZE_OVER)
 			remove_freeze(e, f);
 	}
 }
@@ -387,7 +387,7 @@ void freezes_abandon(struct engine *e)
 
 static bool watches_on(const struct freeze *f)
 {
-	return f->watches && !f->asked && !f->cancelled && f->phase < FREEZE_HELD;
+	return f->watches && !f->asked && !f->cancelled && f->state < FREEZE_HELD;
 }
 
 void freezes_describe(struct engine *e, FILE *out)
@@ -395,7 +395,7 @@ void freezes_describe(struct engine *e, FILE *out)
 	const struct freeze *f;
 
 	LIST_FOREACH (f, &e->commit.freezes, link)
-		if (f->ms && !f->watches && f->phase < FREEZE_HELD)
+		if (f->ms && !f->watches && f->state < FREEZE_HELD)
 			fprintf(out, "freeze of %u s: waiting for its boundary\n",
 				f->ms / 1000);
 }
@@ -406,7 +406,7 @@ void freezes_tell(struct engine *e, FILE *out)
 	const struct freeze *f;
 
 	LIST_FOREACH (f, &e->commit.freezes, link)
-		if (f->phase == FREEZE_HELD && f->deadline_ms > now)
+		if (f->state == FREEZE_HELD && f->deadline_ms > now)
 			fprintf(out, "frozen, for %llu s at most\n",
 				(unsigned long long)u64_div_ceil(f->deadline_ms - now, 1000));
 }
@@ -463,7 +463,7 @@ static void end_watches(struct engine *e, uint64_t number)
 	struct freeze *f;
 
 	LIST_FOREACH (f, &e->commit.freezes, link) {
-		if (!f->watches || f->phase >= FREEZE_HELD || (number && f->number != number))
+		if (!f->watches || f->state >= FREEZE_HELD || (number && f->number != number))
 			continue;
 		f->holders -= number && f->holders;
 		f->cancelled |= !number || (!f->holders && !f->kept);

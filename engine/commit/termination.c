@@ -76,18 +76,18 @@ int termination_turn(struct engine *e, struct termination *t, uint64_t now)
 	assert(node_is_engine_thread(e));
 	if (t->outstanding || (t->again && now < t->asked_ms + RETRY_MS))
 		return -EAGAIN;
-	if (t->phase == TERMINATION_TELLING && !t->again)
+	if (t->state == TERMINATION_TELLING && !t->again)
 		return 0;
-	if (t->phase == TERMINATION_ASKING && (t->committed || !t->again)) {
+	if (t->state == TERMINATION_ASKING && (t->committed || !t->again)) {
 		if (!t->committed || !t->holders)
 			return t->committed ? 0 : -EIO;
-		t->phase = TERMINATION_TELLING;
-	} else if (t->phase == TERMINATION_NEW) {
-		t->phase = TERMINATION_ASKING;
+		t->state = TERMINATION_TELLING;
+	} else if (t->state == TERMINATION_NEW) {
+		t->state = TERMINATION_ASKING;
 	}
 	t->again = false;
 	t->asked_ms = now;
-	if (t->phase == TERMINATION_TELLING)
+	if (t->state == TERMINATION_TELLING)
 		tell(e, t);
 	else
 		ask(e, t);

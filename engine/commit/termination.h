@@ -18,12 +18,12 @@
 
 #include "engine/node/node.h"
 
-enum termination_phase { TERMINATION_NEW, TERMINATION_ASKING, TERMINATION_TELLING };
+enum termination_state { TERMINATION_NEW, TERMINATION_ASKING, TERMINATION_TELLING };
 
 struct termination {
 	uint64_t transaction[2];
 	uint32_t *holders; /* a writer's: [world] not 0: that rank has not applied it */
-	enum termination_phase phase;
+	enum termination_state state;
 	unsigned outstanding; /* answers */
 	uint64_t asked_ms;    /* when the ranks were asked, or told, last */
 	bool again;           /* a rank is to be asked, or told, once more */

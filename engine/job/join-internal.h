@@ -11,7 +11,7 @@
 
 enum { JOIN_NAMED = 16, JOIN_RETRY_MS = 50, JOIN_REFUSED_RETRY_MS = 1000 };
 
-enum join_phase {
+enum join_state {
 	JOIN_FIND,    /* a rank: looks for the address and key of rank 0 */
 	JOIN_ENTER,   /* a rank: JOIN, once frag_ready was called */
 	JOIN_UPLOAD,  /* a rank: CATALOG_PUT */
@@ -64,8 +64,8 @@ struct join_zero {            /* rank 0: the ranks it admits */
 };
 
 struct join {
-	enum join_phase phase;
-	bool waiting;                 /* for the answer of the current phase, or of a refresh */
+	enum join_state state;
+	bool waiting;                 /* for the answer of the current state, or of a refresh */
 	uint64_t asked_ms;            /* when that was asked for */
 	uint64_t retry_ms;            /* nothing is asked before this */
 	struct wire_welcome welcome;  /* the newest */
@@ -84,7 +84,7 @@ struct join {
 
 /* join.c */
 
-/* Sends the question of the current phase to the current seed. */
+/* Sends the question of the current state to the current seed. */
 void join_ask(struct engine *e, enum wire_type type, const void *body, const void *tail,
 	      size_t size);
 /* Ends the engine's attempt to join with status and a line. */

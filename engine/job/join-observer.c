@@ -77,7 +77,7 @@ void join_try_new_key(struct engine *e)
 {
 	if (!take_new_key(e))
 		peers_say_of_lost(e, e->job.why);
-	e->job.join->phase = JOIN_DONE; /* from where the turn looks again */
+	e->job.join->state = JOIN_DONE; /* from where the turn looks again */
 }
 
 void join_look_for_job(struct engine *e, uint64_t now)
@@ -99,7 +99,7 @@ void join_look_for_job(struct engine *e, uint64_t now)
 		join_add_seed(&j->seeds, e->peers[0].entry.address);
 	}
 	j->refresh = false; /* that table was the last job's */
-	j->phase = JOIN_HELLO;
+	j->state = JOIN_HELLO;
 }
 
 void join_say_other(struct engine *e, const struct wire_welcome *w)

@@ -201,7 +201,7 @@ void join_find_anew(struct engine *e)
 	e->messages.transport = NULL;
 	e->job.key.is_there = false;
 	forget_place(j);
-	j->phase = JOIN_FIND;
+	j->state = JOIN_FIND;
 	j->retry_ms = monotonic_ms() + JOIN_REFUSED_RETRY_MS;
 }
 
@@ -217,7 +217,7 @@ void join_look_for_zero(struct engine *e, uint64_t now)
 		return;
 	j->seeds.current %= join_count_seeds(&j->seeds);
 	if (j->rank.own.size || !catalog_encode(e->own, &j->rank.own))
-		j->phase = JOIN_ENTER;
+		j->state = JOIN_ENTER;
 }
 
 /* ---- joining it ---- */
@@ -271,7 +271,7 @@ int join_take_joined(struct engine *e, const struct answer *answer)
 	if (joined.complete && !e->job.ready)
 		join_catch_up(e, &joined.control, joined.barrier);
 	e->job.join->rank.sent = 0;
-	e->job.join->phase = joined.need_catalog ? JOIN_UPLOAD : JOIN_HELLO;
+	e->job.join->state = joined.need_catalog ? JOIN_UPLOAD : JOIN_HELLO;
 	return 0;
 }
 
@@ -292,7 +292,7 @@ int join_take_upload_ack(struct engine *e, const struct answer *answer)
 
 	r->sent += u64_min(WIRE_CHUNK, r->own.size - r->sent);
 	if (r->sent == r->own.size)
-		e->job.join->phase = JOIN_HELLO;
+		e->job.join->state = JOIN_HELLO;
 	return 0;
 }
 
@@ -362,7 +362,7 @@ void join_say_missing(struct engine *e, const char *caller)
 		join_note_missing(e);
 	if (!j->welcome.world) /* nobody has told this rank who is missing */
 		why = !j->rank.described      ? "this rank has not called frag_ready"
-		      : j->phase == JOIN_FIND ? "rank 0 has not been found"
+		      : j->state == JOIN_FIND ? "rank 0 has not been found"
 					      : "rank 0 has not answered";
 	log_warn("%s: %s", caller, why);
 }
@@ -373,7 +373,7 @@ static void say_waiting(struct engine *e, unsigned seconds)
 	char after[32];
 
 	snprintf(after, sizeof(after), "after %u s", seconds);
-	if (j->phase == JOIN_FIND)
+	if (j->state == JOIN_FIND)
 		log_warn(
 			"job %s: rank 0 has not been found for %u s; ranks on other hosts than "
 			"rank 0's need MASTER_ADDR and FRAG_KEY_FILE (or FRAG_PLAIN=1)",
@@ -414,10 +414,10 @@ void join_say_when_long(struct engine *e, uint64_t now)
 	uint64_t waited = now - r->since_ms;
 
 	if (!e->is_rank || e->job.ready || waited < r->say_ms ||
-	    (!r->described && j->phase != JOIN_FIND))
+	    (!r->described && j->state != JOIN_FIND))
 		return;
 	if (r->say_ms < SAY_MS) {
-		if (e->rank && (j->phase == JOIN_FIND || !j->welcome.world))
+		if (e->rank && (j->state == JOIN_FIND || !j->welcome.world))
 			say_place(e);
 		r->say_ms = SAY_MS;
 		return;

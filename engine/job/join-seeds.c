@@ -130,7 +130,7 @@ void join_look_at_seed(struct engine *e, uint64_t now)
 {
 	const struct join *j = e->job.join;
 
-	if (!j->seeds.linked || (e->job.ready && (e->is_rank || j->phase == JOIN_DONE)))
+	if (!j->seeds.linked || (e->job.ready && (e->is_rank || j->state == JOIN_DONE)))
 		return;
 	if (e->messages.ops->refused &&
 	    e->messages.ops->refused(e->messages.transport, j->seeds.link))
@@ -144,9 +144,9 @@ void join_gone(struct engine *e, uint32_t link)
 	struct join *j = e->job.join;
 
 	if (!j || !j->seeds.linked || j->seeds.link != link || !j->waiting ||
-	    j->phase == JOIN_DONE || join_count_seeds(&j->seeds) == 1)
+	    j->state == JOIN_DONE || join_count_seeds(&j->seeds) == 1)
 		return;
 	join_next_seed(e);
 	if (e->job.ready)
-		j->phase = JOIN_DONE; /* from where the turn looks again */
+		j->state = JOIN_DONE; /* from where the turn looks again */
 }

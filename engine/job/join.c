@@ -30,7 +30,7 @@ void join_fail(struct engine *e, int status, const char *fmt, ...)
 	memcpy(e->job.why, why, sizeof(why));
 	if (e->is_rank) /* an observer's engine_open returns it */
 		log_error("%s", e->job.why);
-	if (e->is_rank && e->job.join->seeds.linked && e->job.join->phase > JOIN_ENTER)
+	if (e->is_rank && e->job.join->seeds.linked && e->job.join->state > JOIN_ENTER)
 		rpc_call(e, WIRE_OBSERVER, e->job.join->seeds.link, WIRE_LEAVE, NULL, NULL, 0,
 			 NULL, NULL, 0); /* rank 0 has admitted this rank already */
 	pthread_cond_broadcast(&e->changed);
@@ -46,7 +46,7 @@ void join_ask(struct engine *e, enum wire_type type, const void *body, const voi
 
 	if (!rc)
 		rc = rpc_call(e, WIRE_OBSERVER, j->seeds.link, type, body, tail, size,
-			      on_answer, j, j->phase);
+			      on_answer, j, j->state);
 	j->waiting = !rc;
 	j->asked_ms = monotonic_ms();
 	if (rc)
@@ -105,7 +105,7 @@ static void after_welcome(struct engine *e)
 
 	if (j->welcome.catalog_hash) {
 		j->rows = 0;
-		j->phase = JOIN_TABLE;
+		j->state = JOIN_TABLE;
 		return;
 	}
 	join_note_missing(e);
@@ -113,7 +113,7 @@ static void after_welcome(struct engine *e)
 		peers_say_of_lost(e, e->job.why);
 	j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
 	if (e->is_rank && ++j->rank.hellos % HELLOS_BEFORE_JOIN == 0)
-		j->phase = JOIN_ENTER; /* in case the catalog's sender died half way */
+		j->state = JOIN_ENTER; /* in case the catalog's sender died half way */
 }
 
 static int take_welcome(struct engine *e, const struct answer *answer)
@@ -205,11 +205,11 @@ static int take_first_table(struct engine *e, const struct answer *answer)
 	if (rc || j->rows < e->world)
 		return rc;
 	if (e->job.ready) {
-		j->phase = JOIN_DONE;
+		j->state = JOIN_DONE;
 		return 0;
 	}
 	j->catalog.size = 0;
-	j->phase = JOIN_CATALOG;
+	j->state = JOIN_CATALOG;
 	if (e->is_rank && e->own->hash == j->welcome.catalog_hash)
 		rc = join_complete(e, e->own); /* the catalog need not be fetched */
 	if (rc)
@@ -258,7 +258,7 @@ static void ask_next_seed(struct engine *e)
 	struct join *j = e->job.join;
 
 	join_next_seed(e);
-	j->phase = j->phase > JOIN_HELLO || !e->is_rank ? JOIN_HELLO : JOIN_ENTER;
+	j->state = j->state > JOIN_HELLO || !e->is_rank ? JOIN_HELLO : JOIN_ENTER;
 }
 
 static void refused_to_enter(struct engine *e, const struct answer *answer)
@@ -278,7 +278,7 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 		log_warn("rank 0 %s; trying again until that process is silent", refuse.why);
 		j->seeds.said_refused = true;
 	}
-	if (e->job.failure || j->phase == JOIN_DONE)
+	if (e->job.failure || j->state == JOIN_DONE)
 		return;
 	ask_next_seed(e);
 }
@@ -287,27 +287,27 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 static void give_up(struct engine *e)
 {
 	join_next_seed(e);
-	e->job.join->phase = JOIN_DONE;
+	e->job.join->state = JOIN_DONE;
 }
 
 static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
 	struct join *j = e->job.join;
-	enum join_phase phase = j->phase;
+	enum join_state state = j->state;
 	int rc;
 
-	if (phase != tag || phase == JOIN_DONE || phase == JOIN_FIND)
-		return false; /* of an earlier phase: a question that was asked twice */
+	if (state != tag || state == JOIN_DONE || state == JOIN_FIND)
+		return false; /* of an earlier state: a question that was asked twice */
 	j->waiting = false;
 	j->seeds.answered = answer->status != -ETIMEDOUT;
-	if (answer->status || (takes[phase].want && answer->type != takes[phase].want)) {
+	if (answer->status || (takes[state].want && answer->type != takes[state].want)) {
 		if (e->job.ready)
 			give_up(e);
 		else
 			refused_to_enter(e, answer);
 		return false;
 	}
-	rc = takes[phase].take(e, answer);
+	rc = takes[state].take(e, answer);
 	if (rc && e->job.ready)
 		give_up(e);
 	else if (rc)
@@ -380,7 +380,7 @@ int join_complete(struct engine *e, struct catalog *catalog)
 	}
 	e->catalog = catalog;
 	e->job.ready = true;
-	e->job.join->phase = JOIN_DONE;
+	e->job.join->state = JOIN_DONE;
 	e->job.why[0] = '\0';
 	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
@@ -440,11 +440,11 @@ void join_turn(struct engine *e, uint64_t now)
 	join_say_when_long(e, now);
 	if (j->waiting || now < j->retry_ms)
 		return;
-	switch (j->phase) {
+	switch (j->state) {
 	case JOIN_FIND:
 		j->retry_ms = now + JOIN_RETRY_MS;
 		if (join_find(e))
-			j->phase = JOIN_ENTER;
+			j->state = JOIN_ENTER;
 		break;
 	case JOIN_ENTER:
 		join_turn_enter(e);
@@ -496,7 +496,7 @@ int join_start_rank(struct engine *e, const char *seed)
 		snprintf(j->seeds.list, sizeof(j->seeds.list), "%s", seed);
 	if (e->rank)
 		return 0;
-	j->phase = JOIN_DONE;
+	j->state = JOIN_DONE;
 	j->zero.catalog_of = calloc(e->world, sizeof(*j->zero.catalog_of));
 	return j->zero.catalog_of ? 0 : -ENOMEM;
 }
@@ -507,7 +507,7 @@ int join_start_observer(struct engine *e, const char *seeds)
 
 	if (!j)
 		return -ENOMEM;
-	j->phase = JOIN_HELLO;
+	j->state = JOIN_HELLO;
 	if (strlen(seeds) >= sizeof(j->seeds.list))
 		return -EINVAL;
 	strcpy(j->seeds.list, seeds);

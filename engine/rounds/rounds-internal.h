@@ -12,13 +12,13 @@
 #include "engine/rounds/rounds.h"
 #include "engine/rounds/send-source.h"
 
-enum round_phase { ROUND_PLAN, ROUND_STAGE, ROUND_ASKED, ROUND_OVER };
+enum round_state { ROUND_PLAN, ROUND_STAGE, ROUND_ASKED, ROUND_OVER };
 
 /* A round that this rank asked for.  Engine thread, with the engine's lock, unless said. */
 struct round {
 	LIST_ENTRY(round) link;
 	struct rounds_get *get;
-	enum round_phase phase;
+	enum round_state state;
 	struct proposal proposal; /* commit.transaction: changed with both locks */
 	uint64_t communicator;    /* its number */
 	struct plan plan;

@@ -129,7 +129,7 @@ static void turn_plan(struct engine *e, struct round *round, uint64_t now)
 	round->proposal.commit.transaction[1] = ++e->commit.newest;
 	pthread_mutex_unlock(&e->rounds.table->lock);
 	round->result = rc == -EAGAIN ? -ETIMEDOUT : rc;
-	round->phase = ROUND_STAGE;
+	round->state = ROUND_STAGE;
 }
 
 /* ---- each owner, and this rank, is told its part ---- */
@@ -202,14 +202,14 @@ static void turn_stage(struct engine *e, struct round *round)
 		int rc = proposal_ask(e, &round->proposal);
 
 		if (!rc)
-			round->phase = ROUND_ASKED;
+			round->state = ROUND_ASKED;
 		else if (rc != -EAGAIN)
 			round->result = rc;
 		return;
 	}
 	forget_everywhere(e, round);
 	round->stale = false;
-	round->phase = ROUND_PLAN;
+	round->state = ROUND_PLAN;
 	if (++round->restarts > RESTARTS_MAX)
 		round->result = -EIO;
 }
@@ -232,30 +232,30 @@ static bool is_over(struct rounds *r, struct round *round)
 	LOCKED(&r->lock);
 	if (round->launched ||
 	    !(proposal_is_over(&round->proposal) ||
-	      (round->result && (round->phase < ROUND_ASKED || round->was_launched))))
+	      (round->result && (round->state < ROUND_ASKED || round->was_launched))))
 		return false;
 	if (!round->result && !round->was_launched)
 		round->result = -EIO;
-	round->phase = ROUND_OVER;
+	round->state = ROUND_OVER;
 	return true;
 }
 
 static bool turn_round(struct engine *e, struct round *round, uint64_t now)
 {
-	if (round->phase < ROUND_ASKED && round->cancelled && !round->result)
+	if (round->state < ROUND_ASKED && round->cancelled && !round->result)
 		round->result = -ECANCELED;
-	if (round->phase == ROUND_PLAN && !round->result) {
+	if (round->state == ROUND_PLAN && !round->result) {
 		turn_plan(e, round, now);
-		if (round->phase == ROUND_STAGE && !round->result)
+		if (round->state == ROUND_STAGE && !round->result)
 			tell_parts(e, round);
 	}
-	if (round->phase == ROUND_STAGE && !round->result)
+	if (round->state == ROUND_STAGE && !round->result)
 		turn_stage(e, round);
-	if (round->phase < ROUND_ASKED && round->result) {
+	if (round->state < ROUND_ASKED && round->result) {
 		forget_everywhere(e, round);
 		return is_over(e->rounds.table, round);
 	}
-	if (round->phase == ROUND_ASKED)
+	if (round->state == ROUND_ASKED)
 		turn_asked(e, round, now);
 	return is_over(e->rounds.table, round);
 }
@@ -387,7 +387,7 @@ void rounds_figures(const struct engine *e, struct rounds_figures *f)
 /* Writes a line for each round that waits. */
 static void describe(const struct engine *e, FILE *out)
 {
-	static const char *const phases[] = { "finding owners", "telling owners",
+	static const char *const states[] = { "finding owners", "telling owners",
 					      "waiting for its boundary", "over" };
 	const struct round *round;
 
@@ -399,7 +399,7 @@ static void describe(const struct engine *e, FILE *out)
 				? catalog_name(e->catalog, round->get->address.param)
 				: "-",
 			round->get->view ? "of a view" : round->get->address.key,
-			(unsigned long long)round->get->size, phases[round->phase]);
+			(unsigned long long)round->get->size, states[round->state]);
 }
 
 void rounds_report(struct engine *e, FILE *out)

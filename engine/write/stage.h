@@ -49,7 +49,7 @@ struct stage_edge {
 	enum frag_dtype hp, lp;
 };
 
-enum transaction_phase {
+enum transaction_state {
 	TRANSACTION_EDGES,
 	TRANSACTION_PLAN,
 	TRANSACTION_STAGE,
@@ -65,7 +65,7 @@ struct transaction {
 	bool cancelled;
 	bool deadlocked; /* cancelled because its writer is a training thread */
 	bool stale; /* a holder's memory was registered anew, or STAGE got lost: plan again */
-	enum transaction_phase phase;
+	enum transaction_state state;
 	int result;
 	unsigned restarts;
 	struct proposal proposal; /* its commit.transaction names the transaction */

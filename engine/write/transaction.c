@@ -118,7 +118,7 @@ static void ask_commit(struct engine *e, struct transaction *c)
 	int rc = proposal_ask(e, &c->proposal);
 
 	if (!rc) {
-		c->phase = TRANSACTION_ASKED;
+		c->state = TRANSACTION_ASKED;
 		count_staged(e, c);
 	} else if (rc != -EAGAIN) {
 		c->result = rc;
@@ -133,12 +133,12 @@ static void turn_asked(struct engine *e, struct transaction *c)
 	if (!enough)
 		proposal_turn(e, p, c->cancelled);
 	if (p->state == PROPOSAL_LOST && c->wait_applied) {
-		c->phase = TRANSACTION_LOST;
+		c->state = TRANSACTION_LOST;
 		c->termination = (struct termination){ .holders = p->holders };
 		memcpy(c->termination.transaction, p->commit.transaction,
 		       sizeof(c->termination.transaction));
 	} else if (enough || proposal_is_over(p)) {
-		c->phase = TRANSACTION_OVER;
+		c->state = TRANSACTION_OVER;
 		c->result = p->status;
 	}
 }
@@ -149,7 +149,7 @@ static void turn_lost(struct engine *e, struct transaction *c, uint64_t now)
 
 	if (rc == -EAGAIN)
 		return;
-	c->phase = TRANSACTION_OVER;
+	c->state = TRANSACTION_OVER;
 	c->result = rc ? c->proposal.status : 0;
 }
 
@@ -160,7 +160,7 @@ static bool turn_edges(struct transaction *c, uint64_t now)
 		stage_cancel_edges(c);
 	if (c->edges_waiting)
 		return false;
-	c->phase = TRANSACTION_PLAN;
+	c->state = TRANSACTION_PLAN;
 	c->progress_ms = now;
 	return true;
 }
@@ -174,14 +174,14 @@ static void turn_plan(struct engine *e, struct transaction *c, uint64_t now)
 	else if (rc)
 		c->result = rc;
 	else
-		c->phase = TRANSACTION_STAGE;
+		c->state = TRANSACTION_STAGE;
 }
 
 static void plan_again(struct engine *e, struct transaction *c)
 {
 	forget_everywhere(e, c);
 	c->stale = false;
-	c->phase = TRANSACTION_PLAN;
+	c->state = TRANSACTION_PLAN;
 	if (++c->restarts > RESTARTS_MAX)
 		c->result = -EIO;
 }
@@ -232,24 +232,24 @@ static void tell(struct engine *e, const struct transaction *c)
  */
 static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
 {
-	if (c->phase == TRANSACTION_EDGES && !turn_edges(c, now))
+	if (c->state == TRANSACTION_EDGES && !turn_edges(c, now))
 		return false;
-	if (c->phase <= TRANSACTION_STAGE && !c->result && file_is_stale(c->write->file))
+	if (c->state <= TRANSACTION_STAGE && !c->result && file_is_stale(c->write->file))
 		c->result = -ESTALE;
-	if (c->phase == TRANSACTION_PLAN && !c->cancelled && !c->result)
+	if (c->state == TRANSACTION_PLAN && !c->cancelled && !c->result)
 		turn_plan(e, c, now);
-	if (c->phase == TRANSACTION_STAGE && !c->cancelled && !c->result)
+	if (c->state == TRANSACTION_STAGE && !c->cancelled && !c->result)
 		turn_stage(e, c);
-	if (c->phase <= TRANSACTION_STAGE && (c->cancelled || c->result)) {
+	if (c->state <= TRANSACTION_STAGE && (c->cancelled || c->result)) {
 		forget_everywhere(e, c);
 		c->result = c->result ? c->result : -ECANCELED;
 		return true;
 	}
-	if (c->phase == TRANSACTION_ASKED)
+	if (c->state == TRANSACTION_ASKED)
 		turn_asked(e, c);
-	if (c->phase == TRANSACTION_LOST)
+	if (c->state == TRANSACTION_LOST)
 		turn_lost(e, c, now);
-	return c->phase == TRANSACTION_OVER;
+	return c->state == TRANSACTION_OVER;
 }
 
 /* A training thread that waits for its own edit never comes to the boundary. */
@@ -328,7 +328,7 @@ static void put_late(struct engine *e, uint64_t boundary, FILE *out)
 static void put_silent(const struct engine *e, const struct transaction *c, FILE *out)
 {
 	uint32_t rank = WIRE_OBSERVER;
-	uint64_t ms = rpc_silence_ms(e, c->phase == TRANSACTION_STAGE ? c : NULL, &rank);
+	uint64_t ms = rpc_silence_ms(e, c->state == TRANSACTION_STAGE ? c : NULL, &rank);
 
 	if (ms >= SILENT_MS)
 		fprintf(out, ", waits for rank %u, which has not answered for %llu ms", rank,
@@ -337,7 +337,7 @@ static void put_silent(const struct engine *e, const struct transaction *c, FILE
 
 void transaction_describe(struct engine *e, FILE *out)
 {
-	static const char *const phases[] = { "reading what its edges lack",
+	static const char *const states[] = { "reading what its edges lack",
 					      "finding holders",
 					      "staging",
 					      "asking for a boundary",
@@ -348,16 +348,16 @@ void transaction_describe(struct engine *e, FILE *out)
 	LIST_FOREACH (c, &e->write.transactions, link) {
 		const struct engine_address *a = &c->write->file->parts->address;
 		bool accepted =
-			c->phase == TRANSACTION_ASKED && c->proposal.state == PROPOSAL_ACCEPTED;
+			c->state == TRANSACTION_ASKED && c->proposal.state == PROPOSAL_ACCEPTED;
 
 		fputs("commit ", out);
 		file_put_folder(e, a, out);
 		fprintf(out, " %s bytes %llu, %u ranks: %s", a->key,
 			(unsigned long long)c->bytes, c->proposal.commit.count,
-			accepted ? "waiting for its boundary" : phases[c->phase]);
+			accepted ? "waiting for its boundary" : states[c->state]);
 		if (accepted)
 			put_late(e, c->proposal.agreed, out);
-		if (c->phase == TRANSACTION_STAGE)
+		if (c->state == TRANSACTION_STAGE)
 			fprintf(out, ", %u of %u messages taken", c->sent - c->outstanding,
 				c->items.count);
 		if (!accepted)
@@ -475,7 +475,7 @@ void transaction_start_staged(struct engine *e, struct engine_write *write,
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		c->proposal.commit.count += holders[rank] != 0;
 	c->bytes = c->proposal.commit.origin.bytes = write->file->bytes;
-	c->phase = TRANSACTION_STAGE; /* with no items: the holders have the bytes */
+	c->state = TRANSACTION_STAGE; /* with no items: the holders have the bytes */
 	pthread_mutex_lock(&e->lock);
 	LIST_INSERT_HEAD(&e->write.transactions, c, link);
 	pthread_mutex_unlock(&e->lock);

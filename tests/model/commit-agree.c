@@ -31,7 +31,7 @@ void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message
 	struct coordinator_transaction *a = &s->ranks[r].agreements[m.edit];
 	bool refused = m.type == DECIDED && m.value;
 
-	if (a->phase != PHASE_DECIDED || !(a->outstanding >> from & 1))
+	if (a->state != COORDINATOR_DECIDED || !(a->outstanding >> from & 1))
 		return;
 	a->taken |= !refused;
 	a->refused |= refused;
@@ -55,7 +55,7 @@ static void decide(struct state *s, unsigned r, unsigned edit, bool commit)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
-	a->phase = PHASE_DECIDED;
+	a->state = COORDINATOR_DECIDED;
 	a->commit = commit;
 	a->outstanding = 0;
 	for (unsigned rank = 0; rank < RANKS; rank++)
@@ -139,7 +139,7 @@ void agree_on_vote(struct state *s, unsigned r, unsigned from, struct message m)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[m.edit];
 
-	if (a->phase != PHASE_VOTING || !(a->outstanding >> from & 1))
+	if (a->state != COORDINATOR_VOTING || !(a->outstanding >> from & 1))
 		return;
 	a->outstanding &= (uint8_t) ~(1u << from);
 	if (m.value == VOTE_LATE)
@@ -165,7 +165,7 @@ static void end_voting(struct state *s, unsigned r, unsigned edit)
 		ask_later(s, r, edit);
 		return;
 	}
-	a->phase = PHASE_ACCEPTED;
+	a->state = COORDINATOR_ACCEPTED;
 	if (!a->first)
 		send(s, r, WRITER, about(ACCEPTED, edit, a->n, 0));
 	if (!a->first)
@@ -204,7 +204,7 @@ static void watch(struct state *s, unsigned r, unsigned edit)
 	}
 	forget_checks(a);
 	a->n++;
-	a->phase = PHASE_VOTING;
+	a->state = COORDINATOR_VOTING;
 	for (unsigned rank = 0; rank < RANKS; rank++)
 		if (!a->part[rank] && !holds_for_lost(s, r, rank))
 			a->part[rank] = PART_PROMISED;
@@ -216,7 +216,7 @@ void coordinator_checked(struct explore *x, struct state *s, unsigned r, unsigne
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[m.edit];
 
-	if (a->phase != PHASE_VOTING && a->phase != PHASE_ACCEPTED) {
+	if (a->state != COORDINATOR_VOTING && a->state != COORDINATOR_ACCEPTED) {
 		coordinator_arrived(x, s, r, from, m.edit);
 		return;
 	}
@@ -233,21 +233,21 @@ bool coordinator_turn(struct state *s, unsigned r, unsigned edit)
 	struct coordinator_transaction was = *a;
 	bool voted = !a->outstanding || mutation == MUTATION_DECIDES_BEFORE_VOTES;
 
-	if (!a->phase)
+	if (!a->state)
 		return false;
-	if (a->phase <= PHASE_ACCEPTED && holder_is_lost(s, r, a))
+	if (a->state <= COORDINATOR_ACCEPTED && holder_is_lost(s, r, a))
 		a->failed = 1;
-	if (a->phase == PHASE_VOTING && voted && !a->failed && !a->cancelled)
+	if (a->state == COORDINATOR_VOTING && voted && !a->failed && !a->cancelled)
 		end_voting(s, r, edit);
-	if (a->phase <= PHASE_ACCEPTED && !a->outstanding && (a->failed || a->cancelled))
+	if (a->state <= COORDINATOR_ACCEPTED && !a->outstanding && (a->failed || a->cancelled))
 		decide(s, r, edit, false);
-	if (a->phase == PHASE_ACCEPTED && is_watch(edit))
+	if (a->state == COORDINATOR_ACCEPTED && is_watch(edit))
 		watch(s, r, edit);
-	if (a->phase == PHASE_ACCEPTED && a->arrived && !is_watch(edit))
+	if (a->state == COORDINATOR_ACCEPTED && a->arrived && !is_watch(edit))
 		decide(s, r, edit, true);
-	if (a->phase == PHASE_DECIDED)
+	if (a->state == COORDINATOR_DECIDED)
 		decide_here(s, r, edit);
-	if (a->phase == PHASE_DECIDED && a->told_self && !a->outstanding)
+	if (a->state == COORDINATOR_DECIDED && a->told_self && !a->outstanding)
 		finish(s, r, edit);
 	return memcmp(a, &was, sizeof(was)) != 0;
 }
@@ -259,11 +259,11 @@ static bool is_repeated(struct state *s, unsigned r, unsigned edit)
 	const struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 	const struct edit *e = &s->ranks[r].edits[edit];
 
-	if (a->phase == PHASE_DECIDED && !a->commit)
+	if (a->state == COORDINATOR_DECIDED && !a->commit)
 		send(s, r, WRITER, about(VERDICT, edit, 0, 0));
-	else if (a->phase > PHASE_VOTING)
+	else if (a->state > COORDINATOR_VOTING)
 		send(s, r, WRITER, about(ACCEPTED, edit, a->n, 0));
-	if (a->phase)
+	if (a->state)
 		return true;
 	if (e->remembered)
 		send(s, r, WRITER, about(VERDICT, edit, 0, e->remembered == COMMITTED));
@@ -277,7 +277,7 @@ void coordinator_commit(struct state *s, unsigned r, unsigned edit)
 
 	if (is_repeated(s, r, edit))
 		return;
-	a->phase = PHASE_VOTING;
+	a->state = COORDINATOR_VOTING;
 	for (unsigned rank = 0; rank < RANKS; rank++) {
 		bool live = !holds_for_lost(s, r, rank);
 
@@ -294,7 +294,7 @@ void coordinator_commit(struct state *s, unsigned r, unsigned edit)
 
 void coordinator_cancel(struct state *s, unsigned r, unsigned edit)
 {
-	if (s->ranks[r].agreements[edit].phase)
+	if (s->ranks[r].agreements[edit].state)
 		s->ranks[r].agreements[edit].cancelled = 1;
 }
 
@@ -312,12 +312,12 @@ void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigne
 	const struct edit *e = &s->ranks[r].edits[edit];
 	struct state told;
 
-	if (!a->phase) {
+	if (!a->state) {
 		tell_known(s, r, from, edit, e->remembered ? e->remembered : ABORTED);
 		return;
 	}
 	a->arrived = 1;
-	if (a->phase != PHASE_DECIDED || !a->told_self)
+	if (a->state != COORDINATOR_DECIDED || !a->told_self)
 		return;
 	told = *s;
 	if (a->part[from] && mutation == MUTATION_TOLD_IS_APPLIED)
@@ -392,20 +392,20 @@ bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit)
 	struct inquiry *q = &s->ranks[r].inquiries[edit];
 	bool any = false;
 
-	if (a->phase == PHASE_VOTING && a->outstanding >> rank & 1 &&
+	if (a->state == COORDINATOR_VOTING && a->outstanding >> rank & 1 &&
 	    !is_under_way(s, r, rank, PREPARE, edit) && !is_under_way(s, rank, r, VOTE, edit) &&
 	    s->ranks[rank].promising != edit + 1) {
 		a->outstanding &= (uint8_t) ~(1u << rank);
 		a->late = any = true;
 	}
-	if (is_watch(edit) && a->phase == PHASE_ACCEPTED && !(a->checked >> rank & 1) &&
+	if (is_watch(edit) && a->state == COORDINATOR_ACCEPTED && !(a->checked >> rank & 1) &&
 	    a->part[rank] && a->n <= bounds.boundaries &&
 	    mutation != MUTATION_NOBODY_ASKS_AGAIN) {
-		a->phase = PHASE_VOTING;
+		a->state = COORDINATOR_VOTING;
 		ask_all(s, r, edit);
 		any = true;
 	}
-	if (a->phase == PHASE_DECIDED && a->outstanding >> rank & 1 &&
+	if (a->state == COORDINATOR_DECIDED && a->outstanding >> rank & 1 &&
 	    !is_under_way(s, r, rank, DECIDE, edit) &&
 	    !is_under_way(s, rank, r, DECIDED, edit) &&
 	    !is_under_way(s, rank, r, APPLIED, edit))
@@ -429,7 +429,7 @@ void agree_lost(struct state *s, unsigned r, unsigned rank)
 			s->ranks[r].edits[edit].awaits = 0;
 		if (!(a->outstanding >> rank & 1))
 			continue;
-		if (a->phase == PHASE_VOTING)
+		if (a->state == COORDINATOR_VOTING)
 			a->failed |= a->part[rank] == PART_HOLDER;
 		else if (bounds.reader && mutation != MUTATION_LOST_HAS_SENT)
 			a->spoiled |= a->part[rank] == PART_HOLDER;

@@ -63,7 +63,7 @@ void round_part(struct state *s, unsigned r, bool tell)
 static bool is_gone(const struct state *s, unsigned r, unsigned edit)
 {
 	return s->ranks[r].parted || round_next.how == FAILED ||
-	       (r == reader() && s->writes[edit].phase == WRITE_OVER);
+	       (r == reader() && s->writes[edit].state == WRITE_OVER);
 }
 
 void round_launch(struct state *s, unsigned r, unsigned edit)
@@ -143,9 +143,9 @@ static const char *check_reader(const struct state *s, unsigned edit)
 {
 	const struct write *w = &s->writes[edit];
 
-	if (w->phase == WRITE_OVER && round_is_pending(s, reader(), edit))
+	if (w->state == WRITE_OVER && round_is_pending(s, reader(), edit))
 		return "bytes come where nobody waits for them any more";
-	if (w->result == RESULT_APPLIED && w->phase == WRITE_OVER && s->other_bytes >> edit & 1)
+	if (w->result == RESULT_APPLIED && w->state == WRITE_OVER && s->other_bytes >> edit & 1)
 		return "the reader takes other bytes for those that it asked for";
 	return NULL;
 }

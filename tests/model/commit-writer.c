@@ -26,7 +26,7 @@ static void stage(struct state *s, unsigned edit)
 
 static void over(struct write *w, enum result result)
 {
-	*w = (struct write){ .phase = WRITE_OVER, .result = (uint8_t)result };
+	*w = (struct write){ .state = WRITE_OVER, .result = (uint8_t)result };
 }
 
 static void forget_everywhere(struct state *s, unsigned edit)
@@ -48,7 +48,7 @@ static void ask_commit(struct state *s, unsigned edit)
 		w->failed = 1;
 		return;
 	}
-	w->phase = WRITE_ASKED;
+	w->state = WRITE_ASKED;
 	w->coordinator = (uint8_t)r;
 	w->outstanding = 1;
 	say(s, COMMIT, edit, r);
@@ -69,15 +69,15 @@ static void end_round(struct state *s, unsigned edit)
 	struct write *w = &s->writes[edit];
 	unsigned r = bounds.reader - 1u;
 
-	if (w->phase == WRITE_OVER ||
+	if (w->state == WRITE_OVER ||
 	    (round_is_pending(s, r, edit) && mutation != MUTATION_DONE_WHEN_TOLD))
 		return;
-	if (w->phase == WRITE_TOLD && w->result == RESULT_APPLIED && !round_came(s, edit) &&
+	if (w->state == WRITE_TOLD && w->result == RESULT_APPLIED && !round_came(s, edit) &&
 	    mutation != MUTATION_DONE_WHEN_TOLD)
 		w->result = RESULT_FAILED;
-	if (w->phase == WRITE_TOLD)
+	if (w->state == WRITE_TOLD)
 		over(w, w->result);
-	else if (w->phase > WRITE_STAGE && has_failed(s, edit))
+	else if (w->state > WRITE_STAGE && has_failed(s, edit))
 		over(w, RESULT_FAILED);
 }
 
@@ -87,7 +87,7 @@ static void tell(struct write *w, enum result result)
 		over(w, result);
 		return;
 	}
-	w->phase = WRITE_TOLD;
+	w->state = WRITE_TOLD;
 	w->outstanding = 0;
 	w->result = (uint8_t)result;
 }
@@ -98,11 +98,11 @@ void write_turn(struct state *s)
 	for (unsigned edit = 0; edit < bounds.edits; edit++) {
 		const struct write *w = &s->writes[edit];
 
-		if (w->phase == WRITE_STAGE && !w->sent)
+		if (w->state == WRITE_STAGE && !w->sent)
 			stage(s, edit);
-		if (w->phase == WRITE_STAGE && !w->outstanding && !w->failed && !w->cancelled)
+		if (w->state == WRITE_STAGE && !w->outstanding && !w->failed && !w->cancelled)
 			ask_commit(s, edit);
-		if (w->phase == WRITE_STAGE && (w->failed || w->cancelled))
+		if (w->state == WRITE_STAGE && (w->failed || w->cancelled))
 			forget_everywhere(s, edit);
 		if (bounds.reader)
 			end_round(s, edit);
@@ -115,7 +115,7 @@ static void ask_again(struct explore *x, struct state *s, unsigned edit)
 	struct write *w = &s->writes[edit];
 	unsigned r = w->coordinator;
 
-	if (w->phase == WRITE_STAGE) {
+	if (w->state == WRITE_STAGE) {
 		for (r = 0; r < RANKS; r++)
 			if (w->outstanding >> r & 1 && is_up(s, r) &&
 			    !is_under_way(s, WRITER, r, STAGE, edit) &&
@@ -135,7 +135,7 @@ void write_step(struct explore *x, const struct state *s, unsigned edit)
 	const struct write *w = &s->writes[edit];
 	struct state next = *s;
 
-	if (w->phase >= WRITE_TOLD)
+	if (w->state >= WRITE_TOLD)
 		return;
 	if (w->outstanding && bounds.losses)
 		ask_again(x, &next, edit);
@@ -146,7 +146,7 @@ void write_step(struct explore *x, const struct state *s, unsigned edit)
 		then(x, &next, "the writer is interrupted in edit %d", (int)edit, 0);
 	}
 	next = *s;
-	if (w->phase > WRITE_STAGE && w->cancelled == 1) {
+	if (w->state > WRITE_STAGE && w->cancelled == 1) {
 		say(&next, CANCEL, edit, w->coordinator);
 		next.writes[edit].cancelled = 2;
 		then(x, &next, "the writer cancels edit %d", (int)edit, 0);
@@ -157,12 +157,12 @@ void write_on(struct state *s, unsigned from, struct message m)
 {
 	struct write *w = &s->writes[m.edit];
 
-	if (m.type == STAGED && w->phase == WRITE_STAGE) {
+	if (m.type == STAGED && w->state == WRITE_STAGE) {
 		w->outstanding &= (uint8_t) ~(1u << from);
 		w->failed |= !m.value;
-	} else if (m.type == ACCEPTED && w->phase == WRITE_ASKED) {
-		w->phase = WRITE_ACCEPTED;
-	} else if (m.type == VERDICT && w->phase > WRITE_STAGE && w->phase < WRITE_TOLD) {
+	} else if (m.type == ACCEPTED && w->state == WRITE_ASKED) {
+		w->state = WRITE_ACCEPTED;
+	} else if (m.type == VERDICT && w->state > WRITE_STAGE && w->state < WRITE_TOLD) {
 		tell(w, m.value ? RESULT_APPLIED : RESULT_FAILED);
 	}
 }
@@ -172,9 +172,9 @@ void write_lost(struct state *s, unsigned rank)
 	for (unsigned edit = 0; edit < bounds.edits; edit++) {
 		struct write *w = &s->writes[edit];
 
-		if (w->phase == WRITE_STAGE && w->outstanding >> rank & 1)
+		if (w->state == WRITE_STAGE && w->outstanding >> rank & 1)
 			w->failed = 1;
-		else if ((w->phase == WRITE_ASKED || w->phase == WRITE_ACCEPTED) &&
+		else if ((w->state == WRITE_ASKED || w->state == WRITE_ACCEPTED) &&
 			 w->coordinator == rank)
 			tell(w, RESULT_UNKNOWN);
 	}

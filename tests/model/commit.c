@@ -390,7 +390,7 @@ static void start(void *state)
 	s->failures = bounds.failures;
 	s->spoils = bounds.spoils;
 	for (unsigned edit = bounds.edits; edit < EDITS; edit++)
-		s->writes[edit].phase = WRITE_OVER;
+		s->writes[edit].state = WRITE_OVER;
 	write_turn(s);
 }
 
@@ -465,7 +465,7 @@ static const char *check_watch(const struct state *s)
 		if (e && e->applied_at && (finder_lives || bounds.bad != BAD_BY_EDIT) &&
 		    e->applied_at - 1u < bad)
 			return "a rank stands where the condition does not hold";
-		if (a->phase && a->first && a->first <= bad && a->n > bad && finder_lives &&
+		if (a->state && a->first && a->first <= bad && a->n > bad && finder_lives &&
 		    !bounds.stops)
 			return "the boundary at which the condition holds is passed";
 	}
@@ -491,7 +491,7 @@ static bool waits_for_ever(const struct state *s, unsigned edit)
 {
 	const struct write *w = &s->writes[edit];
 
-	return w->phase == WRITE_ACCEPTED && !(s->dead >> w->coordinator & 1) &&
+	return w->state == WRITE_ACCEPTED && !(s->dead >> w->coordinator & 1) &&
 	       s->ranks[w->coordinator].agreements[edit].n > bounds.boundaries;
 }
 
@@ -504,7 +504,7 @@ static bool is_end(const void *state)
 		    (s->ranks[r].boundary < bounds.boundaries || s->ranks[r].place != RUNNING))
 			return false;
 	for (unsigned edit = 0; edit < bounds.edits && !(s->dead >> WRITER & 1); edit++)
-		if (s->writes[edit].phase != WRITE_OVER && !waits_for_ever(s, edit))
+		if (s->writes[edit].state != WRITE_OVER && !waits_for_ever(s, edit))
 			return false;
 	return round_is_end(s);
 }

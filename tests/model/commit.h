@@ -77,11 +77,16 @@ struct edit {
 	uint8_t applied_as; /* the how manieth, from 1 */
 };
 
-enum phase { PHASE_NONE, PHASE_VOTING, PHASE_ACCEPTED, PHASE_DECIDED };
+enum coordinator_state {
+	COORDINATOR_NONE,
+	COORDINATOR_VOTING,
+	COORDINATOR_ACCEPTED,
+	COORDINATOR_DECIDED
+};
 enum part { PART_NONE, PART_PROMISED, PART_HOLDER };
 
 struct coordinator_transaction {
-	uint8_t phase;
+	uint8_t state;
 	uint8_t n;
 	uint8_t order;
 	uint8_t late;
@@ -134,11 +139,11 @@ struct rank {
 	struct launch_state launches[EDITS];
 };
 
-enum write_phase { WRITE_STAGE, WRITE_ASKED, WRITE_ACCEPTED, WRITE_TOLD, WRITE_OVER };
+enum write_state { WRITE_STAGE, WRITE_ASKED, WRITE_ACCEPTED, WRITE_TOLD, WRITE_OVER };
 enum result { RESULT_NONE, RESULT_APPLIED, RESULT_FAILED, RESULT_UNKNOWN };
 
 struct write {
-	uint8_t phase;
+	uint8_t state;
 	uint8_t sent;
 	uint8_t outstanding; /* STAGE: a bit a rank; later: COMMIT */
 	uint8_t coordinator;

@@ -16,7 +16,7 @@ static void ask(struct state *s, unsigned i, uint8_t want, bool fresh)
 
 void reader_begin(struct state *s)
 {
-	s->phase = OPENING;
+	s->state = OPENING;
 	s->generation = s->at = s->reading = s->got[0] = s->got[1] = 0;
 	for (unsigned i = 0; i < bounds.ranks; i++)
 		if (!s->pieces[i].lost) {
@@ -60,7 +60,7 @@ static void judge(struct state *s)
 	}
 	if (!all)
 		return;
-	s->phase = READY;
+	s->state = READY;
 	s->generation = generation;
 }
 
@@ -84,8 +84,8 @@ static void next_piece(struct state *s)
 	s->reading = BEGIN;
 	s->got[0] = s->got[1] = 0;
 	s->at++;
-	if (s->at == bounds.ranks * (s->phase == WHOLE ? 1u : 2u))
-		s->phase = DONE;
+	if (s->at == bounds.ranks * (s->state == WHOLE ? 1u : 2u))
+		s->state = DONE;
 }
 
 static void accept(struct state *s, const uint8_t *bytes)
@@ -105,7 +105,7 @@ static bool bears_out(struct state *s, const struct rank *rank)
 
 static bool looks_before(const struct state *s, const struct piece *p)
 {
-	if (s->phase == WHOLE)
+	if (s->state == WHOLE)
 		return mutation != MUTATION_NO_LOOK_WHOLE;
 	return p->state == VIEW_FUTURE && mutation != MUTATION_NO_LOOK;
 }
@@ -115,7 +115,7 @@ static void not_there(struct state *s)
 {
 	s->got[0] = s->got[1] = 0;
 	s->reading = LABEL;
-	if (s->phase == WHOLE)
+	if (s->state == WHOLE)
 		reader_begin(s);
 }
 
@@ -205,9 +205,9 @@ static void go_on(struct state *s, struct rank *rank, struct piece *p, unsigned 
 static void lose(struct state *s, unsigned i)
 {
 	s->pieces[i] = (struct piece){ .lost = 1 };
-	if (s->phase == WHOLE)
+	if (s->state == WHOLE)
 		reader_begin(s);
-	else if (s->phase == READY && s->at % bounds.ranks == i)
+	else if (s->state == READY && s->at % bounds.ranks == i)
 		next_piece(s);
 }
 
@@ -216,9 +216,9 @@ void reader_step(struct explore *x, const struct state *s)
 	unsigned i = s->at % bounds.ranks;
 	struct state next = *s;
 
-	if (s->phase == DONE)
+	if (s->state == DONE)
 		return;
-	if (s->phase == OPENING)
+	if (s->state == OPENING)
 		step_opening(x, s);
 	else if (!(s->dead >> i & 1) || s->pieces[i].lost) {
 		go_on(&next, &next.ranks[i], &next.pieces[i], i);

@@ -45,7 +45,7 @@ static void start(void *state)
 		s->ranks[r].generation = 1;
 		s->ranks[r].bytes[0] = s->ranks[r].bytes[1] = 1;
 	}
-	s->phase = WHOLE;
+	s->state = WHOLE;
 	if (!bounds.whole)
 		reader_begin(s);
 }
@@ -67,7 +67,7 @@ static bool is_end(const void *state)
 		if (!(s->dead >> r & 1) && (s->ranks[r].generation < bounds.generations ||
 					    s->ranks[r].place != STABLE))
 			return false;
-	return s->phase == DONE;
+	return s->state == DONE;
 }
 
 static void print(const void *state)

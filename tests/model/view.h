@@ -63,11 +63,11 @@ enum reading {
 	ROOM_WITNESS,
 	BY_MESSAGE
 };
-enum phase { WHOLE, OPENING, READY, DONE };
+enum reader_state { WHOLE, OPENING, READY, DONE };
 
 struct state {
 	uint8_t dead, crashes;
-	uint8_t phase;
+	uint8_t state;
 	uint8_t generation; /* the view's; WHOLE: the first piece's, or 0 */
 	uint8_t at;         /* the piece, counted on in the second pass */
 	uint8_t reading;

@@ -318,7 +318,7 @@ static bool all_have_failed(void)
 
 static bool is_between_hellos(const struct join *j)
 {
-	return j->phase == JOIN_HELLO && j->nmissing && !j->waiting;
+	return j->state == JOIN_HELLO && j->nmissing && !j->waiting;
 }
 
 static void turn_pair(uint32_t a, uint32_t b)

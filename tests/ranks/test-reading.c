@@ -388,7 +388,7 @@ START_TEST(a_rank_0_that_tells_of_another_job_is_not_believed)
 	fault = faults_add(
 		&(struct fault){ FAULT_SEND, .type = WIRE_WELCOME, .poked = true, .poke = 7,
 				 .poke_at = offsetof(struct wire_welcome, catalog_hash) });
-	observer->job.join->phase = JOIN_HELLO;
+	observer->job.join->state = JOIN_HELLO;
 	for (int i = 0; i < TURNS && !fault->fired; i++)
 		turn(NULL);
 	ck_assert_uint_eq(fault->fired, 1);
