@@ -163,15 +163,6 @@ static void look_up(void)
 	use(wrong ? &(struct words){ .level = LOG_WARN } : &words);
 }
 
-void log_set_level(enum log_level level)
-{
-	struct words words = { .level = (int)level };
-
-	pthread_mutex_lock(&journal.lock);
-	use(&words);
-	pthread_mutex_unlock(&journal.lock);
-}
-
 void log_set_rank(int64_t rank)
 {
 	pthread_mutex_lock(&journal.lock);

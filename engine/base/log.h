@@ -28,7 +28,6 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 /* The rank that this process is, which its lines begin with; LOG_NO_RANK: none. */
 enum { LOG_NO_RANK = -1 };
 void log_set_rank(int64_t rank);
-void log_set_level(enum log_level level);
 
 /* Connects to syslog, so that log_to_syslog works in a process that may not connect later. */
 void log_open_syslog(void);

@@ -452,24 +452,6 @@ static int read_pieces(struct swapper *sw, const struct swapper_pin *pin, uint64
 	return rc;
 }
 
-int swapper_read_now(struct swapper *sw, struct swapper_state *s, struct swapper_pin *pin,
-		     uint64_t offset, uint64_t size, void *memory)
-{
-	struct swapper_pin *own;
-	int rc;
-
-	if (pin)
-		return pin_has(pin, s, offset, size)
-			       ? read_pieces(sw, pin, offset, size, memory)
-			       : -EINVAL;
-	rc = swapper_pin(sw, s, offset, size, &own);
-	if (rc)
-		return rc;
-	rc = read_pieces(sw, own, offset, size, memory);
-	swapper_unpin(sw, own);
-	return rc;
-}
-
 int swapper_read_unlent(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 			uint64_t size, void *memory)
 {

@@ -209,7 +209,9 @@ int swapper_write(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 /* Reads bytes [offset, offset + size) as the trainer has them: from buffers that are lent (and
  * those of swapper_put), else from the newest version.  Waits for the disk.
  * -EINVAL: past the end.
- * -EIO.  -ENOMEM.
+ * -EIO.
+ * -ETIMEDOUT: the disk is silent.
+ * -ENOMEM.
  */
 int swapper_read_newest(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 			uint64_t size, void *memory);
@@ -295,9 +297,6 @@ void swapper_read_cancel(struct swapper_read *r);
  * state, or a pin of it, must still exist.
  */
 void swapper_log_failure(struct swapper *sw, struct swapper_failure *failure);
-/* swapper_read that waits for its end.  -ETIMEDOUT: the disk is silent. */
-int swapper_read_now(struct swapper *sw, struct swapper_state *s, struct swapper_pin *pin,
-		     uint64_t offset, uint64_t size, void *memory);
 
 /* ---- figures: any thread ---- */
 

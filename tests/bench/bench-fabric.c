@@ -8,7 +8,6 @@
  */
 
 #include "engine/api/api.h"
-#include "engine/base/log.h"
 #include "tests/bench/rows.h"
 #include "tests/unit/transport/ucx-there.h"
 
@@ -326,7 +325,7 @@ int main(void)
 	njobs = ucx_is_there() ? JOBS : UCX;
 	if (njobs < JOBS)
 		fprintf(stderr, "bench-fabric: by UCX: skipped: it is not there\n");
-	log_set_level(LOG_ERROR); /* ranks part */
+	setenv("FRAG_LOG", "error", 1); /* ranks part */
 	memory = aligned_alloc(2 << 20, SIZE);
 	must("memory", memory ? 0 : -ENOMEM);
 	memset(memory, 1, SIZE);

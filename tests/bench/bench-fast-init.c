@@ -6,7 +6,6 @@
  * offload_optimizer.fast_init and without.
  */
 
-#include "engine/base/log.h"
 #include "engine/frag.h"
 #include "tests/bench/rows.h"
 
@@ -102,7 +101,7 @@ int main(void)
 	char path[] = "bench-fast-init.json";
 	unsigned rounds = rows_rounds(ROUNDS);
 
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	values = calloc(LARGE_NUMEL, sizeof(*values));
 	must("calloc", values ? 0 : -ENOMEM);
 	for (uint64_t i = 0; i < LARGE_NUMEL; i++)

@@ -11,7 +11,6 @@
  */
 
 #include "engine/api/api.h"
-#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "tests/ports/collective-host.h"
 #include "tests/ports/device-host.h"
@@ -653,7 +652,7 @@ int main(void)
 {
 	unsigned rounds = rows_rounds(7);
 
-	log_set_level(LOG_ERROR); /* ranks part */
+	setenv("FRAG_LOG", "error", 1); /* ranks part */
 	rows_go_first("bench-rounds");
 	for (mode = modes; mode < modes + ARRAY_SIZE(modes); mode++)
 		measure_all(rounds);

@@ -9,7 +9,6 @@
  */
 
 #include "engine/api/api.h"
-#include "engine/base/log.h"
 #include "engine/job/join.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
@@ -816,7 +815,7 @@ int main(void)
 	counted = transport_loop;
 	counted.send = send_counted;
 	counted.turn = turn_counted;
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	getrlimit(RLIMIT_NOFILE, &files);
 	files.rlim_cur = files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);

@@ -10,11 +10,11 @@
  * huge ones too.
  */
 
-#include "engine/base/log.h"
 #include "engine/swap/swapper.h"
 #include "tests/adam.h"
 #include "tests/bench/rows.h"
 #include "tests/bench/swap-reference.h"
+#include "tests/unit/swap/read-now.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -727,8 +727,7 @@ static void small_read(void)
 		return;
 	}
 	for (uint64_t i = 0; i < 100; i++)
-		must("read",
-		     swapper_read_now(place, states[i % STATES], NULL,
+		must("read", read_now(place, states[i % STATES], NULL,
 				      i * 1234567 % (STATE - 4096), sizeof(block), block));
 	print(r, (double)(device_bytes_read() - before) / 100, 0, NULL);
 }
@@ -750,7 +749,7 @@ static void make_dir(void)
 
 int main(void)
 {
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	rows_go_first("bench-swap");
 	make_dir();
 	small_pages = memory_of(false);

@@ -44,11 +44,8 @@ static const char *open_device(struct gpu *gpu)
 {
 	static char text[1024];
 
-	log_set_level(LOG_INFO);
-	if (!device_cuda.open(&gpu->device, &(struct device_options){ 0 })) {
-		log_set_level(LOG_WARN);
+	if (!device_cuda.open(&gpu->device, &(struct device_options){ 0 }))
 		return NULL;
-	}
 	log_tail(text, sizeof(text));
 	text[strcspn(text, "\n")] = '\0';
 	return text;

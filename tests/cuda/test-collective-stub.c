@@ -19,7 +19,6 @@ int main(void)
 
 #else
 
-#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "tests/cuda/stub-nccl.h"
 #include "tests/cuda/stub.h"
@@ -530,7 +529,7 @@ static void prepare_alone(void)
 
 START_TEST(each_call_of_nccl_fails_once)
 {
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	prepare_alone();
 	for (unsigned nth = 1; nth < 4; nth++) {
 		unsigned before = stub_left();
@@ -550,7 +549,7 @@ START_TEST(each_call_of_the_runtime_fails_once)
 {
 	unsigned nth = 0;
 
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	prepare_alone();
 	do {
 		reset();

@@ -484,7 +484,7 @@ START_TEST(each_call_fails_once)
 	uint8_t *memory = here->alloc(0, 3 * CHUNK);
 	unsigned nth = 1;
 
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	do
 		try_with_failure(memory, nth++);
 	while (stub_has_failed());

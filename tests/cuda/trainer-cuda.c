@@ -59,7 +59,6 @@ static _Noreturn void look(const char *library, int fd)
 	struct device *d;
 	int n = 0;
 
-	log_set_level(LOG_INFO);
 	if (device_cuda.open(&d, &options)) {
 		log_tail(text, sizeof(text));
 		text[strcspn(text, "\n")] = '\0';

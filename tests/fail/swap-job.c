@@ -12,8 +12,8 @@
  *			prints how many milliseconds it took.
  */
 
-#include "engine/base/log.h"
 #include "engine/swap/swapper.h"
+#include "tests/unit/swap/read-now.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,8 +55,7 @@ static void expect(uint32_t value)
 	static uint32_t out[FLOATS];
 
 	for (int i = 0; i < STATES; i++) {
-		check(!swapper_read_now(place, states[i], NULL, 0, sizeof(out), out),
-		      "not read");
+		check(!read_now(place, states[i], NULL, 0, sizeof(out), out), "not read");
 		check(out[0] == value && !memcmp(out, out + 1, sizeof(out) - 4), "other bytes");
 	}
 }
@@ -127,7 +126,7 @@ static unsigned count_eio(uint32_t value)
 
 	for (int i = 0; i < STATES; i++)
 		for (uint64_t at = 0; at < FLOATS * 4; at += sizeof(out)) {
-			int rc = swapper_read_now(place, states[i], NULL, at, sizeof(out), out);
+			int rc = read_now(place, states[i], NULL, at, sizeof(out), out);
 
 			check(!rc || rc == -EIO, "another errno");
 			check(rc || (out[0] == value && !memcmp(out, out + 1, sizeof(out) - 4)),

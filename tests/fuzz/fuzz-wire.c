@@ -9,7 +9,6 @@
 
 #include "engine/job/barrier.h"
 #include "engine/api/api.h"
-#include "engine/base/log.h"
 #include "engine/job/join-internal.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
@@ -565,7 +564,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 2 || size > 4096)
 		return 0;
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	open_it(take(&in));
 	while (in.at < in.end)
 		step(&in);

@@ -44,7 +44,7 @@ static void open_with(enum job_lp lp, bool fast_init)
 						.params = { BIG, C, D, B } };
 	static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_SWAP } };
 
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	job_open(&job, &(struct job_spec){ .world = WORLD,
 					   JOB_PARAMS(params),
 					   .groups = &group,
@@ -315,7 +315,7 @@ static void open_params(const struct job_param *list, uint32_t n)
 					 .params = { 0, 1, 2, 3, 4, 5, 6 } };
 	static const struct job_key keys[] = { { "fp32", FRAG_F32, JOB_SWAP } };
 
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	job_open(&job, &(struct job_spec){ .world = WORLD,
 					   .params = list,
 					   .nparams = n,

@@ -221,12 +221,11 @@ static int evaluated;
 
 START_TEST(a_level_that_nobody_wants_evaluates_nothing)
 {
-	log_set_level(LOG_INFO);
-	log_debug("%d", ++evaluated);
+	setenv("FRAG_LOG", "debug", 1);
+	log_warn("FRAG_LOG is looked up with the first line");
 	log_trace("%d", ++evaluated);
 	ck_assert_int_eq(evaluated, 0);
-	log_set_level(LOG_TRACE);
-	log_trace("%d", ++evaluated);
+	log_debug("%d", ++evaluated);
 	ck_assert_int_eq(evaluated, 1);
 }
 END_TEST
@@ -300,7 +299,6 @@ START_TEST(tail_keeps_lines_above_the_level_in_order)
 	char text[512];
 
 	log_set_rank(3);
-	log_set_level(LOG_WARN);
 	log_warn("first %d", 1);
 	log_debug("unseen");
 	log_error("second");
@@ -368,7 +366,7 @@ START_TEST(a_child_forked_while_another_thread_logs_can_log)
 	pthread_t thread;
 
 	ck_assert_int_ge(dup2(open("/dev/null", O_WRONLY), STDERR_FILENO), 0);
-	log_set_level(LOG_INFO);
+	setenv("FRAG_LOG", "info", 1);
 	ck_assert_int_eq(pthread_create(&thread, NULL, log_on, NULL), 0);
 	for (int i = 0; i < 200; i++)
 		ck_assert_int_eq(log_in_child(), 0);
@@ -394,7 +392,6 @@ START_TEST(tail_of_a_small_buffer_is_whole_lines_of_the_newest)
 	char text[64];
 
 	log_set_rank(LOG_NO_RANK);
-	log_set_level(LOG_WARN);
 	for (int i = 0; i < 1000; i++)
 		log_warn("line %d", i);
 	log_tail(text, sizeof(text));
@@ -427,7 +424,6 @@ START_TEST(a_function_gets_the_lines_in_place_of_stderr)
 
 	ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
 	log_set_rank(3);
-	log_set_level(LOG_WARN);
 	log_warn("before");
 	ck_assert_int_eq(frag_log(take_line, &calls), 0);
 	log_warn("first");
@@ -496,7 +492,6 @@ START_TEST(a_line_does_not_come_twice_when_the_function_is_taken_away)
 	char text[4096] = "", line[32];
 
 	ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
-	log_set_level(LOG_WARN);
 	ck_assert_int_eq(frag_log(take_slowly, NULL), 0);
 	log_warn("first");
 	while (!slow.is_in)

@@ -32,7 +32,6 @@ static void describe_rank(uint32_t rank)
 				      .ndim = 2, .shape = shape };
 	int param, group;
 
-	log_set_level(LOG_WARN);
 	scripted_reset();
 	ck_assert_int_eq(
 		api_open_over(&f, &launch, &transport_scripted, NULL, "scripted:zero", false),

@@ -30,7 +30,7 @@ static struct pinned *pool;
 
 static void setup(void)
 {
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	ck_assert_int_eq(
 		pinned_open(&(struct pinned_options){ .size = SIZE, .count = COUNT }, &pool),
 		0);
@@ -280,7 +280,6 @@ START_TEST(a_node_that_is_not_there_is_said_and_done_without)
 	};
 	struct pinned *p;
 
-	log_set_level(LOG_WARN);
 	ck_assert_int_eq(pinned_open(&options, &p), 0);
 	ck_assert(was_said("pinned buffers are not on NUMA node 1000: Invalid argument"));
 	pinned_close(p);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/log.h"
 #include "engine/rank/participant.h"
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
@@ -20,7 +19,7 @@ static uint64_t b; /* boundaries passed */
 
 static void setup(void)
 {
-	log_set_level(LOG_ERROR);
+	setenv("FRAG_LOG", "error", 1);
 	memset(master, 0, sizeof(master));
 	memset(grad, 0, sizeof(grad));
 	ck_assert_int_eq(registry_init(&r), 0);

@@ -5,6 +5,7 @@
 #include "engine/swap/swap-file-internal.h"
 #include "engine/swap/swapper-internal.h"
 #include "tests/run-suite.h"
+#include "tests/unit/swap/read-now.h"
 #include "tests/unit/swap/swapped.h"
 
 #include <stdio.h>
@@ -107,7 +108,7 @@ bool placed_is(struct swapper_state *s, struct swapper_pin *hold, uint64_t first
 	uint32_t *memory = malloc(numel * 4);
 	bool is;
 
-	ck_assert_int_eq(swapper_read_now(place, s, hold, first * 4, numel * 4, memory), 0);
+	ck_assert_int_eq(read_now(place, s, hold, first * 4, numel * 4, memory), 0);
 	is = memory[0] == value && !memcmp(memory, memory + 1, (numel - 1) * 4);
 	if (!is)
 		printf("%u, not %u\n", memory[0], value);

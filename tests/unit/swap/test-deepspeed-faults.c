@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/unit/swap/read-now.h"
 #include "tests/unit/swap/swapped.h"
 
 #include <check.h>
@@ -112,8 +113,7 @@ static void expect_truth(void)
 	static float out[FLOATS];
 
 	for (int i = W; i <= M; i++) {
-		ck_assert_int_eq(swapper_read_now(place, state[i], NULL, 0, FLOATS * 4, out),
-				 0);
+		ck_assert_int_eq(read_now(place, state[i], NULL, 0, FLOATS * 4, out), 0);
 		ck_assert_mem_eq(out, truth[i], sizeof(out));
 	}
 }
@@ -129,7 +129,7 @@ static void look_anywhere(void)
 	uint64_t first = placed_random(FLOATS), n = 1 + placed_random(FLOATS - first);
 
 	if (placed_random(4) == 0)
-		ck_assert_int_eq(swapper_read_now(place, s, NULL, first * 4, n * 4, out), 0);
+		ck_assert_int_eq(read_now(place, s, NULL, first * 4, n * 4, out), 0);
 	if (placed_random(8) == 0)
 		ck_assert_int_eq(swapper_read_newest(place, s, first * 4, n * 4, out), 0);
 }
@@ -159,8 +159,7 @@ START_TEST(b9_before_the_first_step_states_are_zeros)
 		return;
 	start_training();
 	for (int i = 0; i < STATES; i++) {
-		ck_assert_int_eq(swapper_read_now(place, state[i], NULL, 0, FLOATS * 4, out),
-				 0);
+		ck_assert_int_eq(read_now(place, state[i], NULL, 0, FLOATS * 4, out), 0);
 		ck_assert_mem_eq(out, zeros, sizeof(out));
 	}
 	ck_assert_int_eq(swapper_write(place, state[M], 40, &(float){ 3 }, 4), 0);
@@ -182,7 +181,7 @@ static void set_and_get(void)
 	ck_assert_int_eq(swapper_write(place, state[W], i * 4, &value, 4), 0);
 	ck_assert_int_eq(swapper_read_newest(place, state[W], i * 4, 4, &seen), 0);
 	ck_assert(seen == value);
-	ck_assert_int_eq(swapper_read_now(place, state[M], NULL, i * 4, 4, &seen), 0);
+	ck_assert_int_eq(read_now(place, state[M], NULL, i * 4, 4, &seen), 0);
 }
 
 /* AttributeError, and then the pipeline is stuck for good. */
@@ -265,7 +264,7 @@ START_TEST(b11_a_failed_read_is_an_error_and_nothing_else)
 		return;
 	s = filled(FLOATS);
 	faulty_begin((struct faulty){ FAULT_ERROR, DISK_READ, -EIO, 1, 2 });
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 0, 64, out), -EIO);
+	ck_assert_int_eq(read_now(place, s, NULL, 0, 64, out), -EIO);
 	ck_assert_int_eq(swapper_swap_in(place, s, 0, SWAPPER_READ | SWAPPER_WRITE, 0, &l), 0);
 	ck_assert_int_eq(swapper_wait(place, l, &memory), -EIO);
 	ck_assert_int_eq(swapper_swap_out(place, l), -EIO); /* what it never had */
@@ -335,9 +334,9 @@ START_TEST(b11_any_offset_into_any_memory)
 	for (uint64_t offset = 0; offset < 9; offset++)
 		for (uint64_t shift = 0; shift < 5; shift++) {
 			memset(out, 0xee, sizeof(out));
-			ck_assert_int_eq(swapper_read_now(place, s, NULL,
-							  4 * (SLICE_FLOATS - 4) + offset, 64,
-							  out + shift),
+			ck_assert_int_eq(read_now(place, s, NULL,
+						  4 * (SLICE_FLOATS - 4) + offset, 64,
+						  out + shift),
 					 0);
 			for (uint64_t i = 0; i < 64; i++)
 				if (out[shift + i] != ((offset + i) % 4 == 0))
@@ -362,8 +361,7 @@ START_TEST(b11_what_the_disk_lost_is_not_served)
 		placed_fill(s, 2);
 		ck_assert_int_eq(swapper_flush(place, 20000), 0);
 		ck_assert_uint_eq(faulty_end(), 1);
-		ck_assert_int_eq(swapper_read_now(place, s, NULL, 0, SLICE_FLOATS * 4, out),
-				 -EIO);
+		ck_assert_int_eq(read_now(place, s, NULL, 0, SLICE_FLOATS * 4, out), -EIO);
 		placed_fill(s, 3); /* and is there again when it has been sent anew */
 		ck_assert_int_eq(swapper_flush(place, 20000), 0);
 		ck_assert(placed_is(s, NULL, 0, SLICE_FLOATS, 3));
@@ -386,8 +384,7 @@ START_TEST(b13_minus_zero_and_signalling_nans_are_kept)
 	ck_assert_int_eq(swapper_put(place, s, SLICE_FLOATS - 2, odd, ARRAY_SIZE(odd)), 0);
 	swapper_publish(place);
 	ck_assert_int_eq(swapper_flush(place, 20000), 0);
-	ck_assert_int_eq(
-		swapper_read_now(place, s, NULL, (SLICE_FLOATS - 2) * 4, sizeof(out), out), 0);
+	ck_assert_int_eq(read_now(place, s, NULL, (SLICE_FLOATS - 2) * 4, sizeof(out), out), 0);
 	ck_assert_mem_eq(out, odd, sizeof(odd));
 	placed_close();
 }
@@ -405,7 +402,7 @@ START_TEST(a_bias_costs_its_blocks_and_setting_it_nothing)
 		return;
 	s = filled(FLOATS);
 	before = placed_figures();
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 1000, sizeof(bias), bias), 0);
+	ck_assert_int_eq(read_now(place, s, NULL, 1000, sizeof(bias), bias), 0);
 	ck_assert_int_eq(swapper_write(place, s, 1000, bias, sizeof(bias)), 0);
 	swapper_publish(place);
 	after = placed_figures();

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "tests/ranks/scarce.h"
+#include "tests/unit/swap/read-now.h"
 #include "tests/unit/swap/swapped.h"
 
 #include <check.h>
@@ -36,7 +37,7 @@ static int read_some(struct swapper_state *s, struct swapper_pin *hold, uint64_t
 {
 	uint8_t out[100];
 
-	return swapper_read_now(place, s, hold, slice * PLACED_SLICE, sizeof(out), out);
+	return read_now(place, s, hold, slice * PLACED_SLICE, sizeof(out), out);
 }
 
 /* ---- no room in the container: readers lose ---- */
@@ -187,11 +188,11 @@ START_TEST(a_disk_that_is_asked_again_for_ever_is_eio)
 		return;
 	s = filled(1);
 	faulty_begin((struct faulty){ FAULT_ERROR, DISK_READ, -EAGAIN, 1, 3 });
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 0, sizeof(value), &value), 0);
+	ck_assert_int_eq(read_now(place, s, NULL, 0, sizeof(value), &value), 0);
 	ck_assert(placed_is(s, NULL, 0, FLOATS, 1));
 	ck_assert_uint_eq(faulty_end(), 3);
 	faulty_begin((struct faulty){ FAULT_ERROR, DISK_READ, -EAGAIN, 1, 100000 });
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 0, sizeof(value), &value), -EIO);
+	ck_assert_int_eq(read_now(place, s, NULL, 0, sizeof(value), &value), -EIO);
 	faulty_end();
 	placed_close();
 }
@@ -265,7 +266,7 @@ START_TEST(an_edit_of_what_a_silent_disk_has_yet_to_bring_is_made_or_refused)
 	ck_assert_int_eq(swapper_write(place, s, 8, &value, sizeof(value)), 0);
 	ck_assert_int_eq(swapper_swap_out(place, l), 0);
 	ck_assert_int_eq(swapper_publish(place), 0);
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 8, sizeof(value), &seen), 0);
+	ck_assert_int_eq(read_now(place, s, NULL, 8, sizeof(value), &seen), 0);
 	ck_assert_mem_eq(&seen, &value, sizeof(value));
 	placed_close();
 }
@@ -384,7 +385,7 @@ START_TEST(without_a_buffer_an_edit_takes_spare_memory_or_is_refused)
 	for (unsigned i = 1; i < 8; i++)
 		swapper_return(place, l[i]);
 	swapper_publish(place);
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 0, 3, out), 0);
+	ck_assert_int_eq(read_now(place, s, NULL, 0, 3, out), 0);
 	ck_assert_mem_eq(out, half, 3);
 	placed_close();
 }
@@ -511,9 +512,8 @@ START_TEST(a_flipped_bit_is_eio_there_and_nowhere_else)
 	s = filled(1);
 	flip_byte(2 * PLACED_SLICE + 4096 + 77);
 	ck_assert_int_eq(read_some(s, NULL, 2), 0);
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 2 * PLACED_SLICE + 4000, 200,
-					  (char[200]){ 0 }),
-			 -EIO);
+	ck_assert_int_eq(
+		read_now(place, s, NULL, 2 * PLACED_SLICE + 4000, 200, (char[200]){ 0 }), -EIO);
 	ck_assert(placed_was_said("swap: fp32, bytes 36864 to 40960: damaged"));
 	ck_assert_int_eq(
 		swapper_sweep_begin(place, &(struct swapper_swept){ s, SWAPPER_READ }, 1, &w),
@@ -606,8 +606,8 @@ static int use_it(struct swapper_state *s, struct swapper_state *small)
 	rc = rc ? rc : swapper_pin(place, s, 0, 100, &h);
 	if (rc)
 		return rc;
-	rc = swapper_read_now(place, s, h, 0, 100, bytes);
-	rc = rc ? rc : swapper_read_now(place, s, NULL, 3, 100, bytes);
+	rc = read_now(place, s, h, 0, 100, bytes);
+	rc = rc ? rc : read_now(place, s, NULL, 3, 100, bytes);
 	swapper_unpin(place, h);
 	return rc ? rc : swapper_read_newest(place, s, 5, 100, bytes);
 }

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "tests/unit/swap/read-now.h"
 #include "tests/unit/swap/swapped.h"
 
 #include <check.h>
@@ -31,7 +32,7 @@ static int read_some(struct swapper_state *s, struct swapper_pin *hold, uint64_t
 {
 	uint8_t out[100];
 
-	return swapper_read_now(place, s, hold, slice * PLACED_SLICE, sizeof(out), out);
+	return read_now(place, s, hold, slice * PLACED_SLICE, sizeof(out), out);
 }
 
 /* -ENOSPC, most likely. */
@@ -106,7 +107,7 @@ static void *read_on(void *arg)
 
 	while (!over) {
 		uint32_t values[1000];
-		int rc = swapper_read_now(place, arg, NULL, 5000, sizeof(values), values);
+		int rc = read_now(place, arg, NULL, 5000, sizeof(values), values);
 
 		wrong += rc || memcmp(values, values + 1, sizeof(values) - 4);
 	}
@@ -159,7 +160,7 @@ START_TEST(a_disk_that_is_silent_is_a_timeout_and_may_answer_later)
 	s = filled("fp32", FLOATS, 1);
 	memset(out, 0, sizeof(out));
 	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 2 });
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
+	ck_assert_int_eq(swapper_read_newest(place, s, 5, sizeof(out), out), -ETIMEDOUT);
 	ck_assert_int_eq(swapper_read_newest(place, s, 5, sizeof(out), out), -ETIMEDOUT);
 	swapper_drop(place, s);
 	ck_assert_uint_eq(faulty_end(), 2);
@@ -178,7 +179,7 @@ START_TEST(a_disk_that_stays_silent_is_left)
 		return;
 	s = filled("fp32", FLOATS, 1);
 	faulty_begin((struct faulty){ FAULT_DEAF, DISK_READ, 0, 1, 1 });
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
+	ck_assert_int_eq(swapper_read_newest(place, s, 5, sizeof(out), out), -ETIMEDOUT);
 	swapper_close(place);
 	ck_assert(placed_was_said("the disk does not answer: what it has is left to it"));
 	ck_assert_uint_eq(faulty_end(), 1);
@@ -242,7 +243,7 @@ START_TEST(a_read_that_took_too_long_is_canceled)
 		return;
 	s = filled("fp32", FLOATS, 1);
 	hold_all(DISK_READ);
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5, sizeof(out), out), -ETIMEDOUT);
+	ck_assert_int_eq(swapper_read_newest(place, s, 5, sizeof(out), out), -ETIMEDOUT);
 	PLACED_UNTIL(!placed_figures().pins);
 	ck_assert_uint_eq(faulty_end(), 1);
 	placed_close();

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/swap/swap-file.h"
+#include "tests/unit/swap/read-now.h"
 #include "tests/unit/swap/swapped.h"
 
 #include <check.h>
@@ -177,13 +178,13 @@ START_TEST(a_small_read_reads_little)
 	placed_fill(s, 9);
 	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 	before = placed_figures();
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 5000, sizeof(block), block), 0);
+	ck_assert_int_eq(read_now(place, s, NULL, 5000, sizeof(block), block), 0);
 	after = placed_figures();
 	ck_assert_uint_le(after.file.read_bytes - before.file.read_bytes, 8192);
 	ck_assert_uint_eq(after.pinned.gets, before.pinned.gets);
 	ck_assert_uint_eq(after.read_bytes - before.read_bytes, sizeof(block));
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, FLOATS * 4 - 1, 2, block), -EINVAL);
-	ck_assert_int_eq(swapper_read_now(place, s, NULL, 0, 0, block), -EINVAL);
+	ck_assert_int_eq(read_now(place, s, NULL, FLOATS * 4 - 1, 2, block), -EINVAL);
+	ck_assert_int_eq(read_now(place, s, NULL, 0, 0, block), -EINVAL);
 	placed_close();
 }
 END_TEST
@@ -429,7 +430,7 @@ START_TEST(what_is_held_stays_as_it_was)
 	placed_fill(s, 9);
 	for (uint32_t i = 0; i < 4; i++)
 		ck_assert(placed_is(s, h[i], i, FLOATS - i, i + 1));
-	ck_assert_int_eq(swapper_read_now(place, s, h[1], 0, 8, (char[8]){ 0 }), -EINVAL);
+	ck_assert_int_eq(read_now(place, s, h[1], 0, 8, (char[8]){ 0 }), -EINVAL);
 	ck_assert_int_eq(swapper_pin(place, s, 0, 4 * FLOATS + 1, &h[0]), -EINVAL);
 	ck_assert_uint_eq(placed_figures().pins, 4);
 	swapper_unpin(place, h[0]);
@@ -625,8 +626,7 @@ static bool any_lent(const struct model *m)
 
 static void act_read(unsigned i, uint64_t first, uint64_t numel)
 {
-	ck_assert_int_eq(swapper_read_now(place, model[i].s, NULL, first * 4, numel * 4, out),
-			 0);
+	ck_assert_int_eq(read_now(place, model[i].s, NULL, first * 4, numel * 4, out), 0);
 	ck_assert_mem_eq(out, model[i].current + first, numel * 4);
 }
 
@@ -644,9 +644,8 @@ static void act_hold(unsigned i, uint64_t first, uint64_t numel)
 		struct swapper_state *s = model[h->state].s;
 		uint64_t at = placed_random(h->numel), n = 1 + placed_random(h->numel - at);
 
-		ck_assert_int_eq(
-			swapper_read_now(place, s, h->hold, (h->first + at) * 4, n * 4, out),
-			0);
+		ck_assert_int_eq(read_now(place, s, h->hold, (h->first + at) * 4, n * 4, out),
+				 0);
 		ck_assert_mem_eq(out, h->values + h->first + at, n * 4);
 		if (placed_random(2))
 			return;
@@ -809,9 +808,8 @@ static void *read_on(void *arg)
 
 		ck_assert_int_eq(swapper_pin(place, s, 0, FLOATS * 4, &h), 0);
 		for (uint64_t at = 0; at < FLOATS; at += 5000)
-			wrong += swapper_read_now(place, s, h, at * 4,
-						  u64_min(5000, FLOATS - at) * 4,
-						  values + at) != 0;
+			wrong += read_now(place, s, h, at * 4, u64_min(5000, FLOATS - at) * 4,
+					  values + at) != 0;
 		for (uint64_t i = 1; i < FLOATS; i++)
 			wrong += values[i] != values[0];
 		swapper_unpin(place, h);

@@ -156,7 +156,6 @@ static void expect_refusal(const struct variant *own, const struct variant *othe
 {
 	uint32_t peer;
 
-	log_set_level(LOG_INFO);
 	side_open(&sides[0], own);
 	side_open(&sides[1], other);
 	peer = side_connect(&sides[1], &sides[0]);
@@ -204,7 +203,6 @@ static void expect_refusal_of(const char *public, const char *secret)
 	char job_public[41], job_secret[41];
 	void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
 
-	log_set_level(LOG_INFO);
 	job_keys(job_public, job_secret);
 	side_open(&sides[0], &variants[CURVE]);
 	zmq_setsockopt(socket, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
@@ -386,7 +384,6 @@ START_TEST(strangers_that_stay_leave_descriptors_to_others)
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	limit.rlim_cur = LIMIT;
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	log_set_level(LOG_WARN);
 	side_open_with(&sides[0], &variants[_i],
 		       (struct transport_config){ .bind = "tcp://127.0.0.1", .expected = 2 });
 	side_open(&sides[1], &variants[_i]);
