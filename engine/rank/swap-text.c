@@ -102,13 +102,13 @@ static void put_figures(FILE *out, const struct swapper_state_figures *f)
 {
 	fprintf(out,
 		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
-		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s\n",
+		"\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s\n",
 		f->bytes, f->disk, f->memory, f->zeros, f->lost, f->lent, f->reads, f->writes,
-		f->errors, f->error ? strerror(-f->error) : "none");
+		f->errors, f->damaged, f->error ? strerror(-f->error) : "none");
 }
 
-/* Reduces figures of a buffer to those of a state in it.  Reads, writes and errors stay those
- * of the buffer.
+/* Reduces figures of a buffer to those of a state in it.  Reads, writes, errors and damaged
+ * reads stay those of the buffer.
  */
 static void cut(struct swapper_state_figures *f, uint64_t bytes)
 {
@@ -141,8 +141,7 @@ static void put_row(FILE *out, struct swapper *p, const struct catalog *own,
 static void put_states(FILE *out, struct registry *r, const struct catalog *own)
 {
 	fprintf(out, "\npartition\tstate\tbytes\tdisk\tmemory\tzeros\tlost\tlent\treads\t"
-		     "writes\t"
-		     "errors\tlast_error\n");
+		     "writes\terrors\tdamaged\tlast_error\n");
 	pthread_mutex_lock(&r->lock);
 	for (uint32_t i = 0; i < r->states.nrows; i++)
 		if (r->states.rows[i].swap_state || r->states.rows[i].stays)
@@ -163,6 +162,7 @@ char *swap_text_states(struct registry *r, const struct catalog *own)
 	put_totals(out, &f);
 	put_disk(out, &f.file);
 	put(out, "errors", f.errors);
+	put(out, "damaged_reads", f.damaged);
 	put_error(out, f.error);
 	put_timers(out, &f);
 	put_states(out, r, own);

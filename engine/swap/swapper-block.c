@@ -231,11 +231,13 @@ void swapper_block_read_end(struct swapper_block *b, bool from_memory)
 
 /* ---- results of the disk ---- */
 
-static void count_error(struct swapper *sw, struct swapper_state *s, int rc)
+static void count_error(struct swapper *sw, struct swapper_state *s, int rc, bool damaged)
 {
-	sw->figures.errors++;
 	sw->figures.error = s->error = rc;
-	s->errors++;
+	sw->figures.damaged += damaged;
+	s->damaged += damaged;
+	sw->figures.errors += !damaged;
+	s->errors += !damaged;
 }
 
 void swapper_read_failed(struct swapper_block *b, const struct swap_io *io, int rc,
@@ -246,7 +248,7 @@ void swapper_read_failed(struct swapper_block *b, const struct swap_io *io, int 
 
 	if (rc == -ECANCELED)
 		return;
-	count_error(b->swapper, b->state, rc);
+	count_error(b->swapper, b->state, rc, damaged);
 	*failure = (struct swapper_failure){
 		.state = b->state,
 		.from = first + (damaged ? io->damaged : io->offset),
@@ -286,7 +288,7 @@ static void write_failed(struct swapper_block *b, int rc, const char *what,
 	struct swapper_state *s = b->state;
 	uint64_t from = b->slice * s->slice_bytes, now = monotonic_ms();
 
-	count_error(b->swapper, s, rc);
+	count_error(b->swapper, s, rc, false);
 	*failure = (struct swapper_failure){ .state = s,
 					     .from = from,
 					     .to = from + b->bytes,

@@ -91,7 +91,8 @@ struct swapper_state {
 	bool small;       /* it never leaves memory */
 	int said;         /* the error of the last line about writing ... */
 	uint64_t said_ms; /* ... and when that was */
-	uint64_t reads, writes, errors;
+	uint64_t reads, writes;
+	uint64_t errors, damaged; /* as in swapper_figures */
 	int error;
 	struct swapper_lent *open[SWAPPER_OPEN]; /* of puts; the last used first */
 	LIST_ENTRY(swapper_state) in_states;

@@ -551,6 +551,7 @@ void swapper_state_figures(struct swapper *sw, struct swapper_state *s,
 	f->reads = s->reads;
 	f->writes = s->writes;
 	f->errors = s->errors;
+	f->damaged = s->damaged;
 	f->error = s->error;
 	pthread_mutex_unlock(&sw->lock);
 }

@@ -298,7 +298,14 @@ void swapper_read_cancel(struct swapper_read *r);
  */
 void swapper_log_failure(struct swapper *sw, struct swapper_failure *failure);
 
-/* ---- figures: any thread ---- */
+/* ---- figures: any thread ----
+ *
+ * A timer has DeepSpeed's name and meaning: sums, bytes and rates of one kind of states, and
+ * what of a read or write the trainer's thread spends.  The same reads, writes and waits are
+ * phases of the process (engine/base/phase.h: swap_in, swap_out, swap_wait), beside those of
+ * views and commits: quantiles, without kinds and bytes, also of what failed.  Neither can be
+ * computed from the other.
+ */
 
 struct swapper_timer {
 	uint64_t count, bytes, ns; /* sums over all operations */
@@ -330,16 +337,16 @@ const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed,
 void swapper_step(struct swapper *sw);
 
 struct swapper_state_figures {
-	uint64_t bytes;         /* of the state; of these, in current versions: */
-	uint64_t disk;          /* on the disk */
-	uint64_t memory;        /* in memory: being written, not writable, or small */
-	uint64_t zeros;         /* never swapped out, or cleared */
-	uint64_t lost;          /* evicted */
-	uint64_t lent;          /* lent to the trainer, besides the above */
-	uint64_t patches;       /* bytes of patches of the current versions */
-	uint64_t reads, writes; /* slices read from the disk, and written there */
-	uint64_t errors;
-	int error; /* -errno of the last */
+	uint64_t bytes;           /* of the state; of these, in current versions: */
+	uint64_t disk;            /* on the disk */
+	uint64_t memory;          /* in memory: being written, not writable, or small */
+	uint64_t zeros;           /* never swapped out, or cleared */
+	uint64_t lost;            /* evicted */
+	uint64_t lent;            /* lent to the trainer, besides the above */
+	uint64_t patches;         /* bytes of patches of the current versions */
+	uint64_t reads, writes;   /* slices read from the disk, and written there */
+	uint64_t errors, damaged; /* as in swapper_figures */
+	int error;                /* -errno of the last of both */
 };
 
 struct swapper_figures {
@@ -354,8 +361,9 @@ struct swapper_figures {
 	uint64_t evicted;                       /* versions, since the swapper was opened */
 	uint64_t reads, read_bytes;             /* of readers */
 	uint64_t edits, patches, puts, publishes;
-	uint64_t errors;
-	int error; /* -errno of the last */
+	uint64_t errors;  /* reads and writes that the disk has not carried out */
+	uint64_t damaged; /* reads of bytes that were not what was written */
+	int error;        /* -errno of the last of both */
 	/* As opened: */
 	const char *disk; /* "uring", "threads" */
 	bool registered;

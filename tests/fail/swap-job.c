@@ -150,7 +150,7 @@ static void faulty(const char *dir)
 		eio += count_eio(step);
 	}
 	swapper_figures(place, &f);
-	printf("%u %" PRIu64 "\n", eio, f.errors);
+	printf("%u %" PRIu64 " %" PRIu64 "\n", eio, f.errors, f.damaged);
 	swapper_close(place);
 }
 

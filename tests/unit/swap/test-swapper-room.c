@@ -423,7 +423,8 @@ START_TEST(a_damaged_slice_is_said_once_however_often_it_is_read)
 	ck_assert_int_eq(read_some(s, NULL, 3), -EIO);
 	ck_assert_uint_eq(times_said(": damaged"), 2);
 	ck_assert_uint_eq(faulty_end(), 21);
-	ck_assert_uint_eq(placed_figures().errors, 21);
+	ck_assert_uint_eq(placed_figures().damaged, 21);
+	ck_assert_uint_eq(placed_figures().errors, 0);
 	placed_close();
 }
 END_TEST
