@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Collectives by NCCL, loaded at run time.
  *
@@ -84,13 +85,29 @@ static bool has_failed(struct collective *c)
 	return state && state != -EINPROGRESS;
 }
 
+/* Returns true if the newest warning of this process had that text: a communicator that is
+ * opened again and again, and fails each time, is one warning.
+ */
+static bool is_repeated(const char *text)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static char last[sizeof(((struct collective_about *)0)->error)];
+
+	LOCKED(&lock);
+	if (!strcmp(text, last))
+		return true;
+	snprintf(last, sizeof(last), "%s", text);
+	return false;
+}
+
 static void say(const struct collective *c, int before)
 {
 	bool asked_for = c->about.state == -ENODEV || c->about.state == -ECANCELED;
 	bool idle = !before && STAILQ_EMPTY(&c->launched);
+	bool quiet = asked_for || idle || is_repeated(c->about.error);
 
-	log_line(asked_for || idle ? LOG_INFO : LOG_WARN, "nccl: rank %u of %u: %s",
-		 c->about.rank, c->about.nranks, c->about.error);
+	log_line(quiet ? LOG_INFO : LOG_WARN, "nccl: rank %u of %u: %s", c->about.rank,
+		 c->about.nranks, c->about.error);
 }
 
 /* Makes the communicator fail with rc, and logs the text, unless it has failed before. */

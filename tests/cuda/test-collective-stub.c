@@ -564,6 +564,34 @@ START_TEST(each_call_of_the_runtime_fails_once)
 }
 END_TEST
 
+static unsigned times_said(const char *what)
+{
+	CLEANUP(free) char *text = log_text();
+	unsigned n = 0;
+
+	for (const char *at = text; (at = strstr(at, what)); at++)
+		n++;
+	return n;
+}
+
+/* The first failure is a warning; the next ones, for the same reason, are of level info. */
+START_TEST(a_communicator_that_fails_again_and_again_warns_once)
+{
+	reset();
+	port_open();
+	for (unsigned i = 0; i < 6; i++) {
+		nccl_stub_fail("CommInitRankConfig", 1, ncclInternalError);
+		ck_assert_int_eq(open_alone("libnccl-stub.so"), 0);
+		ck_assert_int_ne(rank_opened(0), 0);
+		ranks_close(1);
+		reset();
+	}
+	ck_assert_uint_eq(times_said("nccl: rank 0 of 1: "), 6);
+	ck_assert_uint_eq(times_said("fragfs: warn: "), 1);
+	port_close();
+}
+END_TEST
+
 /* ---- all ---- */
 
 static TCase *operations(void)
@@ -598,6 +626,7 @@ static TCase *lives(void)
 	tcase_add_test(c, without_memory_or_threads_it_is_not_opened);
 	tcase_add_loop_test(c, each_call_of_nccl_fails_once, 0, ARRAY_SIZE(nccl_calls));
 	tcase_add_test(c, each_call_of_the_runtime_fails_once);
+	tcase_add_test(c, a_communicator_that_fails_again_and_again_warns_once);
 	return c;
 }
 
