@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
@@ -21,17 +22,24 @@ struct rank_query {
 	bool wanted, fetching, asked;
 	uint64_t began_ns; /* when the fetch under way began */
 	uint64_t told_ns;  /* when the fetch began that brought text; 0: none has ended */
-	char *text;        /* NULL: status says why not */
-	int status;
+	char *text;        /* NULL: none; with a status, the last one of a lost rank */
+	int status;        /* 0: text is the answer; else why there is none */
 };
 
 /* ---- engine thread, with the lock ---- */
 
+static bool is_log(const struct rank_query *a)
+{
+	return !strcmp(a->question.what, "log");
+}
+
 static void end(struct engine *e, struct rank_query *a, char *text, int status)
 {
-	free(a->text);
-	a->text = text;
 	a->status = text ? 0 : status;
+	if (text || status != -EIO || !is_log(a)) {
+		free(a->text);
+		a->text = text;
+	}
 	a->fetching = a->asked = false;
 	a->told_ns = a->began_ns;
 	atomic_fetch_add(&e->event_log->epoch, 1);
@@ -132,7 +140,23 @@ static int await(struct engine *e, struct rank_query *a, uint64_t since)
 		return rc;
 	if (a->told_ns < since)
 		return -ETIMEDOUT;
-	return a->text ? 0 : a->status;
+	return a->status;
+}
+
+/* Copies the last answer.  Of a lost rank, a line says that it is no newer.  -ENOMEM */
+static int copy_text(const struct rank_query *a, int status, char **text)
+{
+	char time[LOG_TIME_MAX];
+
+	log_time(time);
+	if (!status)
+		*text = strdup(a->text);
+	else if (asprintf(text,
+			  "%sfragfs: info: %s: rank %u is lost: these are the lines that were "
+			  "read last\n",
+			  a->text, time, a->rank) < 0)
+		*text = NULL;
+	return *text ? 0 : -ENOMEM;
 }
 
 uint64_t rank_query_ask_all(struct engine *e, const char *what)
@@ -162,10 +186,8 @@ char *rank_query_text_since(struct engine *e, uint32_t rank, const char *what, u
 	a = find_or_add(e, rank, what);
 	if (a)
 		rc = await(e, a, since);
-	if (!rc) {
-		text = strdup(a->text);
-		rc = text ? 0 : -ENOMEM;
-	}
+	if (!rc || (rc == -EIO && a->text))
+		rc = copy_text(a, rc, &text);
 	pthread_mutex_unlock(&e->lock);
 	errno = -rc;
 	return text;

@@ -5,7 +5,8 @@
 /* Questions that an observer asks a rank, answered by a text: "swap" about its states on NVMe,
  * "pinned" about the buffers that they pass through, "log" for its kept lines, "comms" about
  * what its operations take, "timers" and "phases" about times.  Each pair of rank and question
- * keeps its last answer; a caller is given one that was asked for no earlier than its call.
+ * keeps its last answer; a caller is given one that was asked for no earlier than its call, or,
+ * of a lost rank's log, the last there was.
  */
 
 #include "engine/node/node.h"
@@ -14,7 +15,7 @@
  * caller frees.
  * NULL: no such rank.
  * NULL, errno EAGAIN: the calling thread may not wait (engine_hurry).
- * NULL, errno EIO: the rank is lost.
+ * NULL, errno EIO: the rank is lost, and had not been asked for its log.
  * NULL, errno ETIMEDOUT: the rank does not answer.
  * NULL, errno EINVAL: the rank knows no such text.
  * NULL, errno EPROTO: the answer is none.

@@ -18,6 +18,22 @@ within 60 fragfs "$(fragctl jobs -H -o job,address | sed -n 's/^logs	//p')" "$M"
 grep -Eq '^fragfs: info: [0-9]+\.[0-9]{3}: rank 0: ' "$M/ranks/0/log" || fail "ranks/0/log: $(cat "$M/ranks/0/log")"
 [ -s "$M/ranks/1/log" ] || fail "ranks/1/log is empty"
 ! grep -v ': rank 1: ' "$M/ranks/1/log" || fail "ranks/1/log: lines of others"
+# Of a lost rank there is what was read last; of one whose log was not read, nothing.
+unmount
+within 60 fragfs "$(fragctl jobs -H -o job,address | sed -n 's/^logs	//p')" "$M" || fail "fragfs: $?"
+cp "$M/ranks/1/log" before
+for rank in 0 1; do
+	kill -9 "$(cat "$M/ranks/$rank/pid")"
+done
+for rank in 0 1; do
+	wait_until 60 grep -q '^lost' "$M/ranks/$rank/state" || fail "rank $rank: $(cat "$M/ranks/$rank/state")"
+done
+cat "$M/ranks/1/log" >after || fail "no log of a lost rank"
+tail -n 1 after | grep -Eq '^fragfs: info: [0-9]+\.[0-9]{3}: rank 1 is lost: these are the lines that were read last$' ||
+	fail "no line says that they are old: $(cat after)"
+head -n -1 after | cmp - before || fail "other lines of a lost rank: $(cat after)"
+! cat "$M/ranks/0/log" 2>err || fail "a log that was never read"
+grep -q 'Input/output error' err || fail "$(cat err)"
 unmount
 
 [ "$sanitizer" = no ] || exit 0
