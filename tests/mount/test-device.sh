@@ -88,6 +88,8 @@ losses() {
 	sed -n 's/^step *\([0-9]*\) *loss \([0-9.]*\) .*/\1 \2/p' "$1.0.log"
 }
 mkdir "$T/swap"
+echo 60 >line-60
+echo 0 >line-0
 start still --steps 120
 for pid in $ranks; do
 	wait "$pid" || fail "$name: a rank exited with $?: $(cat "$name".*.log)"
@@ -124,6 +126,38 @@ losses still >still.losses
 losses placed | head -n 120 >placed.losses
 [ "$(wc -l <placed.losses)" -ge 5 ] || fail "too few losses: $(cat placed.losses)"
 head -n "$(wc -l <placed.losses)" still.losses | cmp - placed.losses || fail "other losses where states have moved"
+
+# ---- a sweep of more than one slice of a device
+
+RANK=0 WORLD_SIZE=1 FRAG_JOB_ID=sweep-$$ FRAG_SWAP_DIR=$T/swap FRAG_PINNED_MEM=8M \
+	LD_LIBRARY_PATH=$T/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$top_builddir/tests/mount/sweep-job" >sweep.log 2>sweep.err &
+job=$!
+started $job
+wait_until 60 grep -q '^address' sweep.log || fail "no job: $(cat sweep.err)"
+within 60 "$top_builddir/fragfs" "$(sed -n 's/^address //p' sweep.log)" "$M" -o rw || fail "fragfs: $?"
+swept() { # swept SLICES
+	[ "$(grep '^slices' sweep.log | tail -n 1)" = "slices $1" ]
+}
+for tier in device swap device; do
+	within 60 fragctl place -j "$M" 'params/w/*' $tier || fail "no move to $tier: $(cat sweep.err)"
+	step=$(cat "$M/step")
+	wait_until 60 stepped $((step + 2)) || fail "it does not train in $tier: $(cat sweep.err)"
+	[ $tier = swap ] || wait_until 60 swept 2 || fail "not two slices: $(cat sweep.log)"
+done
+cp line-60 "$M/.frag/freeze"
+cp "$M/params/w/fp32" "$M/params/w/exp_avg" .
+for tier in swap device; do
+	within 60 fragctl place -j "$M" 'params/w/*' $tier || fail "no move to $tier in a freeze"
+	for key in fp32 exp_avg; do
+		cmp $key "$M/params/w/$key" || fail "$key in $tier is not what it was"
+	done
+done
+cp line-0 "$M/.frag/freeze"
+step=$(cat "$M/step")
+wait_until 60 stepped $((step + 2)) || fail "it does not go on: $(cat sweep.err)"
+kill -TERM $job
+wait $job || fail "the sweeping job: $(cat sweep.err)"
+unmount
 
 # ---- while it trains
 
