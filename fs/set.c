@@ -90,6 +90,7 @@ static void log_refused(const char *line, int rc, enum frag_dtype dtype)
 	log_warn(".frag/control: %s: %s", line,
 		 rc == -EINVAL ? "expected \"set params/NAME/STATE[SLICE] EXPRESSION\", where "
 				 "EXPRESSION is zero, = NUMBER, or *=, /=, +=, -= and a number"
+		 : rc == -EDOM ? "a division by zero"
 		 : rc == -ERANGE ? "the dtype has no such number"
 		 : rc == -ENOENT ? "there is no such state, or it has no such elements"
 		 : rc == -EOPNOTSUPP
@@ -159,7 +160,7 @@ static int run(fuse_req_t req, const struct deferred_call *c)
 	if (rc) {
 		log_refused(c->name, rc, view.dtype);
 		free(set);
-		return rc;
+		return rc == -EDOM ? -EINVAL : rc;
 	}
 	set->slice = view.slice;
 	set->line = strcpy((char *)(set + 1), c->name);

@@ -146,6 +146,8 @@ static int parse(struct change *c, const char *text, const struct state_slice *p
 	if (e == -EOPNOTSUPP && operation_reads(text))
 		return call_fail("%s: %s has no arithmetic", text,
 				 frag_dtype_name(p->file.dtype));
+	if (e == -EDOM)
+		return call_usage("%s: a division by zero", text);
 	if (e == -ERANGE)
 		return call_fail("%s: %s has no such number", text,
 				 frag_dtype_name(p->file.dtype));

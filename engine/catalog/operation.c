@@ -30,6 +30,8 @@ int operation_parse(struct operation *o, enum frag_dtype dtype, const char *text
 			return -EINVAL;
 		if (errno == ERANGE && (isinf(parsed.number) || parsed.number == 0))
 			return -ERANGE;
+		if (parsed.sign == '/' && parsed.number == 0)
+			return -EDOM;
 		rc = operation_apply(&parsed, dtype, NULL, 0);
 	} else if (strcmp(text, "zero") != 0) {
 		text += *text == '=';

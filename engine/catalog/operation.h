@@ -21,6 +21,7 @@ bool operation_reads(const char *text);
 /* Parses "zero", a number, "= NUMBER", or "*=", "/=", "+=" or "-=" and a number, for elements
  * of that dtype.
  * -EINVAL: the text is none of these.
+ * -EDOM: it divides by zero.
  * -ERANGE: the dtype has no such number.
  * -EOPNOTSUPP: the dtype has no arithmetic (operation_apply), or is complex.
  */

@@ -108,6 +108,9 @@ for absent in 'cubic/fp32' 'cube/fp33' 'cube/shape' 'cube/fp32[99999]' 'cube/fp3
 	cannot "No such file" "set params/$absent zero"
 done
 cannot "Numerical result out of range" 'set params/cube/fp32 = 1e99'
+cannot "Invalid argument" 'set params/cube/fp32 /= 0'
+grep -q 'fp32 /= 0: a division by zero' "$M/.frag/log" || fail "no line says that it divides by zero"
+refused '^fragctl: /= -0: a division by zero' fragctl set -j "$M" cube/fp32 '/= -0'
 refused 'fragctl: cube/fp32.*%0D\|fragctl: .*= 1%0Dx' fragctl set -j "$M" cube/fp32 "$(printf '*= 1\rx')"
 refused 'has no such number' fragctl set -j "$M" cube/fp32 '*= 1e400'
 cmp old "$M/params/cube/fp32" || fail "a refused line has changed bytes"

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const texts[] = { "*= 0.5", "*= -3",  "/= 3",     "/= 0",  "+= 0.1",
+static const char *const texts[] = { "*= 0.5", "*= -3",  "/= 3",     "/= 1e-9", "+= 0.1",
 				     "-= 1e5", "*= nan", "+= 1e-40", "-= inf" };
 
 static double expected(const char *text, double a)
@@ -134,6 +134,9 @@ START_TEST(what_is_no_operation_is_refused)
 	ck_assert_int_eq(operation_parse(&o, FRAG_F64, "*= 1e400"), -ERANGE);
 	ck_assert_int_eq(operation_parse(&o, FRAG_F64, "*= 1e-400"), -ERANGE);
 	ck_assert_int_eq(operation_parse(&o, FRAG_F64, "*= inf"), 0);
+	ck_assert_int_eq(operation_parse(&o, FRAG_F32, "/= 0"), -EDOM);
+	ck_assert_int_eq(operation_parse(&o, FRAG_F32, "/= -0.0"), -EDOM);
+	ck_assert_int_eq(operation_parse(&o, FRAG_F32, "*= 0"), 0);
 }
 END_TEST
 
