@@ -37,7 +37,7 @@ struct engine_ops {
 	char *(*text)(struct engine *e, const char *what);
 	char *(*rank_text)(struct engine *e, uint32_t rank, const char *what);
 	int (*rank_arena)(struct engine *e, uint32_t rank);
-	int (*place)(struct engine *e, const char *states, const char *tier);
+	int (*place)(struct engine *e, const char *states, const char *tier, bool only_ask);
 	uint64_t (*changed_ns)(struct engine *e, const struct engine_address *address);
 	void (*fragments)(struct engine *e, uint32_t param, const char *key,
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg);

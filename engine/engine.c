@@ -181,7 +181,12 @@ char *engine_rank_text(struct engine *e, uint32_t rank, const char *what)
 
 int engine_place(struct engine *e, const char *states, const char *tier)
 {
-	return ops(e)->place ? ops(e)->place(e, states, tier) : -EOPNOTSUPP;
+	return ops(e)->place ? ops(e)->place(e, states, tier, false) : -EOPNOTSUPP;
+}
+
+int engine_place_check(struct engine *e, const char *states, const char *tier)
+{
+	return ops(e)->place ? ops(e)->place(e, states, tier, true) : -EOPNOTSUPP;
 }
 
 int engine_rank_arena(struct engine *e, uint32_t rank)

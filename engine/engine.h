@@ -261,7 +261,7 @@ char *engine_text(struct engine *e, const char *what);
 
 /* Returns a text of one rank, as engine_text does: "swap", "pinned", "log", "comms", "arena"
  * (engine/rank/arena-memory.h).
- * NULL, errno EIO: the rank is lost.
+ * NULL, errno EIO: the rank is lost; "log" is then what the rank has answered last, if it has.
  * NULL, errno ETIMEDOUT: the rank does not answer.
  */
 char *engine_rank_text(struct engine *e, uint32_t rank, const char *what);
@@ -287,6 +287,13 @@ int engine_rank_arena(struct engine *e, uint32_t rank);
  * -ENOMEM.
  */
 int engine_place(struct engine *e, const char *states, const char *tier);
+/* Asks the ranks, as engine_place does, whether these states are in the tier, and moves none.
+ * A state that is smaller than any on NVMe counts as there.
+ * -EBUSY: one of them is on its way there.
+ * -ECANCELED: one of them is not, as where a later order has named another tier.
+ * The others as engine_place, but -EOPNOTSUPP only of a checkpoint.
+ */
+int engine_place_check(struct engine *e, const char *states, const char *tier);
 
 /* A range of a state's elements, and where it lies. */
 struct engine_fragment {

@@ -54,7 +54,7 @@ static bool is_edit(const char *text, size_t size)
 
 static bool is_place(const char *text, size_t size)
 {
-	return begins_with(text, size, PLACE_WORD);
+	return begins_with(text, size, PLACE_WORD) || begins_with(text, size, PLACED_WORD);
 }
 
 /* Copies the line, without blanks behind it.  Points *watch to its condition, "" for off; NULL:
@@ -101,7 +101,7 @@ static void log_refused(int result, bool edit)
 		log_warn(".frag/control: a set line has %d bytes at most",
 			 CONTROL_LINE_MAX - 1);
 	if (result == -ENAMETOOLONG && !edit)
-		log_warn(".frag/control: a pattern has 127 bytes at most");
+		log_warn(".frag/control: a state's name has 63 bytes at most, a pattern 127");
 }
 
 static void forget(struct engine_freeze *freeze, int result)

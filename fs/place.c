@@ -10,20 +10,22 @@
 
 static void log_refused(const char *line, int rc)
 {
-	/* of -EOPNOTSUPP the engine has said which rank, and why */
-	if (rc != -EOPNOTSUPP)
+	/* of -EOPNOTSUPP the engine has said which rank, and why; the others answer `placed` */
+	if (rc != -EOPNOTSUPP && rc != -EBUSY && rc != -ECANCELED)
 		log_warn(".frag/control: %s: %s", line,
 			 rc == -EINVAL   ? "expected \"place params/NAMES/STATES TIER\", where "
 					   "TIER is host, swap or device"
 			 : rc == -ENOENT ? "no rank has such a state"
-			 : rc == -ENAMETOOLONG ? "a pattern has 127 bytes at most"
+			 : rc == -ENAMETOOLONG ? "the pattern of states has 63 bytes at most, "
+						 "that of names 127"
 					       : strerror(-rc));
 }
 
 static int run(fuse_req_t req, const struct deferred_call *c)
 {
 	struct handle *h = (struct handle *)(uintptr_t)c->file->fh;
-	CLEANUP(free) char *states = strdup(c->name + strlen(PLACE_WORD));
+	bool asks = !strncmp(c->name, PLACED_WORD, strlen(PLACED_WORD));
+	CLEANUP(free) char *states = strdup(c->name + strcspn(c->name, " ") + 1);
 	char *tier = states ? strrchr(states, ' ') : NULL;
 	int rc = !states ? -ENOMEM : tier ? 0 : -EINVAL;
 
@@ -31,7 +33,8 @@ static int run(fuse_req_t req, const struct deferred_call *c)
 		*tier++ = '\0';
 		for (size_t n = strlen(states); n && states[n - 1] == ' '; n--)
 			states[n - 1] = '\0';
-		rc = engine_place(h->fs->engine, states + strspn(states, " "), tier);
+		rc = (asks ? engine_place_check
+			   : engine_place)(h->fs->engine, states + strspn(states, " "), tier);
 	}
 	if (!rc)
 		fuse_reply_write(req, c->size);

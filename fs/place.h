@@ -2,17 +2,20 @@
 #ifndef FS_PLACE_H
 #define FS_PLACE_H
 
-/* Lines of .frag/control that move states to another tier:
+/* Lines of .frag/control that move states to another tier, or ask whether they are there:
  *
  *	place params/NAMES/STATES TIER
+ *	placed params/NAMES/STATES TIER
  *
  * NAMES and STATES are patterns of fnmatch(3), TIER is host, swap or device.  write(2) returns
- * when every rank has taken the order; .frag/place tells how far the ranks are.
+ * when every rank has taken the order, or has answered; .frag/place tells how far the ranks
+ * are.
  */
 
 #include "fs/handle.h"
 
 #define PLACE_WORD "place "
+#define PLACED_WORD "placed "
 
 /* Replies to a write of size bytes that are this line, now or later. */
 void place_write(struct handle *h, fuse_req_t req, const char *line, size_t size);

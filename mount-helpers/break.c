@@ -26,7 +26,7 @@ static const char *why_not(int error)
 		return "expected QUANTITY(STATE[, PATTERN]) > NUMBER, where QUANTITY is nan, "
 		       "inf, norm or absmax, or off";
 	case ENAMETOOLONG:
-		return "a pattern has 127 bytes at most";
+		return "a state's name has 63 bytes at most, a pattern 127";
 	case ESTALE:
 		return "the ranks pass boundaries faster than they can agree on one";
 	case EIO:
@@ -42,6 +42,8 @@ static int fail(const char *mountpoint, const char *condition, int error)
 {
 	if (error == EINVAL || error == ENAMETOOLONG)
 		return call_usage("%s: %s", *condition ? condition : "break", why_not(error));
+	if (error == ENOENT || error == E2BIG || error == EOPNOTSUPP)
+		return call_fail("%s: %s", condition, why_not(error));
 	return call_fail("%s: %s", target_name(mountpoint), why_not(error));
 }
 

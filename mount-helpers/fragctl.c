@@ -78,19 +78,19 @@ static const struct command {
 	  "something is bad", doctor_run },
 	{ "bench", "[PATTERN]...", 0, INT_MAX, PARAMS, "JHpoj", bench_columns,
 	  "read for some seconds from the mount, a plain file and memory", NULL, bench_run },
-	{ "key", "FILE", 1, 1, FILES, "r", NULL,
+	{ "key", "FILE", 1, 1, FILES, "Jr", NULL,
 	  "make a new key file for a job (FRAG_KEY_FILE)", NULL, keys_run },
-	{ "freeze", "[MOUNTPOINT]", 0, 1, MOUNTS, "jT-", NULL,
+	{ "freeze", "[MOUNTPOINT]", 0, 1, MOUNTS, "JjT-", NULL,
 	  "stop all ranks at one boundary: while COMMAND runs, or until thaw", NULL,
 	  freeze_run },
-	{ "thaw", "[MOUNTPOINT]", 0, 1, MOUNTS, "j", NULL, "let frozen ranks go on", NULL,
+	{ "thaw", "[MOUNTPOINT]", 0, 1, MOUNTS, "Jj", NULL, "let frozen ranks go on", NULL,
 	  freeze_run_thaw },
 	{ "overlay", "DIR", 1, 1, FOLDERS, "J", NULL,
 	  "show the edits that a folder holds for a checkpoint (fragfs -o overlay=DIR)", NULL,
 	  overlays_run },
-	{ "commit", "DIR [CHECKPOINT]", 1, 2, FOLDERS, "", NULL,
+	{ "commit", "DIR [CHECKPOINT]", 1, 2, FOLDERS, "J", NULL,
 	  "write these edits into the checkpoint, all or nothing", NULL, overlays_run_commit },
-	{ "discard", "DIR", 1, 1, FOLDERS, "", NULL, "delete these edits", NULL,
+	{ "discard", "DIR", 1, 1, FOLDERS, "J", NULL, "delete these edits", NULL,
 	  overlays_run_discard },
 	{ "plan", "MODEL", 1, 1, FILES, "JHpxFgoSWPQEZkL", plan_columns,
 	  "tell what each rank of a job would need of a model: device, host and NVMe", NULL,
@@ -385,7 +385,10 @@ static int take_value(struct call *call, char letter, const char *value)
 		call->offload = value;
 		if (!strcmp(value, "cpu"))
 			return 0;
-		fprintf(stderr, "fragctl: -L %s: there is only cpu\n", value);
+		fprintf(stderr,
+			"fragctl: -L %s: there is only cpu, the host's memory; NVMe is "
+			"--swap\n",
+			value);
 		return -1;
 	case 'j':
 		call->job = value;

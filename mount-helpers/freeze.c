@@ -115,6 +115,18 @@ static int freeze_for(const char *mountpoint, const char *line, char **command)
 	return status ? status : FRAGCTL_FAILURE;
 }
 
+/* Says, with --json, what was done; else nothing. */
+static int report(const struct call *call, const char *mountpoint, const char *name,
+		  unsigned seconds)
+{
+	if (!call_has(call, 'J'))
+		return 0;
+	return call_print_object(call, name,
+				 json_pack("{s:o s:i}", "mountpoint",
+					   call_json_text(target_name(mountpoint)), "seconds",
+					   (int)seconds));
+}
+
 /* Freezes the job for at most so many seconds.  With a program: runs it, thaws the job, and
  * returns the program's exit status, or 128 + its signal.  Without: returns when all ranks
  * stand.
@@ -122,8 +134,12 @@ static int freeze_for(const char *mountpoint, const char *line, char **command)
 int freeze_run(const struct call *call)
 {
 	char mountpoint[TARGET_PATH_MAX], line[32];
-	int rc = target_open_word(call, true, mountpoint);
+	unsigned seconds = call->seconds ? call->seconds : SECONDS;
+	int rc;
 
+	if (call->program && call_has(call, 'J'))
+		return call_usage("-J: a COMMAND has standard output for itself");
+	rc = target_open_word(call, true, mountpoint);
 	if (rc)
 		return rc;
 	/* the mount keeps up the freeze, and ends with this process */
@@ -133,10 +149,11 @@ int freeze_run(const struct call *call)
 				  "for, fragctl freeze -j %s -- COMMAND",
 				  call->job, call->job);
 	setenv("FRAG_MOUNT", mountpoint, 1);
-	snprintf(line, sizeof(line), "%u%s\n", call->seconds ? call->seconds : SECONDS,
-		 call->program ? " held" : "");
-	return call->program ? freeze_for(mountpoint, line, call->program)
-			     : say_once(mountpoint, line);
+	snprintf(line, sizeof(line), "%u%s\n", seconds, call->program ? " held" : "");
+	if (call->program)
+		return freeze_for(mountpoint, line, call->program);
+	rc = say_once(mountpoint, line);
+	return rc ? rc : report(call, mountpoint, "freeze", seconds);
 }
 
 /* Ends any freeze of the job. */
@@ -145,7 +162,7 @@ int freeze_run_thaw(const struct call *call)
 	char mountpoint[TARGET_PATH_MAX];
 	int rc = target_open_word(call, true, mountpoint);
 
-	if (rc)
-		return rc;
-	return say_once(mountpoint, "0\n");
+	if (!rc)
+		rc = say_once(mountpoint, "0\n");
+	return rc ? rc : report(call, mountpoint, "thaw", 0);
 }

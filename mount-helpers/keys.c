@@ -11,6 +11,8 @@
 #include <limits.h>
 #include <string.h>
 
+enum { READERS_TEXT = sizeof("readers ") + 2 * KEY_BYTES };
+
 static int make(const char *path, char *why, size_t whysize)
 {
 	uint8_t key[KEY_BYTES];
@@ -23,29 +25,43 @@ static int make(const char *path, char *why, size_t whysize)
 	return rc;
 }
 
-static int print_readers(const char *path, char *why, size_t whysize)
+/* Writes the key for readers as its file has it. */
+static int make_readers(const char *path, char text[READERS_TEXT], char *why, size_t whysize)
 {
+	int rc, n = snprintf(text, READERS_TEXT, "readers ");
 	uint8_t key[KEY_BYTES];
 	bool readers;
-	int rc = keyfile_load(path, key, &readers, why, whysize);
 
+	rc = keyfile_load(path, key, &readers, why, whysize);
 	if (rc)
 		return rc;
 	if (!readers && (rc = key_for_readers(key, key)))
 		snprintf(why, whysize, "this libzmq has no CURVE");
-	else
-		fputs("readers ", stdout);
-	for (int i = 0; i < KEY_BYTES && !rc; i++)
-		printf(i < KEY_BYTES - 1 ? "%02x" : "%02x\n", key[i]);
+	for (int i = 0; i < KEY_BYTES; i++)
+		n += snprintf(text + n, READERS_TEXT - (size_t)n, "%02x", key[i]);
 	explicit_bzero(key, sizeof(key));
 	return rc;
 }
 
+static int report(const struct call *call, const char *readers)
+{
+	if (!call_has(call, 'J')) {
+		if (*readers)
+			puts(readers);
+		return 0;
+	}
+	return call_print_object(call, "key",
+				 json_pack("{s:o s:s?}", "file", call_json_text(*call->words),
+					   "readers", *readers ? readers : NULL));
+}
+
 int keys_run(const struct call *call)
 {
-	char why[PATH_MAX + 100];
-	int rc = call_has(call, 'r') ? print_readers(*call->words, why, sizeof(why))
+	char why[PATH_MAX + 100], readers[READERS_TEXT] = "";
+	int rc = call_has(call, 'r') ? make_readers(*call->words, readers, why, sizeof(why))
 				     : make(*call->words, why, sizeof(why));
 
-	return rc ? call_fail("%s", why) : 0;
+	rc = rc ? call_fail("%s", why) : report(call, readers);
+	explicit_bzero(readers, sizeof(readers));
+	return rc;
 }

@@ -93,19 +93,34 @@ int overlays_run_commit(const struct call *call)
 	const char *path = call->words[0], *checkpoint = call->words[1];
 	char why[PATH_MAX + 100];
 	struct overlay o;
+	int rc = 0;
 
 	if (overlay_commit(&o, path, checkpoint, why, sizeof(why)))
 		return call_fail("%s", call_one_line(why));
-	printf("%s: edits %" PRIu64 ", bytes %" PRIu64 ", files %" PRIu32 ": written to %s\n",
-	       path, o.edits, o.bytes, o.nfiles,
-	       checkpoint ? checkpoint : call_one_line(o.checkpoint));
+	checkpoint = checkpoint ? checkpoint : call_one_line(o.checkpoint);
+	if (call_has(call, 'J'))
+		rc = call_print_object(
+			call, "commit",
+			json_pack("{s:o s:o s:I s:I s:I}", "path", text_json(path),
+				  "checkpoint", text_json(checkpoint), "edits",
+				  (json_int_t)o.edits, "bytes", (json_int_t)o.bytes, "files",
+				  (json_int_t)o.nfiles));
+	else
+		printf("%s: edits %" PRIu64 ", bytes %" PRIu64 ", files %" PRIu32
+		       ": written to %s\n",
+		       path, o.edits, o.bytes, o.nfiles, checkpoint);
 	overlay_fini(&o);
-	return 0;
+	return rc;
 }
 
 int overlays_run_discard(const struct call *call)
 {
 	char why[PATH_MAX + 100];
 
-	return overlay_discard(*call->words, why, sizeof(why)) ? call_fail("%s", why) : 0;
+	if (overlay_discard(*call->words, why, sizeof(why)))
+		return call_fail("%s", why);
+	if (!call_has(call, 'J'))
+		return 0;
+	return call_print_object(call, "discard",
+				 json_pack("{s:o}", "path", text_json(*call->words)));
 }

@@ -127,7 +127,7 @@ static int show(const struct call *call, const char *mountpoint)
 
 /* ---- an order ---- */
 
-/* Returns an errno; 0: the ranks have taken it. */
+/* Returns an errno; 0: the ranks have taken the line, or have said yes. */
 static int say(const char *control, const char *line, size_t length)
 {
 	CLEANUP(close) int fd = open(control, O_WRONLY | O_CLOEXEC);
@@ -139,17 +139,25 @@ static int say(const char *control, const char *line, size_t length)
 	return n < 0 ? errno : (size_t)n < length ? EIO : 0;
 }
 
-static int give(const char *mountpoint, const char *states, const char *tier)
+/* word: place, or placed, which asks.  As say. */
+static int say_line(const char *mountpoint, const char *word, const char *states,
+		    const char *tier)
 {
 	char path[TARGET_PATH_MAX + 32], line[512];
 	bool folder = !strncmp(states, "params/", 7);
-	int e, n = snprintf(line, sizeof(line), "place %s%s %s", folder ? "" : "params/",
-			    states, tier);
+	int n = snprintf(line, sizeof(line), "%s %s%s %s", word, folder ? "" : "params/",
+			 states, tier);
 
 	if (n >= (int)sizeof(line))
-		return call_fail("%s: too long", states);
+		return ENAMETOOLONG;
 	snprintf(path, sizeof(path), "%s/.frag/control", mountpoint);
-	e = say(path, line, (size_t)n);
+	return say(path, line, (size_t)n);
+}
+
+static int give(const char *mountpoint, const char *states, const char *tier)
+{
+	int e = say_line(mountpoint, "place", states, tier);
+
 	switch (e) {
 	case 0:
 		return 0;
@@ -161,6 +169,10 @@ static int give(const char *mountpoint, const char *states, const char *tier)
 		return call_usage("%s %s: states as in params/*/exp_avg, and host, swap or "
 				  "device",
 				  states, tier);
+	case ENAMETOOLONG:
+		return call_usage("%s: the pattern of states has 63 bytes at most, that of "
+				  "names 127",
+				  states);
 	case EOPNOTSUPP:
 		return call_fail("%s: a rank cannot move one of them to %s: %s/.frag/log says "
 				 "why",
@@ -170,57 +182,100 @@ static int give(const char *mountpoint, const char *states, const char *tier)
 	}
 }
 
-/* Waits until nothing is to move.  before: as it was before the order. */
-static int follow(const char *mountpoint, const struct sums *before)
+/* Waits until nothing is to move. */
+static int wait_for_moves(const char *mountpoint, struct table *t, struct sums *sums)
 {
 	struct progress progress = { 0 };
 	useconds_t ms = LOOK_FIRST_MS;
-	struct sums sums = { 0 };
 	int rc;
 
-	while (!(rc = look(mountpoint, NULL, &sums)) && sums.waiting) {
-		progress_step(&progress, "moved", sums.moved_bytes,
-			      sums.moved_bytes + sums.waiting_bytes);
-		free(sums.gone);
+	while (!(rc = look(mountpoint, t, sums)) && sums->waiting) {
+		progress_step(&progress, "moved", sums->moved_bytes,
+			      sums->moved_bytes + sums->waiting_bytes);
+		free(sums->gone);
+		json_array_clear(t->rows);
 		usleep(ms * 1000);
 		ms = ms * 2 < LOOK_MS ? ms * 2 : LOOK_MS;
 	}
 	progress_end(&progress);
-	if (!rc && sums.failed)
-		rc = call_fail("%" PRIu64 " states stay where they were: %s/ranks/R/log says "
-			       "why",
-			       sums.failed, target_name(mountpoint));
-	if (!rc && *sums.unknown)
-		rc = call_fail("%s: its states may not have moved", sums.unknown);
-	for (size_t i = 0; i < sums.ngone && !rc; i++)
-		if (!is_gone(before, sums.gone[i]))
-			rc = call_fail("rank %" PRIu64 ": lost before its states had moved",
-				       sums.gone[i]);
-	free(sums.gone);
 	return rc;
 }
 
-static int order(const char *mountpoint, const char *states, const char *tier)
+/* Says why an order is not carried out.  before: as it was before the order. */
+static int judge(const char *mountpoint, const struct sums *before, const struct sums *sums)
 {
-	struct sums before = { 0 };
-	int rc = look(mountpoint, NULL, &before);
+	if (sums->failed)
+		return call_fail("%" PRIu64 " states stay where they were: %s/ranks/R/log says "
+				 "why",
+				 sums->failed, target_name(mountpoint));
+	if (*sums->unknown)
+		return call_fail("%s: its states may not have moved", sums->unknown);
+	for (size_t i = 0; i < sums->ngone; i++)
+		if (!is_gone(before, sums->gone[i]))
+			return call_fail("rank %" PRIu64 ": lost before its states had moved",
+					 sums->gone[i]);
+	return 0;
+}
 
-	if (!rc)
-		rc = give(mountpoint, states, tier);
-	if (!rc)
-		rc = follow(mountpoint, &before);
-	free(before.gone);
-	return rc;
+/* Waits until the states are where they were ordered to, or will not come there.  The table of
+ * the ranks has no waiting states when all orders are carried out: whether this one is, the
+ * ranks say.
+ */
+static int follow(const char *mountpoint, const struct sums *before, struct table *t,
+		  const char *states, const char *tier)
+{
+	int rc, e = EBUSY;
+
+	do {
+		struct sums sums = { 0 };
+
+		json_array_clear(t->rows);
+		rc = wait_for_moves(mountpoint, t, &sums);
+		if (!rc)
+			rc = judge(mountpoint, before, &sums);
+		free(sums.gone);
+		if (!rc)
+			e = say_line(mountpoint, "placed", states, tier);
+	} while (!rc && e == EBUSY);
+	if (rc || !e || e == ENOENT) /* the trainer has dropped them meanwhile */
+		return rc;
+	if (e == ECANCELED)
+		return call_fail("%s: not all are in %s: another order has replaced this one",
+				 states, tier);
+	return call_fail("%s: not known whether they are in %s: %s", states, tier, strerror(e));
+}
+
+/* Prints, with --json, the order and how far the ranks are with it; else nothing. */
+static int report(const struct call *call, const struct table *t, const char *states,
+		  const char *tier)
+{
+	if (!call_has(call, 'J'))
+		return 0;
+	return call_print_object(call, "place",
+				 json_pack("{s:o s:s s:o}", "states", call_json_text(states),
+					   "tier", tier, "ranks", table_rows_json(t)));
 }
 
 /* An order prints no table, and yet is not carried out with wrong options of one. */
-static int check_columns(const struct call *call)
+static int order(const struct call *call, const char *mountpoint, const char *states,
+		 const char *tier)
 {
+	struct sums before = { 0 };
 	struct table t;
-	int rc = table_init(&t, call, place_columns);
+	int rc = table_init(&t, call, place_columns), said;
 
+	if (rc)
+		return rc;
+	rc = look(mountpoint, NULL, &before);
 	if (!rc)
-		table_fini(&t);
+		rc = give(mountpoint, states, tier);
+	if (!rc) {
+		rc = follow(mountpoint, &before, &t, states, tier);
+		said = report(call, &t, states, tier);
+		rc = rc ? rc : said;
+	}
+	free(before.gone);
+	table_fini(&t);
 	return rc;
 }
 
@@ -238,6 +293,5 @@ int place_run(const struct call *call)
 		return show(call, mountpoint);
 	if (!call->words[1])
 		return call_usage("%s: to which tier? host, swap or device", call->words[0]);
-	rc = check_columns(call);
-	return rc ? rc : order(mountpoint, call->words[0], call->words[1]);
+	return order(call, mountpoint, call->words[0], call->words[1]);
 }

@@ -86,9 +86,8 @@ int condition_parse(const char *text, struct wire_condition *out, uint32_t *ms)
 	if (!at || *at != '(' || at > close)
 		return -EINVAL;
 	comma = memchr(at, ',', (size_t)(close - at));
-	if (copy_word(c.key, sizeof(c.key), at + 1, comma ? comma : close))
-		return -EINVAL;
-	if (comma) {
+	rc = copy_word(c.key, sizeof(c.key), at + 1, comma ? comma : close);
+	if (!rc && comma) {
 		memset(c.pattern, 0, sizeof(c.pattern));
 		rc = copy_word(c.pattern, sizeof(c.pattern), comma + 1, close);
 	}

@@ -658,8 +658,8 @@ struct wire_known {
 static_assert(sizeof(struct wire_known) == 24, "wire");
 
 struct wire_place {
-	uint32_t tier; /* enum state_tier */
-	uint32_t reserved;
+	uint32_t tier;  /* enum state_tier */
+	uint32_t asked; /* 1: nothing moves, and the answer says whether all are there */
 	char key[FRAG_KEY_MAX + 1]; /* a pattern of states' keys */
 	char pattern[128];          /* of the names of parameters, as wire_condition's */
 };

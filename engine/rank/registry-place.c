@@ -97,6 +97,27 @@ int registry_place_want(struct registry *r, registry_place_names names, void *ar
 	return 0;
 }
 
+int registry_place_check(struct registry *r, registry_place_names names, void *arg,
+			 enum state_tier to)
+{
+	int rc = -ENOENT;
+
+	LOCKED(&r->lock);
+	for (uint32_t i = 0; i < r->states.nrows; i++) {
+		const struct state_row *row = &r->states.rows[i];
+
+		if (!names(arg, row->kind, row->index, row->sub, row->key))
+			continue;
+		if (row->wanted ? row->wanted != to + 1 : !is_there(r, row, to))
+			return -ECANCELED;
+		if (row->wanted)
+			rc = -EBUSY;
+		else if (rc == -ENOENT)
+			rc = 0;
+	}
+	return rc;
+}
+
 void registry_place_print(struct registry *r, FILE *out)
 {
 	const struct registry_placing *p = &r->placing;

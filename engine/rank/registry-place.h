@@ -34,6 +34,14 @@ typedef bool (*registry_place_names)(void *arg, enum state_kind kind, uint32_t g
  */
 int registry_place_want(struct registry *r, registry_place_names names, void *arg,
 			enum state_tier to, char *why, size_t whysize);
+/* Any thread.  Returns 0 if these states are in the tier, or as near to it as their size
+ * allows.
+ * -ENOENT: there are none.
+ * -EBUSY: one of them is on its way there.
+ * -ECANCELED: one of them is not.
+ */
+int registry_place_check(struct registry *r, registry_place_names names, void *arg,
+			 enum state_tier to);
 
 /* A place that a row's bytes can have. */
 struct registry_spot {

@@ -104,7 +104,10 @@ void serve_place(struct engine *e, uint32_t peer, uint64_t request, const void *
 	    wire_text_ok(order->key, sizeof(order->key)) &&
 	    wire_text_ok(order->pattern, sizeof(order->pattern)))
 		rc = find_named(&named, e->rank);
-	if (!rc)
+	if (!rc && order->asked)
+		rc = registry_place_check(&e->registry, is_named, &named,
+					  (enum state_tier)order->tier);
+	else if (!rc)
 		rc = registry_place_want(&e->registry, is_named, &named,
 					 (enum state_tier)order->tier, why, sizeof(why));
 	named_free(&named);

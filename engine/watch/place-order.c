@@ -172,7 +172,7 @@ static int result(const struct place_order *o)
 	return o->failed ? o->failed : -ENOENT;
 }
 
-int place_order_give(struct engine *e, const char *states, const char *tier)
+int place_order_give(struct engine *e, const char *states, const char *tier, bool only_ask)
 {
 	uint64_t since = engine_asked_since();
 	uint64_t deadline = since / 1000000 + e->timeout_ms;
@@ -182,6 +182,7 @@ int place_order_give(struct engine *e, const char *states, const char *tier)
 
 	if (rc)
 		return rc;
+	body.asked = only_ask;
 	LOCKED(&e->lock);
 	if (!e->write.allowed)
 		return -EROFS;

@@ -182,8 +182,8 @@ for option in -w '-t 5'; do
 	[ $got = 2 ] && grep -q 'a CONDITION is needed' out || fail "break $option: $got: $(cat out)"
 done
 is_watched 'nan(grad, p0) > 0 for 3600' || fail "a wrong line has ended it: $(cat "$M/.frag/control")"
-refused "a pattern has 127 bytes at most" fragctl break -j "$M" "nan(grad, $(printf '%0128d' 0)) > 0"
-grep -q 'a pattern has 127 bytes at most' "$M/.frag/log" || fail "the log does not say how long a pattern may be"
+refused "a state.s name has 63 bytes at most, a pattern 127" fragctl break -j "$M" "nan(grad, $(printf '%0128d' 0)) > 0"
+grep -q 'a state.s name has 63 bytes at most, a pattern 127' "$M/.frag/log" || fail "the log does not say how long a pattern may be"
 echo 'break off ' >"$M/.frag/control"
 is_watched off || fail "not off: $(cat "$M/.frag/control")"
 refused "nan(grad) < 0: expected QUANTITY" fragctl break -j "$M" 'nan(grad) < 0'
@@ -276,7 +276,8 @@ mkdir swap
 start_job swap FRAG_SWAP_DIR="$T/swap"
 before=0
 wait_until 60 later || fail "no step"
-fragctl freeze "$M"
+fragctl freeze --json -t 50 "$M" >out
+grep -q '"seconds": 50' out && is frozen || fail "freeze --json: $(cat out)"
 before=$(cat "$M/step")
 bound=$((before + 50))
 fragctl break -j "$M" "absmax(exp_avg, p2) > $bound"
@@ -284,7 +285,8 @@ fragctl thaw "$M"
 wait_until 60 later || fail "not thawed"
 wait_until 60 is frozen || fail "no exp_avg above $bound on NVMe"
 [ "$(cat "$M/step")" = $((bound + 1)) ] || fail "exp_avg above $bound after step $(cat "$M/step")"
-fragctl thaw "$M"
+fragctl thaw --json "$M" >out
+grep -qF "\"mountpoint\": \"$M\"" out || fail "thaw --json: $(cat out)"
 goes_on "states on NVMe"
 
 # ---- a rank is killed while the others wait for it at a boundary ----

@@ -558,6 +558,11 @@ int engine_place(struct engine *e, const char *states, const char *tier)
 	return -EOPNOTSUPP;
 }
 
+int engine_place_check(struct engine *e, const char *states, const char *tier)
+{
+	return -EOPNOTSUPP;
+}
+
 int engine_rank_arena(struct engine *e, uint32_t rank)
 {
 	return rank < NRANKS ? rank == FAKE_ARENA_RANK : -ENOENT;

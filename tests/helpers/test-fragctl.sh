@@ -158,6 +158,7 @@ for wrong in 'freeze -t' 'freeze --time' 'freeze --time='; do
 done
 fails 2 'expected: fragctl freeze ' freeze --
 fails 2 'expected: fragctl thaw ' thaw --
+fails 2 'a COMMAND has standard output for itself' freeze -J -- true
 fails 2 'expected: fragctl status|jobs|' --
 for wrong in 'freeze a b' 'thaw a b' 'thaw -t 5' 'freeze -t' 'freeze -t 0' 'freeze -t x' 'freeze -t 5s' 'freeze -j' \
 	'status -t 5' 'freeze --' 'thaw m -- true' 'jobs -- true'; do
@@ -188,7 +189,12 @@ fails 1 'nowhere/key: No such file' key nowhere/key
 chmod 644 job.key
 fails 1 'others may read it' key --readers job.key
 fails 2 'fragctl --help' key
-fails 2 'fragctl --help' key --json job.key
+chmod 600 job.key
+fragctl key --json --readers job.key >out
+line "\"readers\": \"$(cat readers)\""
+fragctl key --json other.key >out
+line '"file": "other.key"'
+line '"readers": null'
 fails 2 'fragctl --help' jobs --readers
 
 # Maps.  The second block of rank 3 lies across the border of two cells.

@@ -33,6 +33,7 @@ sed -n '/^\.Sh SYNOPSIS/,/^\.Sh DESCRIPTION/p' "$page" | awk '
 diff "$TMPDIR/help" "$TMPDIR/page" >"$TMPDIR/diff" || { echo "fragctl --help, $page:"; cat "$TMPDIR/diff"; bad=1; }
 
 for name in $command_names; do
+	grep -q "^option	$name	-J	" "$TMPDIR/table" || { echo "$name has no --json"; bad=1; }
 	grep -q "^\.Nm Cm $name\b" "$page" || { echo "$page does not describe $name"; bad=1; }
 	# What it says of -o, and of an exit status of its own.
 	columns=$(awk -F '\t' -v name="$name" '$1 == "column" && $2 == name { printf "%s%s", comma, $3; comma = " , " }' \

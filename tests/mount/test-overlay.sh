@@ -39,7 +39,8 @@ check_case() {
 	refused "is the overlay of a mount" fragctl commit "$O"
 	refused "is the overlay of a mount" fragctl discard "$O"
 	unmount
-	fragctl commit "$O" >"$T/committed" || fail "$C: fragctl commit: status $?"
+	fragctl commit --json "$O" >"$T/committed" || fail "$C: fragctl commit: status $?"
+	grep -q '"edits": [1-9]' "$T/committed" || fail "$C: $(cat "$T/committed")"
 	check_files "$1"
 	[ -z "$(ls -A "$O")" ] || fail "$C: the overlay is not empty"
 	within 60 fragfs "$C" "$M" || fail "$C: fragfs: status $?"
@@ -85,7 +86,8 @@ within 60 fragfs "$C" "$T/other" -o "overlay=$T/second" || fail "two overlays: s
 same "$T/other/$P" "$C/values/$P"
 within 60 fusermount3 -u "$T/other" || fail "cannot unmount"
 unmount
-fragctl discard "$O"
+fragctl discard --json "$O" >out
+grep -qF "\"path\": \"$O\"" out || fail "discard --json: $(cat out)"
 refused "there are no edits in it" fragctl commit "$O"
 refused "there are no edits in it" fragctl discard "$O"
 mount_overlay
@@ -108,7 +110,7 @@ refused "latest is empty" fragfs "$T/unfinished" "$M"
 : >"$T/unfinished/model.safetensors"
 rm "$T/unfinished/latest"
 refused "model.safetensors: it is empty" fragfs "$T/unfinished" "$M"
-refused "expected: fragctl commit DIR" fragctl commit
+refused 'expected: fragctl commit \[-J\] DIR' fragctl commit
 ln -s no/where "$T/astray"
 refused "$T/astray: No such file or directory" fragfs "$C" "$M" -o "overlay=$T/astray"
 mount_overlay

@@ -140,6 +140,47 @@ place '*/exp_avg' swap || fail "back, in a freeze"
 cmp ones "$P/exp_avg" || fail "the edit is not what it was"
 [ "$(tiers exp_avg)" = swap ] || fail "not back"
 
+# ---- what an order tells a program; and an order that another one replaces
+
+place -J '*/exp_avg' host >json || fail "with --json"
+if command -v python3 >/dev/null; then
+	python3 - json <<'END' || fail "$(cat json)"
+import json, sys
+told = json.load(open(sys.argv[1]))
+assert told["output_version"]["command"] == "fragctl place", told
+place = told["place"]
+assert (place["states"], place["tier"]) == ("*/exp_avg", "host"), told
+assert [r["rank"] for r in place["ranks"]] == [0, 1], told
+assert all(r["waiting"] == r["failed"] == 0 and r["moved_bytes"] > 0 for r in place["ranks"]), told
+END
+fi
+place '*/exp_avg' swap || fail "back again"
+
+# replaced: an order is given while another waits for a boundary; where that came first, once more
+replaced() {
+	place -J '*/exp_avg' host >json 2>err &
+	order=$!
+	wait_until 60 sh -c "awk 'NR > 1 && (\$2 || \$4) { n++ } END { exit !n }' '$M/.frag/place'"
+	echo 'place params/*/exp_avg swap' >"$M/.frag/control"
+	rc=0
+	wait $order || rc=$?
+	place '*/exp_avg' swap || fail "the order that has replaced another"
+	[ $rc = 1 ]
+}
+echo 0 >"$M/.frag/freeze"
+kill -TERM $ranks
+finish
+unmount
+start slow --stage 3 --forever --pause-ms 3000 --swap "$T/swap"
+mount_it ""
+wait_until 60 sh -c "[ \$(cat '$M/step') -ge 1 ]" || fail "it does not train"
+try=0
+until replaced; do
+	[ $((try += 1)) -lt 10 ] || fail "an order that is replaced ends with $rc"
+done
+grep -qx 'fragctl: \*/exp_avg: not all are in host: another order has replaced this one' err || fail "$(cat err)"
+grep -q '"tier": *"host"' json || fail "no JSON: $(cat json)"
+
 # ---- what cannot move
 
 ! place 'params/*/nothing' host 2>err || fail "no such state"
@@ -151,7 +192,8 @@ grep -q 'rank [01]: group 0 sub 0 exp_avg: the rank has no devices' "$M/.frag/lo
 ! place 'params/*/exp_avg' tape 2>err || fail "no tier"
 grep -q 'host, swap or device' err || fail "$(cat err)"
 ! echo 'place exp_avg swap' 2>/dev/null >"$M/.frag/control" || fail "no pattern"
-echo 0 >"$M/.frag/freeze"
+! place "params/*/$(printf '%064d' 0)" host 2>err || fail "a long state"
+grep -q 'the pattern of states has 63 bytes at most, that of names 127' err || fail "$(cat err)"
 kill -TERM $ranks
 finish
 unmount

@@ -705,6 +705,33 @@ START_TEST(a_sweep_is_not_disturbed)
 }
 END_TEST
 
+static void expect_check(const char *states, const char *tier, int rc)
+{
+	ck_assert_int_eq(engine_place_check(observer, states, tier), rc);
+}
+
+/* Who has given the first order is told that a second one was given. */
+START_TEST(an_order_that_is_replaced_is_known_to_be)
+{
+	open_swapped();
+	expect_check("params/w/exp_avg", "swap", 0);
+	expect_check("params/w/exp_avg", "host", -ECANCELED);
+	order("params/w/exp_avg", "host");
+	expect_check("params/w/exp_avg", "host", -EBUSY);
+	order("params/w/exp*", "swap");
+	expect_check("params/w/exp_avg", "host", -ECANCELED);
+	expect_check("params/w/exp_avg", "swap", 0);
+	order("params/w/exp_avg", "host");
+	job_boundary(&job);
+	expect_check("params/w/exp_avg", "host", 0);
+	expect_check("params/w/*", "host", -ECANCELED);
+	expect_check("params/w/momentum", "host", -ENOENT);
+	expect_check("params/w/exp_avg", "tape", -EINVAL);
+	expect_tier("fp32", STATE_SWAP);
+	close_job();
+}
+END_TEST
+
 START_TEST(orders_that_cannot_be_carried_out_are_refused)
 {
 	char key[FRAG_KEY_MAX + 16] = "params/w/";
@@ -1093,6 +1120,7 @@ int main(void)
 	tcase_add_test(t, a_state_that_an_edit_computes_stays_until_the_edit_is_over);
 	tcase_add_test(t, a_state_that_is_to_leave_memory_takes_no_scattered_operation);
 	tcase_add_test(t, a_sweep_is_not_disturbed);
+	tcase_add_test(t, an_order_that_is_replaced_is_known_to_be);
 	tcase_add_test(t, orders_that_cannot_be_carried_out_are_refused);
 	tcase_add_test(t, a_rank_that_cannot_take_an_order_is_asked_again);
 	tcase_add_test(t, an_order_that_some_rank_has_taken_is_not_late);
