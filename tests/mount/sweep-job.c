@@ -9,10 +9,10 @@
 #include <string.h>
 #include <time.h>
 
-/* sweep-job: a job of one rank, on device 0, which sweeps its states at each step, and ends with
- * a line if an element has other bits than the sweep before has left, which grow by 1 at each
- * step.  Its partition has five elements more than a sweep copies from a device at a time.
- * Prints its address, and the number of slices of a sweep whenever that is another.
+/* sweep-job: a job of one rank, on device 0, which sweeps its states at each step, and ends
+ * with a line if an element has other bits than the sweep before has left; the bits grow by 1
+ * at each step.  Its parameter has five elements more than a sweep copies from a device at a
+ * time.  Prints its address, and the number of slices of a sweep whenever that is another.
  */
 
 enum { NUMEL = (1 << 20) + 5, STATES = 3, PAUSE_US = 2000 };
@@ -76,7 +76,8 @@ static void sweep(struct frag *f, uint32_t step)
 	int rc;
 
 	check(!frag_sweep_begin(f, 0, 0, states, STATES, &s), "no sweep");
-	for (; (rc = frag_sweep_next(s, &first, &numel, memory)) == 1; slices++, done += numel) {
+	for (; (rc = frag_sweep_next(s, &first, &numel, memory)) == 1;
+	     slices++, done += numel) {
 		check(first == done, "not the next slice");
 		for (size_t i = 0; i < STATES; i++)
 			visit(memory[i], i, first, numel, step);
