@@ -306,7 +306,6 @@ static void block_begin_write(struct swapper_block *b)
 {
 	b->refs++;
 	b->writing = true;
-	b->since = monotonic_ns();
 	b->swapper->writing++;
 	phase_begin(PHASE_SWAP_OUT, &b->span);
 	swapper_timer_begin(b->swapper, b->state->kind, SWAPPER_OUT);
@@ -339,9 +338,9 @@ static bool block_keep(struct swapper_block *b, int rc)
 	return kept;
 }
 
-static void block_written(struct swapper_block *b)
+static void block_written(struct swapper_block *b, uint64_t ns)
 {
-	swapper_timer_add(b->swapper, b->state, b->slice, SWAPPER_OUT, b->bytes, b->since);
+	swapper_timer_add(b->swapper, b->state, b->slice, SWAPPER_OUT, b->bytes, ns);
 	b->state->writes++;
 	b->written = true;
 	set_stuck(b, false);
@@ -623,15 +622,16 @@ static void on_written(struct swap_io *io, int rc)
 	struct swapper_block *b = container_of(io, struct swapper_block, io);
 	struct swapper_failure failure = { 0 };
 	struct swapper *sw = b->swapper;
+	uint64_t ns;
 
 	pthread_mutex_lock(&sw->lock);
 	b->writing = false;
 	swapper_timer_end(sw, b->state->kind, SWAPPER_OUT);
-	phase_end(PHASE_SWAP_OUT, &b->span, rc);
+	ns = phase_end(PHASE_SWAP_OUT, &b->span, rc);
 	if (rc)
 		block_write_failed(b, rc, &failure);
 	else
-		block_written(b);
+		block_written(b, ns);
 	say(sw, &failure);
 	block_unref(b);
 	sw->writing--; /* from here on the swapper may be closed */

@@ -53,8 +53,7 @@ struct swapper_block {
 	LIST_ENTRY(swapper_block) in_unwritten;
 	uint64_t tried;   /* the last flush that tried to write it */
 	uint64_t said_ms; /* when a line said that it could not be read; 0: never */
-	uint64_t since;   /* ns, when the write began */
-	struct phase_span span;
+	struct phase_span span; /* of the write */
 	struct swap_io io;
 };
 
@@ -112,8 +111,7 @@ struct swapper_lent { /* a slice that is lent to the trainer */
 	bool abandoned; /* returned while it is read: freed when the disk is done */
 	int rc;
 	struct swapper_failure failure;
-	uint64_t since; /* ns, when the read began */
-	struct phase_span span;
+	struct phase_span span; /* of the read */
 	struct swap_io io;
 };
 
@@ -241,9 +239,9 @@ void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_
 
 #define SWAPPER_NO_SLICE UINT64_MAX
 
-/* Counts an operation that began at `since` (ns). */
+/* Counts an operation that took ns: of one that is a phase, what phase_end has returned. */
 void swapper_timer_add(struct swapper *sw, const struct swapper_state *s, uint64_t slice,
-		       enum swapper_timed timed, uint64_t bytes, uint64_t since);
+		       enum swapper_timed timed, uint64_t bytes, uint64_t ns);
 /* Logs a trainer's call on a range, where options.debug is set.  Needs no lock. */
 void swapper_log_debug(struct swapper *sw, const struct swapper_state *s, const char *what,
 		       uint64_t offset, uint64_t size);

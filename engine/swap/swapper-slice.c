@@ -58,9 +58,9 @@ static int buffer_run(struct swapper *sw, const struct swapper_state *s, unsigne
 		      uint64_t wait_ms, void **buffers)
 {
 	struct timespec end = thread_in_ms(wait_ms);
-	uint64_t since = monotonic_ns();
 	struct phase_span span = { 0 };
 	bool waited = false;
+	uint64_t ns;
 	int rc;
 
 	pthread_mutex_lock(&sw->lock);
@@ -76,9 +76,9 @@ static int buffer_run(struct swapper *sw, const struct swapper_state *s, unsigne
 		if (rc)
 			break;
 	}
-	phase_end(PHASE_SWAP_WAIT, &span, rc);
+	ns = phase_end(PHASE_SWAP_WAIT, &span, rc);
 	if (waited)
-		swapper_timer_add(sw, s, SWAPPER_NO_SLICE, SWAPPER_WAIT_OUT, 0, since);
+		swapper_timer_add(sw, s, SWAPPER_NO_SLICE, SWAPPER_WAIT_OUT, 0, ns);
 	pthread_mutex_unlock(&sw->lock);
 	return rc;
 }
@@ -106,15 +106,15 @@ static void free_lent(struct swapper_lent *l)
 	free(l);
 }
 
-static void count(struct swapper_lent *l, enum swapper_timed timed, uint64_t since)
+static void count(struct swapper_lent *l, enum swapper_timed timed, uint64_t ns)
 {
-	swapper_timer_add(l->swapper, l->slice->state, l->index, timed, l->bytes, since);
+	swapper_timer_add(l->swapper, l->slice->state, l->index, timed, l->bytes, ns);
 }
 
 /* Under the lock. */
-static void count_swap_in(struct swapper_lent *l)
+static void count_swap_in(struct swapper_lent *l, uint64_t ns)
 {
-	count(l, SWAPPER_IN, l->since);
+	count(l, SWAPPER_IN, ns);
 	l->slice->state->reads++;
 }
 
@@ -141,14 +141,15 @@ static void on_read(struct swap_io *io, int rc)
 	struct swapper_lent *l = container_of(io, struct swapper_lent, io);
 	struct swapper_block *block = l->block;
 	struct swapper *sw = l->swapper;
+	uint64_t ns;
 
 	pthread_mutex_lock(&sw->lock);
 	swapper_timer_end(sw, block->state->kind, SWAPPER_IN);
-	phase_end(PHASE_SWAP_IN, &l->span, rc);
+	ns = phase_end(PHASE_SWAP_IN, &l->span, rc);
 	if (rc)
 		swapper_read_failed(block, io, rc, &l->failure);
 	else
-		count_swap_in(l);
+		count_swap_in(l, ns);
 	finish_swap_in(l, rc);
 	swapper_block_read_end(block, false); /* the state may go with it */
 	sw->swapping_in--;
@@ -158,7 +159,8 @@ static void on_read(struct swap_io *io, int rc)
 
 static void from_disk(struct swapper_lent *l)
 {
-	l->since = monotonic_ns();
+	uint64_t since = monotonic_ns();
+
 	l->io = (struct swap_io){ .extent = l->block->extent,
 				  .what = DISK_READ,
 				  .slab = (uint16_t)pinned_slab_of(l->swapper->pinned,
@@ -169,7 +171,7 @@ static void from_disk(struct swapper_lent *l)
 	/* on_read may end before the lock is taken again: l is the trainer's, and stays. */
 	swap_file_submit(l->swapper->file, &l->io);
 	pthread_mutex_lock(&l->swapper->lock);
-	count(l, SWAPPER_SUBMIT_IN, l->since);
+	count(l, SWAPPER_SUBMIT_IN, monotonic_ns() - since);
 	pthread_mutex_unlock(&l->swapper->lock);
 }
 
@@ -179,7 +181,7 @@ static void from_memory(struct swapper_lent *l)
 
 	memcpy(l->buffer, l->block->memory, l->bytes);
 	pthread_mutex_lock(&l->swapper->lock);
-	count(l, SWAPPER_FROM_MEMORY, since);
+	count(l, SWAPPER_FROM_MEMORY, monotonic_ns() - since);
 	swapper_block_read_end(l->block, true);
 	finish_swap_in(l, 0);
 	pthread_mutex_unlock(&l->swapper->lock);
@@ -366,10 +368,10 @@ int swapper_swap_in_all(struct swapper *sw, struct swapper_state *s, unsigned us
 static int wait_for(struct swapper *sw, struct swapper_lent *l, uint64_t wait_ms)
 {
 	struct timespec end = thread_in_ms(wait_ms);
-	uint64_t since = monotonic_ns();
 	struct phase_span span = { 0 };
 	struct swapper_failure *failure;
 	bool waited = false;
+	uint64_t ns;
 	int rc = 0;
 
 	pthread_mutex_lock(&sw->lock);
@@ -379,9 +381,9 @@ static int wait_for(struct swapper *sw, struct swapper_lent *l, uint64_t wait_ms
 		waited = true;
 		rc = swapper_wait_changed(sw, &end);
 	}
-	phase_end(PHASE_SWAP_WAIT, &span, rc);
+	ns = phase_end(PHASE_SWAP_WAIT, &span, rc);
 	if (waited)
-		swapper_timer_add(sw, l->slice->state, l->index, SWAPPER_WAIT_IN, 0, since);
+		swapper_timer_add(sw, l->slice->state, l->index, SWAPPER_WAIT_IN, 0, ns);
 	rc = rc ? rc : l->rc;
 	failure = l->there ? &l->failure : NULL;
 	pthread_mutex_unlock(&sw->lock);
@@ -436,7 +438,7 @@ int swapper_swap_out(struct swapper *sw, struct swapper_lent *l)
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sw->lock);
-	count(l, SWAPPER_SUBMIT_OUT, since);
+	count(l, SWAPPER_SUBMIT_OUT, monotonic_ns() - since);
 	swapper_set_next(sw, slice, v);
 	slice->lent = NULL;
 	if (!small)

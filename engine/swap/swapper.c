@@ -383,11 +383,10 @@ static const char *name_of(const struct swapper *sw, enum swapper_kind kind,
 }
 
 void swapper_timer_add(struct swapper *sw, const struct swapper_state *s, uint64_t slice,
-		       enum swapper_timed timed, uint64_t bytes, uint64_t since)
+		       enum swapper_timed timed, uint64_t bytes, uint64_t ns)
 {
 	struct swapper_timer *t = &sw->figures.timers[s->kind][timed];
 	const char *name = name_of(sw, s->kind, timed);
-	uint64_t ns = monotonic_ns() - since;
 
 	t->count++;
 	t->bytes += bytes;
@@ -405,7 +404,7 @@ void swapper_count_init(struct swapper *sw, const struct swapper_state *s, uint6
 			uint64_t since)
 {
 	pthread_mutex_lock(&sw->lock);
-	swapper_timer_add(sw, s, 0, SWAPPER_INIT, bytes, since);
+	swapper_timer_add(sw, s, 0, SWAPPER_INIT, bytes, monotonic_ns() - since);
 	pthread_mutex_unlock(&sw->lock);
 }
 

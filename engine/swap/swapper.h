@@ -300,11 +300,11 @@ void swapper_log_failure(struct swapper *sw, struct swapper_failure *failure);
 
 /* ---- figures: any thread ----
  *
- * A timer has DeepSpeed's name and meaning: sums, bytes and rates of one kind of states, and
- * what of a read or write the trainer's thread spends.  The same reads, writes and waits are
- * phases of the process (engine/base/phase.h: swap_in, swap_out, swap_wait), beside those of
- * views and commits: quantiles, without kinds and bytes, also of what failed.  Neither can be
- * computed from the other.
+ * A read, a write or a wait is measured once, as a phase (engine/base/phase.h), and counted
+ * twice: as swap_in, swap_out or swap_wait, quantiles beside those of views and commits, also of
+ * what failed; and in a timer, which has DeepSpeed's name and meaning: sums, bytes and rates of
+ * one kind of states.  What of it the trainer's thread spends, copies from memory and initial
+ * values are timers alone.
  */
 
 struct swapper_timer {

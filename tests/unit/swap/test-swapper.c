@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/phase.h"
 #include "engine/swap/swap-file.h"
 #include "tests/unit/swap/read-now.h"
 #include "tests/unit/swap/swapped.h"
@@ -928,6 +929,41 @@ START_TEST(timers_have_the_names_that_its_users_know)
 }
 END_TEST
 
+static void expect_of_phase(enum phase phase, enum swapper_timed first,
+			    enum swapper_timed second)
+{
+	struct swapper_figures f = placed_figures();
+	struct histogram ever, step;
+	uint64_t ns = 0;
+
+	phase_times(phase, &ever, &step);
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
+		for (enum swapper_timed t = first; t <= second; t++)
+			ns += f.timers[kind][t].ns;
+	ck_assert_uint_eq(ever.sum, ns);
+}
+
+/* An operation is measured once, for its phase and for the timer with DeepSpeed's name. */
+START_TEST(a_timer_has_what_its_phase_has_measured)
+{
+	struct swapper_state *s;
+
+	if (!placed_open(_i))
+		return;
+	s = placed_add("fp32", FLOATS);
+	for (int i = 1; i < 4; i++)
+		placed_fill(s, i);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
+	placed_fill(s, 4);
+	ck_assert_int_eq(swapper_flush(place, 20000), 0);
+	ck_assert_uint_gt(placed_figures().timers[SWAPPER_STATE][SWAPPER_OUT].ns, 0);
+	expect_of_phase(PHASE_SWAP_OUT, SWAPPER_OUT, SWAPPER_OUT);
+	expect_of_phase(PHASE_SWAP_IN, SWAPPER_IN, SWAPPER_IN);
+	expect_of_phase(PHASE_SWAP_WAIT, SWAPPER_WAIT_IN, SWAPPER_WAIT_OUT);
+	placed_close();
+}
+END_TEST
+
 START_TEST(timers_of_a_step_begin_anew_with_the_next)
 {
 	struct swapper_figures all;
@@ -1010,6 +1046,7 @@ int main(void)
 		readers_see_one_generation,
 		what_it_did_can_be_told,
 		timers_have_the_names_that_its_users_know,
+		a_timer_has_what_its_phase_has_measured,
 		timers_of_a_step_begin_anew_with_the_next,
 		each_operation_is_said_where_that_is_wanted,
 	};
