@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOG_KEPT = 1024, LOG_TEXT = 240, LOG_LINE = LOG_TEXT + 128 };
+enum { LOG_KEPT = 1024, LOG_LINE = LOG_TEXT + 128 };
 
 static const char *const level_names[] = { "error", "warn", "info", "debug", "trace" };
 

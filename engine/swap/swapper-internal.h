@@ -51,8 +51,8 @@ struct swapper_block {
 	bool stuck;     /* unwritten, and so it keeps a pinned buffer */
 	int error;      /* -errno of the disk */
 	LIST_ENTRY(swapper_block) in_unwritten;
-	uint64_t tried;   /* the last flush that tried to write it */
-	uint64_t said_ms; /* when a line said that it could not be read; 0: never */
+	uint64_t tried;         /* the last flush that tried to write it */
+	uint64_t said_ms;       /* when a line said that it could not be read; 0: never */
 	struct phase_span span; /* of the write */
 	struct swap_io io;
 };

@@ -445,24 +445,36 @@ static void end_step(struct swapper *sw)
 		}
 }
 
-/* A line as DeepSpeed's log_timers has it. */
+static const char step_head[] = "swap: time (ms)";
+
+/* Adds a timer of the last step to the line, which is logged first where it is full. */
+static void log_timer(const struct swapper *sw, enum swapper_kind kind,
+		      enum swapper_timed timed, char line[LOG_TEXT])
+{
+	const struct swapper_timer *t = &sw->figures.last_step[kind][timed];
+	const char *name = name_of(sw, kind, timed);
+	char one[80];
+
+	if (!t->count || !name)
+		return;
+	snprintf(one, sizeof(one), " | %s: %.2f", name, (double)t->ns / 1e6);
+	if (strlen(step_head) + strlen(line) + strlen(one) >= LOG_TEXT) {
+		log_debug("%s%s", step_head, line);
+		*line = '\0';
+	}
+	strcat(line, one);
+}
+
+/* Lines as DeepSpeed's log_timers has one. */
 static void log_step(struct swapper *sw)
 {
-	char line[LOG_TEXT_MAX];
-	int size = snprintf(line, sizeof(line), "swap: time (ms)"), began = size;
+	char line[LOG_TEXT] = "";
 
 	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
-		for (int timed = 0; timed < SWAPPER_TIMED; timed++) {
-			const struct swapper_timer *t = &sw->figures.last_step[kind][timed];
-			const char *name =
-				name_of(sw, (enum swapper_kind)kind, (enum swapper_timed)timed);
-
-			if (t->count && name && size < (int)sizeof(line))
-				size += snprintf(line + size, sizeof(line) - (size_t)size,
-						 " | %s: %.2f", name, (double)t->ns / 1e6);
-		}
-	if (size > began)
-		log_debug("%s", line);
+		for (int timed = 0; timed < SWAPPER_TIMED; timed++)
+			log_timer(sw, (enum swapper_kind)kind, (enum swapper_timed)timed, line);
+	if (*line)
+		log_debug("%s%s", step_head, line);
 }
 
 void swapper_step(struct swapper *sw)

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SLICE_FLOATS = PLACED_SLICE / 4, FLOATS = 5 * SLICE_FLOATS + 123 };
@@ -988,6 +989,57 @@ START_TEST(timers_of_a_step_begin_anew_with_the_next)
 }
 END_TEST
 
+static void sweep_to_read(struct swapper_state *s)
+{
+	struct swapper_sweep *w;
+	uint64_t first, numel;
+
+	ck_assert_int_eq(
+		swapper_sweep_begin(place, &(struct swapper_swept){ s, SWAPPER_READ }, 1, &w),
+		0);
+	while (swapper_sweep_next(w, &first, &numel) == 1)
+		;
+	swapper_sweep_end(w);
+}
+
+/* In as many lines as that takes. */
+START_TEST(a_step_says_all_of_its_timers)
+{
+	static const enum swapper_kind kinds[] = { SWAPPER_PARAM, SWAPPER_STATE,
+						   SWAPPER_GRADIENT };
+	unsigned said = 0;
+
+	setenv("FRAG_LOG", "debug", 1);
+	if (!placed_open(_i))
+		return;
+	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+		struct swapper_state *s;
+
+		ck_assert_int_eq(swapper_add(place, "x", kinds[i], 4, FLOATS, &s), 0);
+		placed_fill(s, 1);
+		ck_assert_int_eq(swapper_flush(place, 20000), 0);
+		sweep_to_read(s);
+	}
+	swapper_step(place);
+	for (int kind = 0; kind < SWAPPER_KINDS; kind++)
+		for (int timed = 0; timed < SWAPPER_TIMED; timed++) {
+			struct swapper_figures f = placed_figures();
+			const char *name = swapper_timer_name((enum swapper_kind)kind,
+							      (enum swapper_timed)timed,
+							      f.ahead || f.behind);
+			char words[80];
+
+			if (!f.last_step[kind][timed].count || !name)
+				continue;
+			snprintf(words, sizeof(words), "| %s: ", name);
+			ck_assert_msg(placed_was_said(words), "%s", name);
+			said++;
+		}
+	ck_assert_uint_ge(said, 9);
+	placed_close();
+}
+END_TEST
+
 START_TEST(each_operation_is_said_where_that_is_wanted)
 {
 	struct swapper_state *s, *g;
@@ -1048,6 +1100,7 @@ int main(void)
 		timers_have_the_names_that_its_users_know,
 		a_timer_has_what_its_phase_has_measured,
 		timers_of_a_step_begin_anew_with_the_next,
+		a_step_says_all_of_its_timers,
 		each_operation_is_said_where_that_is_wanted,
 	};
 
