@@ -188,7 +188,13 @@ static const struct layout_case ten_ranks = { .name = "ten ranks",
 					      .world = 10,
 					      .params = params,
 					      .group = { .stage = 0 },
-					      .keys = kept };
+					      .keys = kept },
+				ten_copies = { .name = "ten ranks, low-precision copies",
+					       .world = 10,
+					       .params = params,
+					       .group = { .stage = 0 },
+					       .keys = kept,
+					       .lp = JOB_LP_FITTING };
 
 static void open_case(const struct layout_case *c)
 {
@@ -321,8 +327,8 @@ END_TEST
 
 /* ---- memory runs out ---- */
 
-/* At the n-th call of the writer or a holder, for each n, until all have their orders.  i: 2:
- * the first calls alone, those of a plan that grows.
+/* At the n-th call of the writer or a holder, for each n, until all have their orders.  i: 2
+ * and 3: the first calls alone, those of a plan that grows, by copies where there are some.
  */
 START_TEST(without_memory_an_edit_is_made_everywhere_or_nowhere)
 {
@@ -332,7 +338,8 @@ START_TEST(without_memory_an_edit_is_made_everywhere_or_nowhere)
 		unsigned most;
 	} tries[] = { { &cases[5], "*= 2", MANY }, /* stage 3 */
 		      { &cases[5], "= 0.25", MANY },
-		      { &ten_ranks, "*= 2", 40 } };
+		      { &ten_ranks, "*= 2", 40 },
+		      { &ten_copies, "*= 2", 40 } };
 	uint32_t world = tries[_i].layout->world;
 	unsigned n = 0, refused = 0, failed;
 	struct edit_by x;
@@ -492,7 +499,7 @@ int main(void)
 	tcase_add_loop_test(t, owners_compute_what_the_writer_would_have, 0,
 			    (int)ARRAY_SIZE(cases));
 	tcase_add_loop_test(t, another_dtype_or_shape_is_refused_at_once, 0, 2);
-	tcase_add_loop_test(t, without_memory_an_edit_is_made_everywhere_or_nowhere, 0, 3);
+	tcase_add_loop_test(t, without_memory_an_edit_is_made_everywhere_or_nowhere, 0, 4);
 	tcase_add_test(t, a_holder_that_is_lost_before_it_has_its_orders_ends_the_edit);
 	tcase_add_loop_test(t, a_holder_that_dies_before_the_decision_takes_the_edit_with_it, 0,
 			    4);

@@ -336,7 +336,9 @@ static void submit_or_fail(struct device *d, struct device_io *io)
 		device_host.submit(d, io);
 }
 
-/* What could not be copied from the device, or back, is copied by the next call. */
+/* What could not be copied from the device, or back, or had no memory, is copied by the next
+ * call.
+ */
 START_TEST(a_sweep_goes_on_after_errors_of_a_device)
 {
 	static const struct frag_swept states[] = { { "exp_avg", 0 } };
@@ -356,6 +358,9 @@ START_TEST(a_sweep_goes_on_after_errors_of_a_device)
 		f = job_frag(&job, rank);
 		ck_assert_int_eq(frag_step_begin(f), 0);
 		ck_assert_int_eq(frag_sweep_begin(f, 0, 0, states, 1, &s), 0);
+		scarce_begin(1, 1);
+		ck_assert_int_eq(frag_sweep_next(s, &first, &numel, memory), -ENOMEM);
+		ck_assert_uint_eq(scarce_end(), 1);
 		fails = true;
 		ck_assert_int_eq(frag_sweep_next(s, &first, &numel, memory), -EIO);
 		ck_assert_ptr_null(memory[0]);
@@ -479,6 +484,55 @@ START_TEST(a_device_without_room_takes_no_state)
 	}
 	expect_read("exp_avg");
 	job_check(&job);
+	close_job();
+}
+END_TEST
+
+/* A number that is no device's opens the port, and leaves it with no device. */
+START_TEST(a_rank_whose_device_is_refused_takes_no_state)
+{
+	const struct frag_devices wrong = { .size = sizeof(wrong), .number = 99 };
+
+	open_swapped();
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(api_devices_over(job_frag(&job, rank), &wrong, &device_host),
+				 -EINVAL);
+	order("params/w/exp_avg", "device");
+	job_boundary(&job);
+	expect_tier("exp_avg", STATE_SWAP);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(registry_of(rank)->placing.error, -ENODEV);
+	expect_read("exp_avg");
+	job_check(&job);
+	close_job();
+}
+END_TEST
+
+static void on_fetched(struct registry_fetch *f, int status)
+{
+	ck_abort_msg("a fetch was begun, and ended with %d", status);
+}
+
+/* As a reader's, between the version and the copy. */
+START_TEST(a_version_of_a_state_that_has_left_its_device_is_made_again)
+{
+	struct registry_fetch fetch = { .size = 4,
+					.memory = &(float){ 0 },
+					.done = on_fetched };
+	struct registry *r;
+
+	open_places(&device_host);
+	r = registry_of(0);
+	order("params/w/exp_avg", "device");
+	job_boundary(&job);
+	ck_assert_int_eq(registry_version_newest(r, r->states.epoch, row_of(0, "exp_avg"), 0, 4,
+						 &fetch.version),
+			 0);
+	order("params/w/exp_avg", "swap");
+	job_boundary(&job);
+	ck_assert_int_eq(registry_fetch_begin(r, &fetch), -EAGAIN);
+	registry_version_put(fetch.version);
+	expect_read("exp_avg");
 	close_job();
 }
 END_TEST
@@ -1113,6 +1167,8 @@ int main(void)
 	tcase_add_test(t, a_sweep_goes_on_after_errors_of_a_device);
 	tcase_add_loop_test(t, a_dropped_state_is_freed_behind_its_stream, 0, 3);
 	tcase_add_test(t, a_device_without_room_takes_no_state);
+	tcase_add_test(t, a_rank_whose_device_is_refused_takes_no_state);
+	tcase_add_test(t, a_version_of_a_state_that_has_left_its_device_is_made_again);
 	tcase_add_loop_test(t, a_view_that_waits_for_a_generation_finds_the_row_where_it_is, 0,
 			    2);
 	tcase_add_test(t, a_view_that_waits_for_two_rows_finds_them_in_one_tier);

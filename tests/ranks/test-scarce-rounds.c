@@ -5,6 +5,7 @@
 #include "tests/ranks/scarce.h"
 
 #include "tests/ports/collective-host.h"
+#include "engine/live/loop.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
@@ -162,9 +163,8 @@ static void on_done(struct rounds_get *get, int result)
 	a->result = result;
 }
 
-static int ask(struct asked *a)
+static int start(struct asked *a)
 {
-	uint64_t deadline = monotonic_ms() + LONG_MS;
 	int rc;
 
 	memset(a, 0, sizeof(*a));
@@ -174,13 +174,23 @@ static int ask(struct asked *a)
 	};
 	rc = api_address_of(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg",
 			    &a->get.address);
-	if (!rc)
-		rc = rounds_start(engine_of(1), &a->get);
-	if (rc)
-		return rc;
+	return rc ? rc : rounds_start(engine_of(1), &a->get);
+}
+
+static int finish(const struct asked *a)
+{
+	uint64_t deadline = monotonic_ms() + LONG_MS;
+
 	while (a->result == BUSY && monotonic_ms() < deadline)
 		pass();
 	return a->result;
+}
+
+static int ask(struct asked *a)
+{
+	int rc = start(a);
+
+	return rc ? rc : finish(a);
 }
 
 static void expect_came(const struct asked *a, int rc)
@@ -222,6 +232,35 @@ START_TEST(a_round_brings_all_or_says_that_it_does_not)
 }
 END_TEST
 
+/* At the n-th call of the asking rank until it has told the owners, for each n. */
+START_TEST(a_round_that_cannot_be_planned_says_so)
+{
+	static struct asked a;
+	unsigned n = 0, failed;
+	int rc;
+
+	open_job();
+	use();
+	until_connected();
+	expect_came(&a, ask(&a)); /* from here on the rank has all tables */
+	do {
+		until_connected();
+		scarce_begin(++n, 1);
+		rc = start(&a);
+		if (!rc)
+			loop_turn(engine_of(1), 0);
+		failed = scarce_end();
+		rc = rc ? rc : finish(&a);
+		if (rc && failed)
+			ck_assert_int_eq(rc, -ENOMEM);
+		else
+			expect_came(&a, rc);
+	} while (failed);
+	ck_assert_uint_gt(n, 3);
+	job_close(&job);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("scarce-rounds");
@@ -232,6 +271,7 @@ int main(void)
 	tcase_add_test(connecting, without_memory_there_are_no_rounds);
 	tcase_add_test(connecting, ranks_are_connected_where_memory_lacks_once);
 	tcase_add_loop_test(round, a_round_brings_all_or_says_that_it_does_not, 0, 2);
+	tcase_add_test(round, a_round_that_cannot_be_planned_says_so);
 	suite_add_tcase(s, connecting);
 	return run_suite(s, round);
 }
