@@ -11,140 +11,139 @@
 /* How many bytes ahead memory is asked for: these loops wait for nothing else. */
 enum { AHEAD = 8192 };
 
-static void ask_ahead(const uint8_t *at)
-{
-	__builtin_prefetch(at + AHEAD);
-}
+/* Defines NAME_ISA, a block_fn of elements of `size` bytes: the loop that all ways have.  Each
+ * turn adds `step` bytes to a struct acc_ISA by add_NAME_ISA.  The range begins with elements
+ * that load_NAME_ISA returns, and memory is asked for at the end of a turn: either other order
+ * is 4 % slower.
+ */
+#define WAY(target, name, isa, size, step)                                                     \
+	target static void name##_##isa(struct block_lanes *to, const void *values,            \
+					unsigned n)                                            \
+	{                                                                                      \
+		const uint8_t *at = values, *end = at + (size)*n;                              \
+		struct acc_##isa a = begin_##isa(load_##name##_##isa(at));                     \
+                                                                                               \
+		for (; at < end; at += (step)) {                                               \
+			add_##name##_##isa(&a, at);                                            \
+			__builtin_prefetch(at + AHEAD);                                        \
+		}                                                                              \
+		end_##isa(to, &a);                                                             \
+	}
 
 /* ---- AVX-512 ---- */
 
 #define AVX512 __attribute__((target("avx512f,avx512dq,avx512bw")))
 #define AVX512_INLINE static inline __attribute__((always_inline)) AVX512
 
-struct sums512 {
-	__m512d sum, squares;
+struct acc_512 { /* of two halves of the lanes */
+	__m512d sum[2], squares[2];
+	__m512 min[2], max[2]; /* of all lanes: by two registers that do not wait for another */
+	uint64_t zero;
 };
 
-struct range512 {
-	__m512 min, max;
-};
+AVX512_INLINE struct acc_512 begin_512(__m512 first)
+{
+	const __m512d zero = _mm512_setzero_pd();
 
-AVX512_INLINE void add512(struct sums512 *s, __m256 values)
+	return (struct acc_512){
+		{ zero, zero }, { zero, zero }, { first, first }, { first, first }, 0
+	};
+}
+
+AVX512_INLINE void add_half_512(struct acc_512 *a, unsigned half, __m256 values)
 {
 	__m512d v = _mm512_cvtps_pd(values);
 
-	s->sum = _mm512_add_pd(s->sum, v);
-	s->squares = _mm512_fmadd_pd(v, v, s->squares);
+	a->sum[half] = _mm512_add_pd(a->sum[half], v);
+	a->squares[half] = _mm512_fmadd_pd(v, v, a->squares[half]);
 }
 
-AVX512_INLINE __m256 low512(__m512 v)
+AVX512_INLINE __m256 low_512(__m512 v)
 {
 	return _mm512_castps512_ps256(v);
 }
 
-AVX512_INLINE __m256 high512(__m512 v)
+AVX512_INLINE __m256 high_512(__m512 v)
 {
 	return _mm512_extractf32x8_ps(v, 1);
 }
 
-AVX512_INLINE void widen_range512(struct range512 *r, __m512 v)
+AVX512_INLINE void widen_range_512(struct acc_512 *a, unsigned i, __m512 v)
 {
-	r->min = _mm512_min_ps(v, r->min);
-	r->max = _mm512_max_ps(v, r->max);
+	a->min[i] = _mm512_min_ps(v, a->min[i]);
+	a->max[i] = _mm512_max_ps(v, a->max[i]);
 }
 
-AVX512_INLINE uint64_t zeros512(__m512 v)
+AVX512_INLINE void add_512(struct acc_512 *a, __m512 v)
 {
-	return (uint64_t)__builtin_popcount(
+	widen_range_512(a, 0, v);
+	a->zero += (uint64_t)__builtin_popcount(
 		_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_EQ_OQ));
+	add_half_512(a, 0, low_512(v));
+	add_half_512(a, 1, high_512(v));
 }
 
-AVX512_INLINE void end512(struct block_lanes *to, const struct sums512 s[2],
-			  const struct range512 *r, uint64_t zero)
+AVX512_INLINE __m512 load_f32_512(const uint8_t *at)
+{
+	return _mm512_loadu_ps(at);
+}
+
+AVX512_INLINE void add_f32_512(struct acc_512 *a, const uint8_t *at)
+{
+	add_512(a, load_f32_512(at));
+}
+
+AVX512_INLINE __m512 load_f16_512(const uint8_t *at)
+{
+	return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
+}
+
+AVX512_INLINE void add_f16_512(struct acc_512 *a, const uint8_t *at)
+{
+	add_512(a, load_f16_512(at));
+}
+
+/* Those of even numbers, which are the lower halves of 32-bit words. */
+AVX512_INLINE __m512 load_bf16_512(const uint8_t *at)
+{
+	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(at), 16));
+}
+
+/* Half 0 has the sums of even numbers. */
+AVX512_INLINE void add_bf16_512(struct acc_512 *a, const uint8_t *at)
+{
+	__m512i words = _mm512_loadu_si512(at), upper = _mm512_set1_epi32(-65536);
+	__m512 even = load_bf16_512(at);
+	__m512 odd = _mm512_castsi512_ps(_mm512_and_si512(words, upper));
+
+	widen_range_512(a, 0, even);
+	widen_range_512(a, 1, odd);
+	a->zero += (uint64_t)__builtin_popcount(
+		_mm512_testn_epi16_mask(words, _mm512_set1_epi16(0x7fff)));
+	add_half_512(a, 0, low_512(even));
+	add_half_512(a, 1, low_512(odd));
+	add_half_512(a, 0, high_512(even));
+	add_half_512(a, 1, high_512(odd));
+}
+
+AVX512_INLINE void end_512(struct block_lanes *to, const struct acc_512 *a)
 {
 	for (unsigned h = 0; h < 2; h++) {
-		_mm512_storeu_pd(to->sums + 8 * h, s[h].sum);
-		_mm512_storeu_pd(to->squares + 8 * h, s[h].squares);
+		_mm512_storeu_pd(to->sums + 8 * h, a->sum[h]);
+		_mm512_storeu_pd(to->squares + 8 * h, a->squares[h]);
 	}
-	_mm512_storeu_ps(to->min, r->min);
-	_mm512_storeu_ps(to->max, r->max);
-	to->zero = zero;
+	_mm512_storeu_ps(to->min, _mm512_min_ps(a->min[0], a->min[1]));
+	_mm512_storeu_ps(to->max, _mm512_max_ps(a->max[0], a->max[1]));
+	to->zero = a->zero;
 }
 
-AVX512 static void f32_avx512(struct block_lanes *to, const void *values, unsigned n)
-{
-	const uint8_t *at = values, *end = at + sizeof(float) * n;
-	struct sums512 s[2] = { { _mm512_setzero_pd(), _mm512_setzero_pd() },
-				{ _mm512_setzero_pd(), _mm512_setzero_pd() } };
-	struct range512 r = { _mm512_loadu_ps(at), _mm512_loadu_ps(at) };
-	uint64_t zero = 0;
-
-	for (; at < end; at += 64) {
-		__m512 v = _mm512_loadu_ps(at);
-
-		ask_ahead(at);
-		widen_range512(&r, v);
-		zero += zeros512(v);
-		add512(&s[0], low512(v));
-		add512(&s[1], high512(v));
-	}
-	end512(to, s, &r, zero);
-}
-
-AVX512 static void f16_avx512(struct block_lanes *to, const void *values, unsigned n)
-{
-	const uint8_t *at = values, *end = at + sizeof(uint16_t) * n;
-	struct sums512 s[2] = { { _mm512_setzero_pd(), _mm512_setzero_pd() },
-				{ _mm512_setzero_pd(), _mm512_setzero_pd() } };
-	__m512 first = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
-	struct range512 r = { first, first };
-	uint64_t zero = 0;
-
-	for (; at < end; at += 32) {
-		__m512 v = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
-
-		ask_ahead(at);
-		widen_range512(&r, v);
-		zero += zeros512(v);
-		add512(&s[0], low512(v));
-		add512(&s[1], high512(v));
-	}
-	end512(to, s, &r, zero);
-}
-
-/* bfloat16 of even numbers are the lower halves of 32-bit words; s[0] has their sums. */
-AVX512 static void bf16_avx512(struct block_lanes *to, const void *values, unsigned n)
-{
-	const uint8_t *at = values, *end = at + sizeof(uint16_t) * n;
-	const __m512i upper = _mm512_set1_epi32(-65536), magnitude = _mm512_set1_epi16(0x7fff);
-	struct sums512 s[2] = { { _mm512_setzero_pd(), _mm512_setzero_pd() },
-				{ _mm512_setzero_pd(), _mm512_setzero_pd() } };
-	__m512 first = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(at), 16));
-	struct range512 r[2] = { { first, first }, { first, first } };
-	uint64_t zero = 0;
-
-	for (; at < end; at += 64) {
-		__m512i words = _mm512_loadu_si512(at);
-		__m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
-		__m512 odd = _mm512_castsi512_ps(_mm512_and_si512(words, upper));
-
-		ask_ahead(at);
-		widen_range512(&r[0], even);
-		widen_range512(&r[1], odd);
-		zero += (uint64_t)__builtin_popcount(_mm512_testn_epi16_mask(words, magnitude));
-		add512(&s[0], low512(even));
-		add512(&s[1], low512(odd));
-		add512(&s[0], high512(even));
-		add512(&s[1], high512(odd));
-	}
-	r[0].min = _mm512_min_ps(r[0].min, r[1].min);
-	r[0].max = _mm512_max_ps(r[0].max, r[1].max);
-	end512(to, s, &r[0], zero);
-}
+WAY(AVX512, f32, 512, sizeof(float), 64)
+WAY(AVX512, f16, 512, sizeof(uint16_t), 32)
+WAY(AVX512, bf16, 512, sizeof(uint16_t), 64)
 
 const struct block_ways *block_avx512(void)
 {
-	static const struct block_ways ways = { f32_avx512, bf16_avx512, f16_avx512 };
+	static const struct block_ways ways = { f32_512, bf16_512, f16_512 };
 
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
 			       __builtin_cpu_supports("avx512bw")
@@ -157,137 +156,109 @@ const struct block_ways *block_avx512(void)
 #define AVX2 __attribute__((target("avx2,fma,f16c")))
 #define AVX2_INLINE static inline __attribute__((always_inline)) AVX2
 
-struct sums2 {
-	__m256d sum, squares;
-};
-
-struct range2 {
+struct acc_256 { /* of four quarters of the lanes */
+	__m256d sum[4], squares[4];
 	__m256 min, max;
+	__m256i zeros; /* -1 for each element that is 0 */
 };
 
-AVX2_INLINE void add2(struct sums2 *s, __m128 values)
+AVX2_INLINE struct acc_256 begin_256(__m256 first)
+{
+	const __m256d zero = _mm256_setzero_pd();
+
+	return (struct acc_256){ { zero, zero, zero, zero },
+				 { zero, zero, zero, zero },
+				 first,
+				 first,
+				 _mm256_setzero_si256() };
+}
+
+AVX2_INLINE void add_quarter_256(struct acc_256 *a, unsigned quarter, __m128 values)
 {
 	__m256d v = _mm256_cvtps_pd(values);
 
-	s->sum = _mm256_add_pd(s->sum, v);
-	s->squares = _mm256_fmadd_pd(v, v, s->squares);
+	a->sum[quarter] = _mm256_add_pd(a->sum[quarter], v);
+	a->squares[quarter] = _mm256_fmadd_pd(v, v, a->squares[quarter]);
 }
 
-/* Adds 8 elements to two fours of lanes. */
-AVX2_INLINE void add_halves2(struct sums2 s[2], __m256 v)
-{
-	add2(&s[0], _mm256_castps256_ps128(v));
-	add2(&s[1], _mm256_extractf128_ps(v, 1));
-}
-
-AVX2_INLINE void widen_range2(struct range2 *r, __m256 v)
-{
-	r->min = _mm256_min_ps(v, r->min);
-	r->max = _mm256_max_ps(v, r->max);
-}
-
-/* -1 for each element that is 0. */
-AVX2_INLINE __m256i zeros2(__m256 v)
+AVX2_INLINE __m256i zeros_256(__m256 v)
 {
 	return _mm256_castps_si256(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_EQ_OQ));
 }
 
-AVX2_INLINE void end2(struct block_lanes *to, const struct sums2 s[4], const struct range2 *r,
-		      __m256i minus_zeros)
+AVX2_INLINE void widen_range_256(struct acc_256 *a, __m256 v)
+{
+	a->min = _mm256_min_ps(v, a->min);
+	a->max = _mm256_max_ps(v, a->max);
+}
+
+/* Adds both halves of the lanes. */
+AVX2_INLINE void add_256(struct acc_256 *a, __m256 first, __m256 second)
+{
+	widen_range_256(a, first);
+	widen_range_256(a, second);
+	a->zeros = _mm256_add_epi32(a->zeros,
+				    _mm256_add_epi32(zeros_256(first), zeros_256(second)));
+	add_quarter_256(a, 0, _mm256_castps256_ps128(first));
+	add_quarter_256(a, 1, _mm256_extractf128_ps(first, 1));
+	add_quarter_256(a, 2, _mm256_castps256_ps128(second));
+	add_quarter_256(a, 3, _mm256_extractf128_ps(second, 1));
+}
+
+AVX2_INLINE __m256 load_f32_256(const uint8_t *at)
+{
+	return _mm256_loadu_ps((const void *)at);
+}
+
+AVX2_INLINE void add_f32_256(struct acc_256 *a, const uint8_t *at)
+{
+	add_256(a, load_f32_256(at), load_f32_256(at + 32));
+}
+
+AVX2_INLINE __m256 load_f16_256(const uint8_t *at)
+{
+	return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at));
+}
+
+AVX2_INLINE void add_f16_256(struct acc_256 *a, const uint8_t *at)
+{
+	add_256(a, load_f16_256(at), load_f16_256(at + 16));
+}
+
+/* As load_bf16_512. */
+AVX2_INLINE __m256 load_bf16_256(const uint8_t *at)
+{
+	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const void *)at), 16));
+}
+
+AVX2_INLINE void add_bf16_256(struct acc_256 *a, const uint8_t *at)
+{
+	__m256i words = _mm256_loadu_si256((const void *)at), upper = _mm256_set1_epi32(-65536);
+
+	add_256(a, load_bf16_256(at), _mm256_castsi256_ps(_mm256_and_si256(words, upper)));
+}
+
+AVX2_INLINE void end_256(struct block_lanes *to, const struct acc_256 *a)
 {
 	int32_t zeros[8];
 
 	for (unsigned q = 0; q < 4; q++) {
-		_mm256_storeu_pd(to->sums + 4 * q, s[q].sum);
-		_mm256_storeu_pd(to->squares + 4 * q, s[q].squares);
+		_mm256_storeu_pd(to->sums + 4 * q, a->sum[q]);
+		_mm256_storeu_pd(to->squares + 4 * q, a->squares[q]);
 	}
 	for (unsigned h = 0; h < 2; h++) {
-		_mm256_storeu_ps(to->min + 8 * h, r->min);
-		_mm256_storeu_ps(to->max + 8 * h, r->max);
+		_mm256_storeu_ps(to->min + 8 * h, a->min);
+		_mm256_storeu_ps(to->max + 8 * h, a->max);
 	}
-	_mm256_storeu_si256((void *)zeros, minus_zeros);
+	_mm256_storeu_si256((void *)zeros, a->zeros);
 	to->zero = 0;
 	for (unsigned l = 0; l < 8; l++)
 		to->zero -= (uint64_t)(int64_t)zeros[l];
 }
 
-AVX2_INLINE void begin2(struct sums2 s[4], struct range2 *r, __m256 first)
-{
-	for (unsigned q = 0; q < 4; q++)
-		s[q].sum = s[q].squares = _mm256_setzero_pd();
-	r->min = r->max = first;
-}
-
-AVX2 static void f32_avx2(struct block_lanes *to, const void *values, unsigned n)
-{
-	const uint8_t *at = values, *end = at + sizeof(float) * n;
-	__m256i zeros = _mm256_setzero_si256();
-	struct sums2 s[4];
-	struct range2 r;
-
-	begin2(s, &r, _mm256_loadu_ps((const void *)at));
-	for (; at < end; at += 64) {
-		__m256 a = _mm256_loadu_ps((const void *)at);
-		__m256 b = _mm256_loadu_ps((const void *)(at + 32));
-
-		ask_ahead(at);
-		widen_range2(&r, a);
-		widen_range2(&r, b);
-		zeros = _mm256_add_epi32(zeros, _mm256_add_epi32(zeros2(a), zeros2(b)));
-		add_halves2(&s[0], a);
-		add_halves2(&s[2], b);
-	}
-	end2(to, s, &r, zeros);
-}
-
-AVX2 static void f16_avx2(struct block_lanes *to, const void *values, unsigned n)
-{
-	const uint8_t *at = values, *end = at + sizeof(uint16_t) * n;
-	__m256i zeros = _mm256_setzero_si256();
-	struct sums2 s[4];
-	struct range2 r;
-
-	begin2(s, &r, _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)));
-	for (; at < end; at += 32) {
-		__m256 a = _mm256_cvtph_ps(_mm_loadu_si128((const void *)at));
-		__m256 b = _mm256_cvtph_ps(_mm_loadu_si128((const void *)(at + 16)));
-
-		ask_ahead(at);
-		widen_range2(&r, a);
-		widen_range2(&r, b);
-		zeros = _mm256_add_epi32(zeros, _mm256_add_epi32(zeros2(a), zeros2(b)));
-		add_halves2(&s[0], a);
-		add_halves2(&s[2], b);
-	}
-	end2(to, s, &r, zeros);
-}
-
-/* As bf16_avx512, by 8 words. */
-AVX2 static void bf16_avx2(struct block_lanes *to, const void *values, unsigned n)
-{
-	const uint8_t *at = values, *end = at + sizeof(uint16_t) * n;
-	const __m256i upper = _mm256_set1_epi32(-65536);
-	__m256i zeros = _mm256_setzero_si256();
-	struct sums2 s[4];
-	struct range2 r;
-
-	begin2(s, &r,
-	       _mm256_castsi256_ps(
-		       _mm256_slli_epi32(_mm256_loadu_si256((const void *)at), 16)));
-	for (; at < end; at += 32) {
-		__m256i words = _mm256_loadu_si256((const void *)at);
-		__m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
-		__m256 odd = _mm256_castsi256_ps(_mm256_and_si256(words, upper));
-
-		ask_ahead(at);
-		widen_range2(&r, even);
-		widen_range2(&r, odd);
-		zeros = _mm256_add_epi32(zeros, _mm256_add_epi32(zeros2(even), zeros2(odd)));
-		add_halves2(&s[0], even);
-		add_halves2(&s[2], odd);
-	}
-	end2(to, s, &r, zeros);
-}
+WAY(AVX2, f32, 256, sizeof(float), 64)
+WAY(AVX2, f16, 256, sizeof(uint16_t), 32)
+WAY(AVX2, bf16, 256, sizeof(uint16_t), 32)
 
 /* Looks once: a virtual machine takes microseconds for it.  clang 14 has no
  * __builtin_cpu_supports("f16c").
@@ -304,7 +275,7 @@ static bool has_f16c(void)
 
 const struct block_ways *block_avx2(void)
 {
-	static const struct block_ways ways = { f32_avx2, bf16_avx2, f16_avx2 };
+	static const struct block_ways ways = { f32_256, bf16_256, f16_256 };
 
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()
 		       ? &ways
