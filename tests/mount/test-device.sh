@@ -3,38 +3,18 @@
 # docs/examples/train --device over a stub of the CUDA runtime, found by its usual name: the same losses and the same files, bit for
 # bit, as without; an edit; metrics; a device that stands still is an error of its readers, in time, and the job goes on.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
-. "$top_srcdir/tests/mount/lib.sh"
+. "$top_srcdir/tests/mount/train.sh"
 stub=$top_builddir/tests/cuda/.libs/libcudart-stub.so
 [ -f "$stub" ] || skip "built without CUDA: no stub of its runtime"
 need_fuse
 mkdir "$T/lib"
 ln -s "$stub" "$T/lib/libcudart.so.13"
-train=$top_builddir/docs/examples/train
-export WORLD_SIZE=2 STUB_STALL_FILE="$T/stall" FRAG_GATHER=host
+shape='--hidden 53' rank_libraries=$T/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export STUB_STALL_FILE="$T/stall" FRAG_GATHER=host
 
-# start NAME OPTION...: two ranks.
-start() {
-	name=$1 ranks=
-	shift
-	for rank in 0 1; do
-		RANK=$rank FRAG_JOB_ID=$name-$$ LD_LIBRARY_PATH=$T/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
-			"$train" --stage 2 --every 1 --batch 4 --hidden 53 "$@" >"$name.$rank.log" 2>&1 &
-		ranks="$ranks $!"
-		started $!
-	done
-}
-
-finish() {
+end_job() {
 	kill -TERM $ranks 2>/dev/null || :
-	for pid in $ranks; do
-		wait $pid || fail "$name: a rank exited with $?: $(cat "$name".*.log)"
-	done
-}
-
-mount_it() {
-	wait_until 60 grep -q '^train: address' "$name.0.log" || fail "$name: no job: $(cat "$name".*.log)"
-	address=$(sed -n 's/^train: address //p' "$name.0.log")
-	within 60 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
+	finish
 }
 
 stepped() { # stepped N: so many steps at least
@@ -61,7 +41,7 @@ for where in host device; do
 	mount_it
 	copy_states $where.states
 	unmount
-	finish
+	end_job
 done
 [ "$(ls host.states | wc -l)" -ge 20 ] || fail "few states: $(ls host.states)"
 diff -r host.states device.states || fail "other bytes on a device"
@@ -74,9 +54,7 @@ for where in host device; do
 	set -- --stage 3 --steps 8
 	[ $where = host ] || set -- "$@" --device 0 --arena
 	start arena.$where "$@"
-	for pid in $ranks; do
-		wait "$pid" || fail "$name: a rank exited with $?: $(cat "$name".*.log)"
-	done
+	finish
 done
 [ "$(grep losses arena.host.0.log)" = "$(grep losses arena.device.0.log)" ] || fail "other losses in an arena on a device"
 grep -q ' [1-9][0-9]* moved$' arena.device.0.log || fail "arena: nothing was moved: $(tail -n 1 arena.device.0.log)"
@@ -84,16 +62,11 @@ cmp host.losses device.losses || fail "other losses on a device"
 
 # ---- states on NVMe that are moved to the device, and trained there
 
-losses() {
-	sed -n 's/^step *\([0-9]*\) *loss \([0-9.]*\) .*/\1 \2/p' "$1.0.log"
-}
 mkdir "$T/swap"
 echo 60 >line-60
 echo 0 >line-0
 start still --steps 120
-for pid in $ranks; do
-	wait "$pid" || fail "$name: a rank exited with $?: $(cat "$name".*.log)"
-done
+finish
 FRAG_PINNED_MEM=64K
 export FRAG_PINNED_MEM
 start placed --forever --pause-ms 2 --swap "$T/swap" --device 0
@@ -120,7 +93,7 @@ echo 0 >line
 cp line "$M/.frag/freeze"
 wait_until 60 stepped $((step + 4)) || fail "it does not go on"
 unmount
-finish
+end_job
 unset FRAG_PINNED_MEM
 losses still >still.losses
 losses placed | head -n 120 >placed.losses
@@ -208,4 +181,4 @@ within 60 cat "$P/bf16" >/dev/null || fail "what is in memory cannot be read"
 wait_until 60 grep -q '"outcome":"failed".*rank [01] could not apply it' "$M/.frag/log" || fail "it is not said to have failed: $(tail -n 5 "$M/.frag/log")"
 rm "$T/stall"
 unmount
-finish
+end_job

@@ -3,39 +3,10 @@
 # fragctl place: states of a job that trains move between NVMe and memory, to and fro, while they are read and edited;
 # the losses are those of a job in which nothing moves.  What cannot move is refused, with the reason.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
-. "$top_srcdir/tests/mount/lib.sh"
+. "$top_srcdir/tests/mount/train.sh"
 need_fuse
 mkdir "$T/swap"
-train=$top_builddir/docs/examples/train
-export WORLD_SIZE=2 FRAG_PINNED_MEM=64K
-
-# start NAME OPTION...: two ranks.
-start() {
-	name=$1 ranks=
-	shift
-	for rank in 0 1; do
-		RANK=$rank FRAG_JOB_ID=$name-$$ "$train" --stage 2 --every 1 --batch 4 "$@" \
-			>"$name.$rank.log" 2>&1 &
-		ranks="$ranks $!"
-		started $!
-	done
-}
-
-finish() {
-	for pid in $ranks; do
-		wait $pid || fail "$name: a rank exited with $?: $(tail -n 2 $name.?.log)"
-	done
-}
-
-mount_it() {
-	wait_until 60 grep -q '^train: address' "$name.0.log" || fail "$name: no job"
-	address=$(sed -n 's/^train: address //p' "$name.0.log")
-	within 60 "$top_builddir/fragfs" "$address" "$M" -o "rw$1" || fail "$name: fragfs: $?"
-}
-
-losses() {
-	sed -n 's/^step *\([0-9]*\) *loss \([0-9.]*\) .*/\1 \2/p' "$1.0.log"
-}
+export FRAG_PINNED_MEM=64K
 
 place() {
 	fragctl place -j "$M" "$@"
@@ -51,7 +22,7 @@ tiers() {
 start still --steps 120
 finish
 start moved --forever --pause-ms 2 --swap "$T/swap"
-mount_it ""
+mount_it rw
 P=$(find "$M/params" -name exp_avg -printf '%s %h\n' | sort -n | tail -n 1 | cut -d ' ' -f 2)
 [ "$(tiers exp_avg)" = swap ] || fail "at first: $(tiers exp_avg)"
 (
@@ -92,7 +63,7 @@ unmount
 # ---- edits while they move; an open file; and who gives the orders may be killed
 
 start edited --stage 3 --forever --pause-ms 2 --swap "$T/swap" --swap-params
-mount_it ""
+mount_it rw
 printf 'leaf\tparameters\nlayers.0\t2\nlayers.1\t2\n' | cmp - "$M/.frag/leaves" || fail "leaves: $(cat "$M/.frag/leaves")"
 if command -v python3 >/dev/null; then
 	within 60 python3 - "$M/params" <<'END' || fail "leaves of parameters"
@@ -198,7 +169,7 @@ kill -TERM $ranks
 finish
 unmount
 start memory --forever --pause-ms 2
-mount_it ,timeout=3
+mount_it rw,timeout=3
 ! place 'params/*/exp_avg' swap 2>err || fail "the trainer's pointer"
 grep -q 'rank [01]: group 0 sub 0 exp_avg: the trainer has its address' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
 place 'params/*/exp_avg' host || fail "it is there already"

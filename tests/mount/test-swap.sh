@@ -3,39 +3,15 @@
 # docs/examples/train --swap: states many times their pinned memory, the same losses bit for bit while a mount reads them
 # all; then an edit of what is on NVMe, ranks/R/swap and pinned, the tier in xattrs, and the metrics.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
-. "$top_srcdir/tests/mount/lib.sh"
+. "$top_srcdir/tests/mount/train.sh"
 need_fuse
 mkdir "$T/swap"
-train=$top_builddir/docs/examples/train
-export WORLD_SIZE=2 FRAG_PINNED_MEM=64K
+export FRAG_PINNED_MEM=64K
 
-# start NAME OPTION...: two ranks.
-start() {
-	name=$1 ranks=
-	shift
-	for rank in 0 1; do
-		RANK=$rank FRAG_JOB_ID=$name-$$ "$train" --stage 2 --every 1 --batch 4 "$@" \
-			>"$name.$rank.log" 2>&1 &
-		ranks="$ranks $!"
-		started $!
-	done
-}
-
-finish() {
-	for pid in $ranks; do
-		wait $pid || fail "$name: a rank exited with $?"
-	done
-}
-
-# Rank 0 has said it when the job is there.
-mount_it() {
-	wait_until 60 grep -q '^train: address' "$name.0.log" || fail "$name: no job"
-	address=$(sed -n 's/^train: address //p' "$name.0.log")
-	within 60 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
-}
-
-losses() {
-	sed -n 's/^step *\([0-9]*\) *loss \([0-9.]*\) .*/\1 \2/p; s/^train: losses //p' "$1.0.log"
+# Those of a job that has ended, with its last line.
+all_losses() {
+	losses "$1"
+	sed -n 's/^train: losses //p' "$1.0.log"
 }
 
 job_lives() {
@@ -50,7 +26,7 @@ number() { # number FILE NAME
 
 start memory --steps 60
 finish
-losses memory >memory.losses
+all_losses memory >memory.losses
 [ "$(wc -l <memory.losses)" = 61 ] || fail "not a line for each step"
 
 start swapped --steps 60 --pause-ms 10 --swap "$T/swap"
@@ -85,7 +61,7 @@ while job_lives; do
 done
 finish
 unmount
-losses swapped | cmp - memory.losses || fail "other losses on NVMe than in memory"
+all_losses swapped | cmp - memory.losses || fail "other losses on NVMe than in memory"
 [ "$reads" -ge 10 ] || fail "only $reads reads while it trained"
 [ "$grads" -ge 1 ] || fail "no gradient was read while it trained"
 
