@@ -6,7 +6,9 @@
 
 #include "engine/base/convert.h"
 #include "engine/job/join-internal.h"
+#include "engine/live/live.h"
 #include "engine/live/loop.h"
+#include "engine/rounds/communicator.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -856,6 +858,39 @@ void job_close(struct job *job)
 		for (uint32_t k = 0; k <= JOB_STATES_MAX; k++)
 			free(job->truth[p][k]);
 	}
+}
+
+void job_observe(struct job *job, struct engine **observer, const char *host,
+		 void (*turn)(void *))
+{
+	const struct transport_ops *messages = job->spec.messages;
+	struct engine *e;
+	char seed[160];
+
+	messages = messages ? messages : &transport_loop;
+	ck_assert_int_eq(loop_new(&e, &live_ops, messages, messages), 0);
+	*observer = e;
+	e->thread.yield = turn;
+	snprintf(e->launch.host, sizeof(e->launch.host), "%s", host);
+	ck_assert_int_eq(node_open_messages(e, NULL), 0);
+	snprintf(seed, sizeof(seed), "%s", job_frag(job, 0)->engine->job.address);
+	ck_assert_int_eq(join_start_observer(e, seed), 0);
+	while (!e->job.ready)
+		turn(NULL);
+}
+
+bool job_is_connected(struct job *job)
+{
+	uint64_t number = communicator_number(job_frag(job, 0)->engine);
+	bool is = number;
+
+	for (uint32_t rank = 0; rank < job->spec.world; rank++) {
+		struct engine *e = job_frag(job, rank)->engine;
+
+		is &= communicator_number(e) == number &&
+		      communicator_ranks(e) == job->spec.world;
+	}
+	return is;
 }
 
 /* ---- the trainers' threads ---- */

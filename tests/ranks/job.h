@@ -151,6 +151,15 @@ void job_close_rank(struct job *job, uint32_t rank);
 /* Starts the rank's next process; the others are not told, except for the address of rank 0. */
 void job_start_again(struct job *job, uint32_t rank);
 
+/* Opens an observer on that host, and calls turn until it has joined; it calls turn where it
+ * waits, too.
+ */
+void job_observe(struct job *job, struct engine **observer, const char *host,
+		 void (*turn)(void *));
+
+/* Returns true if all ranks are in one communicator. */
+bool job_is_connected(struct job *job);
+
 /* Turns every engine once, in a random order. */
 void job_turn(struct job *job);
 /* A random number below n, of the seed. */

@@ -5,8 +5,6 @@
 
 #include "tests/ranks/scarce.h"
 
-#include "engine/job/join.h"
-#include "engine/live/live.h"
 #include "engine/live/loop.h"
 
 #include <check.h>
@@ -39,18 +37,7 @@ static const char *observer_host;
 
 void observe(void)
 {
-	char seed[160];
-
-	ck_assert_int_eq(loop_new(&observer, &live_ops, faults_over(&transport_loop),
-				  faults_over(&transport_loop)),
-			 0);
-	observer->thread.yield = turn;
-	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", observer_host);
-	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
-	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);
-	ck_assert_int_eq(join_start_observer(observer, seed), 0);
-	while (!observer->job.ready)
-		turn(NULL);
+	job_observe(&job, &observer, observer_host, turn);
 }
 
 static void open_over(struct job_spec spec, const char *host)

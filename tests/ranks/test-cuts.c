@@ -4,8 +4,6 @@
 #include "tests/ranks/job.h"
 #include "tests/run-suite.h"
 
-#include "engine/job/join.h"
-#include "engine/live/live.h"
 #include "engine/live/loop.h"
 
 #include <check.h>
@@ -41,8 +39,6 @@ static void turn(void *arg)
 /* near: the ranks' memory is in the observer's reach. */
 static void open_job_with(bool near, enum job_lp lp)
 {
-	char seed[160];
-
 	job_open(&job, &(struct job_spec){ .world = WORLD,
 					   .hosts = near ? 1 : WORLD,
 					   JOB_PARAMS(params),
@@ -50,16 +46,8 @@ static void open_job_with(bool near, enum job_lp lp)
 					   .lp = lp });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		job_frag(&job, rank)->engine->thread.yield = turn;
-	ck_assert_int_eq(loop_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
-	observer->thread.yield = turn;
+	job_observe(&job, &observer, near ? "host 0" : "elsewhere", turn);
 	observer->write.allowed = true;
-	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s",
-		 near ? "host 0" : "elsewhere");
-	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
-	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);
-	ck_assert_int_eq(join_start_observer(observer, seed), 0);
-	while (!observer->job.ready)
-		turn(NULL);
 }
 
 static void open_job(bool near)

@@ -5,14 +5,11 @@
 #include "tests/run-suite.h"
 
 #include "engine/base/log.h"
-#include "engine/job/join.h"
-#include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/rank/view-owner.h"
 
 #include <check.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /* An open file of several states: flat partitions and boxes, in the host's memory and on NVMe,
@@ -55,8 +52,6 @@ static void turn(void *arg)
 
 static void open_job(bool near)
 {
-	char seed[160];
-
 	job_open(&job, &(struct job_spec){ .world = WORLD,
 					   .hosts = near ? 1 : WORLD,
 					   JOB_PARAMS(params),
@@ -64,16 +59,8 @@ static void open_job(bool near)
 					   JOB_KEYS(keys) });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		job_frag(&job, rank)->engine->thread.yield = turn;
-	ck_assert_int_eq(loop_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
-	observer->thread.yield = turn;
+	job_observe(&job, &observer, near ? "host 0" : "elsewhere", turn);
 	observer->write.allowed = true;
-	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s",
-		 near ? "host 0" : "elsewhere");
-	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
-	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);
-	ck_assert_int_eq(join_start_observer(observer, seed), 0);
-	while (!observer->job.ready)
-		turn(NULL);
 	job_boundary(&job); /* from it on views have the bytes on NVMe */
 }
 

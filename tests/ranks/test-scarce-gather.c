@@ -10,7 +10,6 @@
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
-#include "engine/rounds/communicator.h"
 #include "engine/rounds/landing.h"
 
 #include <check.h>
@@ -141,21 +140,10 @@ static void close_job(void)
 	boundaries_close();
 }
 
-static bool is_connected(void)
-{
-	uint64_t number = communicator_number(engine_of(0));
-	bool is = number;
-
-	for (uint32_t rank = 0; rank < WORLD; rank++)
-		is &= communicator_number(engine_of(rank)) == number &&
-		      communicator_ranks(engine_of(rank)) == WORLD;
-	return is;
-}
-
 /* Those that were connected, when the failure of one has come to all. */
 static void until_connected(bool connected)
 {
-	while (connected && !is_connected()) {
+	while (connected && !job_is_connected(&job)) {
 		turn(NULL);
 		skip();
 	}

@@ -68,22 +68,11 @@ static void use(void)
 	}
 }
 
-static bool is_connected(void)
-{
-	uint64_t number = communicator_number(engine_of(0));
-	bool is = number;
-
-	for (uint32_t rank = 0; rank < WORLD; rank++)
-		is &= communicator_number(engine_of(rank)) == number &&
-		      communicator_ranks(engine_of(rank)) == WORLD;
-	return is;
-}
-
 static void until_connected(void)
 {
 	uint64_t deadline = monotonic_ms() + LONG_MS;
 
-	while (!is_connected()) {
+	while (!job_is_connected(&job)) {
 		ck_assert_uint_lt(monotonic_ms(), deadline);
 		turn(NULL);
 		nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL);
@@ -140,7 +129,7 @@ START_TEST(ranks_are_connected_where_memory_lacks_once)
 		n = n ? next_call(n) : first_call();
 		turns = 0;
 		scarce_begin(n, 1);
-		while (!is_connected() && turns < 100)
+		while (!job_is_connected(&job) && turns < 100)
 			turn(NULL);
 		failed = scarce_end();
 		until_connected();

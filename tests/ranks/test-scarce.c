@@ -451,13 +451,11 @@ static struct engine_address address_of(const char *key)
 	return a;
 }
 
-/* By a view. */
-static int read_half(void)
+static int read_from_start(const struct engine_address *a, uint64_t size)
 {
-	struct engine_address a = address_of("exp_avg");
-	struct engine_read read = { .size = BYTES / 2, .done = on_read };
+	struct engine_read read = { .size = size, .done = on_read };
 	uint64_t bytes;
-	int rc = engine_file_open(observer, &a, &read.file, &bytes);
+	int rc = engine_file_open(observer, a, &read.file, &bytes);
 
 	if (rc)
 		return rc;
@@ -468,21 +466,20 @@ static int read_half(void)
 	return ended < 0 ? (int)ended : 0;
 }
 
+/* By a view. */
+static int read_half(void)
+{
+	struct engine_address a = address_of("exp_avg");
+
+	return read_from_start(&a, BYTES / 2);
+}
+
 /* Without one, in a thread that has read nothing yet. */
 static int read_whole(enum engine_address_kind kind)
 {
 	struct engine_address a = { .kind = kind, .key = "fp32" };
-	struct engine_read read = { .size = BYTES, .done = on_read };
-	uint64_t bytes;
-	int rc = engine_file_open(observer, &a, &read.file, &bytes);
 
-	if (rc)
-		return rc;
-	has_ended = false;
-	engine_read(observer, &read);
-	until_ended(false);
-	engine_file_close(read.file);
-	return ended < 0 ? (int)ended : 0;
+	return read_from_start(&a, BYTES);
 }
 
 struct round { /* of a thread */

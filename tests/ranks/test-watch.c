@@ -3,8 +3,6 @@
 
 #include "tests/ranks/job.h"
 
-#include "engine/job/join.h"
-#include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
@@ -13,7 +11,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 
 /* An observer that waits for the job, on the ranks' host (memory) and on another (messages). */
@@ -45,17 +42,8 @@ static void turn_until(const unsigned *what, unsigned n)
 
 static void open_observer(const char *host)
 {
-	char seed[160];
-
-	ck_assert_int_eq(loop_new(&observer, &live_ops, &transport_loop, &transport_loop), 0);
-	observer->thread.yield = turn;
+	job_observe(&job, &observer, host, turn);
 	observer->write.allowed = true;
-	snprintf(observer->launch.host, sizeof(observer->launch.host), "%s", host);
-	ck_assert_int_eq(node_open_messages(observer, NULL), 0);
-	snprintf(seed, sizeof(seed), "%s", job_frag(&job, 0)->engine->job.address);
-	ck_assert_int_eq(join_start_observer(observer, seed), 0);
-	while (!observer->job.ready)
-		turn(NULL);
 }
 
 static const char *const hosts[] = { "host 0", "elsewhere" };
