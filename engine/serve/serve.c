@@ -269,7 +269,7 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	if (!read.view[0] && !read.epoch) {
 		status = -ESTALE;
 	} else if (pending_reads_start(e, peer, request, &read)) {
-		return;
+		return; /* bytes on NVMe or a device: answered when they have come */
 	} else if (read.size <= WIRE_CHUNK) {
 		if (!e->serve.state->chunk)
 			e->serve.state->chunk = malloc(WIRE_CHUNK);
