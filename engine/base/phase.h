@@ -23,9 +23,6 @@ enum phase {
 	PHASES
 };
 
-/* "view", "commit" ... */
-const char *phase_name(enum phase phase);
-
 struct phase_span { /* zeroed: not begun */
 	uint64_t since_ns;
 	uint64_t range; /* of NVTX */

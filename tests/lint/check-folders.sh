@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The folders of engine/ include and call only what the table in engine/README.md allows, downwards; fs/ and
-# mount-helpers/ include the headers listed there; no circle of modules within a folder; no file twice in a list.
+# mount-helpers/ include the headers listed there; no circle of modules within a folder; no folder of engine/ has more than
+# 40 files; no file stands twice in a list.
 # A module is a header, and the files whose names begin with the header's: swapper.h, swapper.c, swapper-block.c.
 set -eu
 cd "${top_srcdir:-.}"
@@ -82,6 +83,9 @@ awk -v headers="$TMPDIR/headers" '
 		if (from == to && subject($2) != subject($3)) print module($2), module($3)
 	}' "$TMPDIR/edges" | sort -u >"$TMPDIR/modules"
 tsort "$TMPDIR/modules" >/dev/null 2>"$TMPDIR/circles" || { cat "$TMPDIR/circles"; bad=1; }
+
+find engine -name '*.[ch]' | sed 's:/[^/]*$::' | sort | uniq -c |
+	awk '$1 > 40 { print $2 ": " $1 " files"; bad = 1 } END { exit bad }' || bad=1
 
 # *.am merge by union, which doubles a line that both sides have changed.
 for am in *.am $(find engine fs mount-helpers docs python tests -name '*.am'); do
