@@ -19,6 +19,7 @@ int main(void)
 
 #else
 
+#include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "tests/cuda/stub-nccl.h"
 #include "tests/cuda/stub.h"
