@@ -40,8 +40,10 @@ struct bench {
 	struct table *t;
 	double memcpy_rate; /* bytes/s */
 	char *from, *to;    /* AREA bytes each */
-	int failed;
+	struct progress progress;
 };
+
+enum { PASSES = 5 }; /* each adds a row */
 
 static double now(void)
 {
@@ -67,11 +69,17 @@ static void add_row(struct bench *b, const char *what, uint64_t bytes, uint64_t 
 	table_real(b->t, COLUMN_OF_MEMCPY, rate / b->memcpy_rate);
 }
 
+static void begin_pass(struct bench *b)
+{
+	progress_step(&b->progress, "passes", json_array_size(b->t->rows), PASSES);
+}
+
 static void bench_memcpy(struct bench *b)
 {
 	double began = now(), seconds;
 	uint64_t bytes = 0, times = 0;
 
+	begin_pass(b);
 	do {
 		for (size_t at = 0; at < AREA; at += BLOCK)
 			memcpy(b->to + at, b->from + at, BLOCK);
@@ -91,6 +99,7 @@ static int bench_files(struct bench *b, const char *what, char *const *names, si
 	double began = now(), seconds = 0;
 	uint64_t bytes = 0, times = 0;
 
+	begin_pass(b);
 	for (size_t i = 0; n && seconds < TIME_MS / 1e3; i = (i + 1) % n) {
 		CLEANUP(close) int fd = open(names[i], O_RDONLY | O_CLOEXEC);
 		off_t at = 0;
@@ -199,6 +208,7 @@ int bench_run(const struct call *call)
 	}
 	if (!rc)
 		rc = bench_mount(&b, mountpoint, &params);
+	progress_end(&b.progress);
 	if (!rc)
 		rc = table_print(&t, "rates");
 	params_free(&params);

@@ -62,7 +62,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 20,          /* grows with every change of a struct below */
+	WIRE_VERSION = 21,          /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of an engine without a rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */

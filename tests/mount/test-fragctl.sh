@@ -265,6 +265,10 @@ line "^  format "
 printf '\070\0\0\0\0\0\0\0{"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}  ' >empty.safetensors
 fails 1 '^fragctl: empty.safetensors: .*no parameter has bytes' bench -j empty.safetensors
 within 60 fragctl bench -j "$checkpoint" -H -o what,bytes_per_s >out || fail "bench: $?"
+if command -v script >/dev/null; then
+	TERM=xterm within 60 script -qefc "fragctl bench -j $checkpoint -o what" typescript </dev/null >/dev/null || fail "bench: $?"
+	grep -q 'passes: [1-4] of 5 ' typescript || fail "no progress: $(cat -v typescript)"
+fi
 [ "$(awk -F '\t' '$2 != "0B"' out | wc -l)" = 5 ] || fail "bench: $(cat out)"
 
 got=0
