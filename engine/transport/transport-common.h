@@ -6,6 +6,15 @@
 
 #include "engine/transport/transport.h"
 
+/* Bounds on the bytes of messages that wait to be sent, to one peer and to all.  Messages below
+ * TRANSPORT_QUEUE_SMALL are bounded by their number alone.
+ */
+enum {
+	TRANSPORT_QUEUE_SMALL = 16 << 10,
+	TRANSPORT_QUEUE_PEER = 64 << 20,
+	TRANSPORT_QUEUE_ALL = 512 << 20,
+};
+
 /* A descriptor that wakes the owner: an epoll of other descriptors and of an eventfd. */
 struct transport_bell {
 	int epoll; /* readable when the bell has rung or a descriptor is ready */

@@ -7,16 +7,10 @@
  * Messages below TRANSPORT_QUEUE_SMALL are bounded by libzmq's count alone.
  */
 
-#include "engine/base/base.h"
+#include "engine/transport/transport-common.h"
 
 #include <stdatomic.h>
 #include <zmq.h>
-
-enum {
-	TRANSPORT_QUEUE_SMALL = 16 << 10,
-	TRANSPORT_QUEUE_PEER = 64 << 20,
-	TRANSPORT_QUEUE_ALL = 512 << 20,
-};
 
 struct transport_queue; /* one peer's; lives until its last message is sent or dropped */
 

@@ -12,6 +12,7 @@
  *
  *   host   memory of processes of this machine (process_vm_readv, sealed memfds)
  *   zmq    messages, ZeroMQ over TCP, CURVE
+ *   tls    messages, TLS 1.3 over TCP by OpenSSL; without a key plain TCP
  *   ucx    messages between ranks of a closed network, UCX, loaded at run time; without
  *          authentication
  *   loop   (tests/ports/) messages and memory inside one process: N engines, stepped
@@ -29,18 +30,18 @@ enum {
 };
 
 struct transport_config {
-	/* The address to listen at.  zmq: "tcp://10.0.0.1:21017"; port 0 or none: any free one
-	 * below 32768; NULL: does not listen.  ucx: "ucx://10.0.0.1".  loop: ignored.
+	/* The address to listen at.  zmq, tls: "tcp://10.0.0.1:21017"; port 0 or none: any free
+	 * one below 32768; NULL: does not listen.  ucx: "ucx://10.0.0.1".  loop: ignored.
 	 */
 	const char *bind;
-	const uint8_t *key;  /* 32 bytes, the job's secret: CURVE; NULL: unauthenticated */
+	const uint8_t *key;  /* 32 bytes, the job's secret; NULL: unauthenticated */
 	bool reads_only;     /* key is the readers' (engine/base/key.h): does not listen */
 	uint32_t queue_max;  /* messages queued per peer before send says -EAGAIN; 0: 1000 */
 	uint32_t peers_max;  /* peers at a time; 0: TRANSPORT_PEERS_MAX */
 	const char *devices; /* ucx: those it may use, "lo" or "mlx5_0:1,mlx5_1:1" */
 	bool rdma;           /* ucx: the devices are InfiniBand or RoCE */
-	/* zmq: how many peers will connect to us; strangers beyond them get at most a quarter
-	 * of RLIMIT_NOFILE.
+	/* zmq, tls: how many peers will connect to us; strangers beyond them get at most a
+	 * quarter of RLIMIT_NOFILE.
 	 */
 	uint32_t expected;
 };
@@ -97,7 +98,7 @@ struct transport_ops {
 	void (*disconnect)(struct transport *t, uint32_t peer);
 
 	/* Sends the parts, copied, as one message of at most TRANSPORT_MESSAGE_MAX bytes.
-	 * -EAGAIN: the peer's queue is full, of messages or (zmq) of bytes.
+	 * -EAGAIN: the peer's queue is full, of messages or (zmq, tls) of bytes.
 	 * -EMSGSIZE.  -ENOMEM.
 	 * -ENOTCONN: no such peer; or it left, refused our key or speaks another protocol.  Its
 	 * number is void from now on; connect again.
@@ -166,5 +167,6 @@ struct transport_ops {
 extern const struct transport_ops transport_host;
 extern const struct transport_ops transport_zmq;
 extern const struct transport_ops transport_ucx;
+extern const struct transport_ops transport_tls;
 
 #endif

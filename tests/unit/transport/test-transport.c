@@ -11,6 +11,7 @@ int main(void)
 
 	for (int v = 0; v < UCX; v++)
 		suite_add_tcase(s, transport_suite(v));
-	for (int v = PLAIN; v < UCX; v++)
-		return run_suite(s, transport_suite_listening(v));
+	for (int v = PLAIN; v < TLS; v++)
+		suite_add_tcase(s, transport_suite_listening(v));
+	return run_suite(s, transport_suite_listening(TLS));
 }

@@ -18,7 +18,7 @@ enum { SIDES_MAX = 8, WAIT_MS = 60000 };
 
 static const uint8_t job_key[32] = "the secret of this job, in tests";
 
-enum { LOOP, PLAIN, CURVE, UCX };
+enum { LOOP, PLAIN, CURVE, TLS_PLAIN, TLS, UCX };
 
 static const struct variant {
 	const char *name;
@@ -30,6 +30,9 @@ static const struct variant {
 	[PLAIN] = { "zmq plain", &transport_zmq, NULL, "tcp://127.0.0.1", "tcp://127.0.0.1:1" },
 	[CURVE] = { "zmq CURVE", &transport_zmq, job_key, "tcp://127.0.0.1",
 		    "tcp://127.0.0.1:1" },
+	[TLS_PLAIN] = { "tls plain", &transport_tls, NULL, "tcp://127.0.0.1",
+			"tcp://127.0.0.1:1" },
+	[TLS] = { "tls", &transport_tls, job_key, "tcp://127.0.0.1", "tcp://127.0.0.1:1" },
 	[UCX] = { "ucx", &transport_ucx, NULL, "ucx://127.0.0.1", "ucx://127.0.0.1:1" },
 };
 
