@@ -4,7 +4,6 @@
 #include "fs/state-internal.h"
 
 #include "fs/export.h"
-#include "fs/state.h"
 
 #include <errno.h>
 #include <string.h>

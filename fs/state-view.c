@@ -5,7 +5,6 @@
 
 #include "engine/base/element.h"
 #include "engine/base/thread.h"
-#include "fs/state.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,6 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
-#include "engine/base/dtype.h"
 #include "engine/catalog/mesh.h"
 #include "engine/catalog/needs.h"
 #include "engine/engine.h"

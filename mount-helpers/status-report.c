@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/base.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/fragctl.h"
 #include "mount-helpers/table.h"

@@ -334,17 +334,25 @@ static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, ui
 	return row < 0 ? row : registry_drop(&e->registry, kind, group, sub, key);
 }
 
-int frag_state_move(struct frag *f, int group, uint32_t sub, const char *key, void *memory)
+/* A call that changes where a state of a group is. */
+static int begin_change(struct frag *f, int group, const char *key)
 {
-	struct state_segment all = { .address = (uintptr_t)memory };
-	struct engine *e = api_engine(f);
-	int rc;
-
-	if (!e || !key_ok(key) || group < 0)
+	if (!api_engine(f) || !key_ok(key) || group < 0)
 		return -EINVAL;
 	if (f->sweep)
 		return -EBUSY;
 	api_sweep_forget(f);
+	return 0;
+}
+
+int frag_state_move(struct frag *f, int group, uint32_t sub, const char *key, void *memory)
+{
+	struct state_segment all = { .address = (uintptr_t)memory };
+	struct engine *e = api_engine(f);
+	int rc = begin_change(f, group, key);
+
+	if (rc)
+		return rc;
 	rc = move_segments(e, STATE_PARTITION, (uint32_t)group, sub, key, &all, 1);
 	return rc == -ENOENT ? move_segments(e, STATE_WHOLE, (uint32_t)group, sub, key, &all, 1)
 			     : rc;
@@ -419,13 +427,10 @@ int frag_lp_move(struct frag *f, int param, unsigned flags, void *memory)
 int frag_state_drop(struct frag *f, int group, uint32_t sub, const char *key)
 {
 	struct engine *e = api_engine(f);
-	int rc;
+	int rc = begin_change(f, group, key);
 
-	if (!e || !key_ok(key) || group < 0)
-		return -EINVAL;
-	if (f->sweep)
-		return -EBUSY;
-	api_sweep_forget(f);
+	if (rc)
+		return rc;
 	rc = drop_state(e, STATE_PARTITION, (uint32_t)group, sub, key);
 	return rc == -ENOENT ? drop_state(e, STATE_WHOLE, (uint32_t)group, sub, key) : rc;
 }

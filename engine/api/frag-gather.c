@@ -3,8 +3,6 @@
 
 #include "engine/api/api.h"
 #include "engine/job/rendezvous.h"
-#include "engine/live/live.h"
-#include "engine/node/file.h"
 #include "engine/node/plan.h"
 #include "engine/rounds/communicator.h"
 #include "engine/rounds/send-source.h"

@@ -368,19 +368,11 @@ int frag_wait_ready(struct frag *f, unsigned timeout_ms)
 {
 	struct engine *e = api_engine(f);
 	uint64_t deadline = monotonic_ms() + timeout_ms;
-	int rc = 0;
 
 	if (!e)
 		return -EINVAL;
-	pthread_mutex_lock(&e->lock);
-	while (!e->job.ready && !e->job.failure && !rc)
-		rc = node_wait(e, deadline);
-	if (e->job.ready)
-		rc = 0;
-	else if (e->job.failure)
-		rc = e->job.failure;
-	pthread_mutex_unlock(&e->lock);
-	return rc;
+	LOCKED(&e->lock);
+	return join_wait(e, deadline);
 }
 
 const char *frag_address(const struct frag *f)

@@ -4,7 +4,6 @@
 #include "engine/api/api.h"
 #include "engine/base/dtype.h"
 #include "engine/live/live.h"
-#include "engine/node/file.h"
 #include "engine/read/cut-reads.h"
 
 #include <errno.h>

@@ -160,8 +160,8 @@ static void see_prepared(void *arg, struct edit *edit)
 	}
 }
 
-static bool on_arrival_heard(struct engine *e, void *owner, uint64_t rank,
-			     const struct answer *answer)
+bool termination_on_known(struct engine *e, void *owner, uint64_t rank,
+			  const struct answer *answer)
 {
 	struct wire_known known;
 
@@ -180,7 +180,7 @@ static void tell_arrivals(struct engine *e, const struct arrivals *a)
 
 		memcpy(body.transaction, a->found[i].transaction, sizeof(body.transaction));
 		peers_call(e, a->found[i].coordinator, WIRE_ARRIVED, &body, NULL, 0,
-			   on_arrival_heard, NULL, a->found[i].coordinator);
+			   termination_on_known, NULL, a->found[i].coordinator);
 	}
 }
 

@@ -17,6 +17,7 @@
  */
 
 #include "engine/node/node.h"
+#include "engine/node/rpc.h"
 
 enum termination_state { TERMINATION_NEW, TERMINATION_ASKING, TERMINATION_TELLING };
 
@@ -41,6 +42,10 @@ int termination_turn(struct engine *e, struct termination *t, uint64_t now);
  */
 void termination_turn_orphans(struct engine *e, uint64_t now);
 void termination_free_orphans(struct engine *e);
+
+/* An rpc_done: gives this rank the decision that a coordinator's answer (KNOWN) has. */
+bool termination_on_known(struct engine *e, void *owner, uint64_t rank,
+			  const struct answer *answer);
 
 /* OUTCOME: what this rank answers. */
 enum wire_outcome termination_outcome(struct engine *e, const uint64_t transaction[2]);

@@ -514,6 +514,15 @@ int join_start_observer(struct engine *e, const char *seeds)
 	return 0;
 }
 
+int join_wait(struct engine *e, uint64_t deadline)
+{
+	int rc = 0;
+
+	while (!e->job.ready && !e->job.failure && !rc)
+		rc = node_wait(e, deadline);
+	return e->job.ready ? 0 : e->job.failure ? e->job.failure : rc;
+}
+
 void join_free(struct engine *e)
 {
 	struct join *j = e->job.join;

@@ -35,6 +35,10 @@ void join_take_key(struct engine *e, struct source_key *key);
  * -ENOMEM.
  */
 int join_keep_options(struct engine *e, const struct engine_options *options);
+/* Any thread but the engine's: returns when the engine has joined.
+ * -ETIMEDOUT: it has not by the deadline (ms).  The errno that e->job.failure has.
+ */
+int join_wait(struct engine *e, uint64_t deadline);
 void join_turn(struct engine *e, uint64_t now);
 void join_free(struct engine *e);
 

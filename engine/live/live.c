@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/commit/freezes.h"
 #include "engine/node/event-log.h"
 #include "engine/write/transaction.h"
@@ -30,17 +31,12 @@
 static int wait_ready(struct engine *e, const char *source, char *why, size_t whysize)
 {
 	uint64_t deadline = monotonic_ms() + e->timeout_ms;
-	int rc = 0;
+	int rc;
 
-	pthread_mutex_lock(&e->lock);
-	while (!e->job.ready && !e->job.failure && !rc)
-		rc = node_wait(e, deadline);
-	if (e->job.ready)
-		rc = 0;
-	else if (e->job.failure)
-		rc = e->job.failure;
-	else
-		rc = e->job.why[0] ? -EAGAIN : -ETIMEDOUT;
+	LOCKED(&e->lock);
+	rc = join_wait(e, deadline);
+	if (rc && !e->job.failure && e->job.why[0])
+		rc = -EAGAIN;
 	if (rc && e->job.why[0])
 		snprintf(why, whysize, "%s", e->job.why);
 	else if (rc)
@@ -48,7 +44,6 @@ static int wait_ready(struct engine *e, const char *source, char *why, size_t wh
 			 "%s: no answer: no fragfs job is there, or it has another key (-o "
 			 "key=FILE, -o plain; fragctl: FRAG_KEY_FILE, FRAG_PLAIN=1)",
 			 source);
-	pthread_mutex_unlock(&e->lock);
 	return rc;
 }
 

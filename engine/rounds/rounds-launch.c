@@ -8,7 +8,6 @@
 #include "engine/base/thread.h"
 #include "engine/base/log.h"
 #include "engine/node/comms.h"
-#include "engine/node/peers.h"
 #include "engine/rounds/rounds-internal.h"
 
 #include <errno.h>

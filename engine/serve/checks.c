@@ -4,6 +4,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/vec.h"
 #include "engine/catalog/condition.h"
+#include "engine/commit/termination.h"
 #include "engine/node/peers.h"
 #include "engine/serve/checks.h"
 #include "engine/serve/serve-stats.h"
@@ -377,18 +378,6 @@ void checks_make(struct engine *e, bool whole)
 
 /* ---- telling ---- */
 
-static bool on_heard(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
-{
-	struct wire_known known;
-
-	if (!answer->status && answer->type == WIRE_KNOWN) {
-		memcpy(&known, answer->body, sizeof(known));
-		participant_hear(&e->participant, known.transaction,
-				 known.outcome == WIRE_COMMITTED);
-	}
-	return false;
-}
-
 void checks_turn(struct engine *e, uint64_t now)
 {
 	struct participant_check check;
@@ -404,7 +393,7 @@ void checks_turn(struct engine *e, uint64_t now)
 					     .count = check.watch.count };
 
 		peers_call(e, check.coordinator, WIRE_CHECKED, &body, check.watch.found,
-			   body.count * sizeof(struct wire_found), on_heard, NULL,
+			   body.count * sizeof(struct wire_found), termination_on_known, NULL,
 			   check.coordinator);
 		free(check.watch.found);
 	}

@@ -9,7 +9,6 @@
 #include "engine/job/rendezvous.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator.h"
-#include "engine/rounds/rounds.h"
 
 #include <check.h>
 #include <errno.h>

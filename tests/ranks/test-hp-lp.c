@@ -6,7 +6,6 @@
 
 #include "engine/base/convert.h"
 #include "engine/base/dtype.h"
-#include "engine/live/loop.h"
 #include "engine/rank/devices.h"
 
 #include <check.h>

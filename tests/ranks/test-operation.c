@@ -10,7 +10,6 @@
 #include "engine/live/loop.h"
 #include "engine/base/slice.h"
 #include "engine/node/event-log.h"
-#include "engine/write/stage.h"
 
 #include <check.h>
 #include <errno.h>

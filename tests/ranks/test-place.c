@@ -10,7 +10,6 @@
 #include "engine/node/peers.h"
 #include "engine/rank/registry-place.h"
 #include "engine/rank/registry-version.h"
-#include "engine/swap/swapper.h"
 
 #include <check.h>
 #include <errno.h>

@@ -5,9 +5,7 @@
 #include "tests/run-suite.h"
 
 #include "tests/ports/collective-host.h"
-#include "engine/live/loop.h"
 #include "engine/node/peers.h"
-#include "engine/rank/devices.h"
 #include "engine/read/prefetch.h"
 #include "engine/read/view-reader.h"
 #include "engine/rounds/communicator.h"

@@ -6,7 +6,6 @@
 
 #include "engine/job/join-internal.h"
 #include "engine/node/file.h"
-#include "engine/node/peers.h"
 #include "engine/read/onesided-read.h"
 
 #include <check.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/base/dtype.h"
 #include "engine/base/vec.h"
 #include "engine/checkpoint/formats/format.h"
 #include "engine/checkpoint/formats/model-states.h"

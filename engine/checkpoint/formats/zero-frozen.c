@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "engine/checkpoint/formats/zero-frozen.h"
-#include "engine/checkpoint/table/table-files.h"
 
 #include <errno.h>
 #include <inttypes.h>

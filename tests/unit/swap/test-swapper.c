@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "engine/base/phase.h"
-#include "engine/swap/swap-file.h"
 #include "tests/unit/swap/read-now.h"
 #include "tests/unit/swap/swapped.h"
 
