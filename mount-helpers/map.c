@@ -37,7 +37,7 @@ const struct table_column map_columns[] = {
 	[COLUMN_RANK] = { "rank", TABLE_NUMBER },
 	[COLUMN_TIER] = { "tier", TABLE_TEXT },
 	[COLUMN_PARTITION] = { "partition", TABLE_TEXT },
-	[COLUMN_OFFSET] = { "offset", TABLE_TEXT },
+	[COLUMN_OFFSET] = { "offset", TABLE_NUMBER },
 	[COLUMN_PLACE] = { "param_offset", TABLE_TEXT },
 	[COLUMN_NUMEL] = { "numel", TABLE_NUMBER },
 	{ NULL },
@@ -264,7 +264,7 @@ static void add_rows(struct table *t, const struct strip *s)
 		table_number(t, COLUMN_RANK, f->rank);
 		table_text(t, COLUMN_TIER, f->tier);
 		table_text(t, COLUMN_PARTITION, f->partition);
-		table_text(t, COLUMN_OFFSET, f->offset);
+		table_field(t, COLUMN_OFFSET, f->offset);
 		table_text(t, COLUMN_PLACE, f->param_offset);
 		table_number(t, COLUMN_NUMEL, f->numel);
 	}

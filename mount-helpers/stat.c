@@ -33,7 +33,7 @@ enum {
 static const struct table_column state_columns[] = {
 	[COLUMN_STATE] = { "state", TABLE_TEXT },
 	[COLUMN_ATTRIBUTES] = { "dtype", TABLE_TEXT },
-	[COLUMN_ATTRIBUTES + 1] = { "generation", TABLE_TEXT },
+	[COLUMN_ATTRIBUTES + 1] = { "generation", TABLE_NUMBER },
 	[COLUMN_ATTRIBUTES + 2] = { "tier", TABLE_TEXT },
 	[COLUMN_ATTRIBUTES + 3] = { "owners", TABLE_TEXT },
 	[COLUMN_ATTRIBUTES + 4] = { "loss_scale", TABLE_TEXT },
@@ -58,7 +58,7 @@ static const struct table_column fragment_columns[] = {
 	[PIECE_STATE] = { "state", TABLE_TEXT },
 	[PIECE_TIER] = { "tier", TABLE_TEXT },
 	[PIECE_PARTITION] = { "partition", TABLE_TEXT },
-	[PIECE_OFFSET] = { "offset", TABLE_TEXT },
+	[PIECE_OFFSET] = { "offset", TABLE_NUMBER },
 	[PIECE_PLACE] = { "param_offset", TABLE_TEXT },
 	[PIECE_NUMEL] = { "numel", TABLE_NUMBER },
 	{ NULL },
@@ -81,7 +81,7 @@ static void add_state(struct table *t, const char *mountpoint, const struct para
 		if (length <= 0)
 			continue;
 		value[length] = '\0';
-		table_text(t, COLUMN_ATTRIBUTES + i, value);
+		table_field(t, COLUMN_ATTRIBUTES + i, value);
 	}
 	if (stat(path, &st))
 		return;
@@ -99,20 +99,31 @@ static void add_fragment(struct table *t, const struct fragment *f)
 	table_text(t, PIECE_STATE, f->state);
 	table_text(t, PIECE_TIER, f->tier);
 	table_text(t, PIECE_PARTITION, f->partition);
-	table_text(t, PIECE_OFFSET, f->offset);
+	table_field(t, PIECE_OFFSET, f->offset);
 	table_text(t, PIECE_PLACE, f->param_offset);
 	table_number(t, PIECE_NUMEL, f->numel);
+}
+
+/* Makes a number of digits, null of nothing, and a string of all else. */
+static json_t *value_json(const char *value)
+{
+	if (!*value)
+		return json_null();
+	if (!value[strspn(value, "0123456789")] && strlen(value) < 19)
+		return json_integer(strtoll(value, NULL, 10));
+	return call_json_text(value);
 }
 
 static json_t *to_json(const char *mountpoint, const struct param *p,
 		       const struct table *states, const struct table *pieces)
 {
-	json_t *object = json_pack("{s:s}", "name", p->name);
+	json_t *object = json_pack("{s:o}", "name", call_json_text(p->name));
 	char value[1024];
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
 		params_value(mountpoint, p, texts[i], value, sizeof(value));
-		json_object_set_new(object, texts[i], json_string(value));
+		json_object_set_new(object, texts[i],
+				    i ? value_json(value) : call_json_text(value));
 	}
 	json_object_set_new(object, "states", table_rows_json(states));
 	json_object_set_new(object, "fragments", table_rows_json(pieces));

@@ -51,6 +51,11 @@ grep -c '	fp32	' "$M/params/$name/fragments" >want
 awk '/^RANK/ { pieces = 1 } pieces && $2 == "fp32"' out | wc -l | cmp - want || fail "stat: $(cat out)"
 within 60 fragctl stat -j "$M" --json "$name" >out
 line '"writable": "yes"'
+line "\"numel\": $numel,"
+line '"generation": [0-9]'
+line '"offset": [0-9]'
+within 60 fragctl map -j "$M" --json "$name" >out
+line '"offset": [0-9]'
 
 # A NaN is found where it was put.
 head -c $((numel * 4)) /dev/zero | within 60 cp /dev/stdin "$M/params/$name/fp32" || fail "no edit"
@@ -264,6 +269,9 @@ within 60 fragctl status -j "$checkpoint" >out || fail "status of a checkpoint: 
 line "^  format "
 printf '\070\0\0\0\0\0\0\0{"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}  ' >empty.safetensors
 fails 1 '^fragctl: empty.safetensors: .*no parameter has bytes' bench -j empty.safetensors
+# JSON has no bytes that are not UTF-8.
+within 60 fragctl stat --json -j "$top_srcdir/tests/data/checkpoint/names.pt" 'nul*' >out || fail "stat: $?"
+line '"name": "nul??",'
 within 60 fragctl bench -j "$checkpoint" -H -o what,bytes_per_s >out || fail "bench: $?"
 if command -v script >/dev/null; then
 	TERM=xterm within 60 script -qefc "fragctl bench -j $checkpoint -o what" typescript </dev/null >/dev/null || fail "bench: $?"
