@@ -231,7 +231,7 @@ static json_t *parameters_json(char *parameters)
 	char *rest, *name = parameters ? strtok_r(parameters, "\t", &rest) : NULL;
 
 	for (; array && name; name = strtok_r(NULL, "\t", &rest))
-		json_array_append_new(array, json_string(name));
+		json_array_append_new(array, call_json_text(name));
 	return array;
 }
 

@@ -76,7 +76,7 @@ static json_t *value_json(const char *value)
 	char *end;
 	long long number = strtoll(value, &end, 10);
 
-	return *value && !*end ? json_integer(number) : json_string(value);
+	return *value && !*end ? json_integer(number) : call_json_text(value);
 }
 
 static void set_config(void *object, const char *name, const char *value)
@@ -100,7 +100,7 @@ json_t *checkpoint_status_json(const char *mountpoint, char *why, size_t whysize
 		json_decref(list);
 		return NULL;
 	}
-	json_object_set_new(object, "mountpoint", json_string(mountpoint));
+	json_object_set_new(object, "mountpoint", call_json_text(mountpoint));
 	each_line(config, set_config, object);
 	each_line(source, add_source, list);
 	json_object_set_new(object, "source", list);

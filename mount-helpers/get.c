@@ -57,9 +57,9 @@ static json_t *to_json(const struct state_slice *p, char (*texts)[ELEMENT_TEXT_M
 		json_array_append_new(shape, json_integer((json_int_t)p->slice.shape[d]));
 	for (uint64_t i = 0; i < p->slice.numel; i++)
 		json_array_append_new(values, value_json(texts[i]));
-	return json_pack("{s:s s:s s:s s:o s:o}", "name", p->param->name, "state", p->state,
-			 "dtype", frag_dtype_name(p->file.dtype), "shape", shape, "values",
-			 values);
+	return json_pack("{s:o s:s s:s s:o s:o}", "name", call_json_text(p->param->name),
+			 "state", p->state, "dtype", frag_dtype_name(p->file.dtype), "shape",
+			 shape, "values", values);
 }
 
 static int show(const struct call *call, const struct state_slice *p, const char *mountpoint)

@@ -282,13 +282,14 @@ json_t *status_json(const struct status *s)
 			return NULL;
 		}
 	}
-	return json_pack("{s:s? s:s s:s s:I s:I s:I s:I s:s s:I s:I s:I s:I s:I s:o s:o}",
-			 "mountpoint", s->mountpoint, "source", s->source, "job", s->job,
-			 "world", (json_int_t)s->nranks, "alive", (json_int_t)count_alive(s),
-			 "step", (json_int_t)s->step, "generation", (json_int_t)s->generation,
-			 "phase", s->phase, "params", (json_int_t)s->nparams, "swap_errors",
-			 (json_int_t)sum_faults(s).errors, "swap_damaged",
-			 (json_int_t)sum_faults(s).damaged, "waiting", (json_int_t)s->nwaiting,
-			 "waiting_edits", (json_int_t)s->nediting, "bytes",
-			 tiers_json(sum_bytes(s)), "ranks", ranks);
+	return json_pack(
+		"{s:o s:o s:s s:I s:I s:I s:I s:s s:I s:I s:I s:I s:I s:o s:o}", "mountpoint",
+		s->mountpoint ? call_json_text(s->mountpoint) : json_null(), "source",
+		call_json_text(s->source), "job", s->job, "world", (json_int_t)s->nranks,
+		"alive", (json_int_t)count_alive(s), "step", (json_int_t)s->step, "generation",
+		(json_int_t)s->generation, "phase", s->phase, "params", (json_int_t)s->nparams,
+		"swap_errors", (json_int_t)sum_faults(s).errors, "swap_damaged",
+		(json_int_t)sum_faults(s).damaged, "waiting", (json_int_t)s->nwaiting,
+		"waiting_edits", (json_int_t)s->nediting, "bytes", tiers_json(sum_bytes(s)),
+		"ranks", ranks);
 }

@@ -272,6 +272,14 @@ fails 1 '^fragctl: empty.safetensors: .*no parameter has bytes' bench -j empty.s
 # JSON has no bytes that are not UTF-8.
 within 60 fragctl stat --json -j "$top_srcdir/tests/data/checkpoint/names.pt" 'nul*' >out || fail "stat: $?"
 line '"name": "nul??",'
+mkdir "$(printf 'm\351')"
+within 60 fragfs "$top_srcdir/tests/data/checkpoint/names.pt" "$T/$(printf 'm\351')" || fail "fragfs: $?"
+odd=$(cd "$T/$(printf 'm\351')/params" && echo nul*)
+within 60 fragctl get --json -j "$T/$(printf 'm\351')" "$odd" >out || fail "get: $?"
+line '"name": "nul??",'
+within 60 fragctl status --json "$T/$(printf 'm\351')" >out || fail "status: $?"
+line '"mountpoint": ".*/m?",'
+fusermount3 -u "$T/$(printf 'm\351')"
 within 60 fragctl bench -j "$checkpoint" -H -o what,bytes_per_s >out || fail "bench: $?"
 if command -v script >/dev/null; then
 	TERM=xterm within 60 script -qefc "fragctl bench -j $checkpoint -o what" typescript </dev/null >/dev/null || fail "bench: $?"
