@@ -8,11 +8,6 @@ need_fuse
 drive_ranks behind
 
 mkdir auto zmq patient
-at_end() {
-	for mount in auto zmq patient; do
-		drop_mount "$T/$mount"
-	done
-}
 fragfs "$address" auto -o timeout=4
 fragfs "$address" zmq -o timeout=4,transport=zmq
 fragfs "$address" patient -o timeout=600

@@ -8,12 +8,6 @@ need_fuse
 tools=$top_builddir/tests/fail
 mkdir "$T/mnt2"
 cd "$T"
-at_end() {
-	drop_mount "$T/mnt2"
-	drop_mount "$T/mnt"
-	wait_until_gone 2>/dev/null || :
-}
-
 # start_ranks NAME [SETTING...]
 start_ranks() {
 	FRAG_JOB_ID=break-$$-$1 WORLD_SIZE=4

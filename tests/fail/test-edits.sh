@@ -18,15 +18,6 @@ tools=$top_builddir/tests/fail
 mkdir "$T/mnt2" "$T/swap"
 W=4
 
-drop_mounts() {
-	drop_mount "$T/mnt2"
-	drop_mount "$M"
-}
-
-at_end() {
-	drop_mounts || :
-}
-
 # All that was said goes with it.
 give_up() {
 	for file in job.err check.out; do

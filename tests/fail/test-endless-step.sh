@@ -29,11 +29,6 @@ in_step() {
 for way in auto zmq; do
 	mkdir -p "$T/$way"
 done
-at_end() {
-	drop_mount "$T/auto"
-	drop_mount "$T/zmq"
-}
-
 # Its reader is $reader.
 begin_reading() { # TIMEOUT
 	M=$T/$way

@@ -5,11 +5,6 @@
 need_fuse
 tools=$top_builddir/tests/fail
 
-at_end() {
-	drop_mount "$M" || :
-	drop_mount "$T/mnt2" || :
-}
-
 "$tools/mute-peer" >port &
 started $!
 wait_until 60 test -s port || fail "no mute peer"

@@ -6,11 +6,6 @@
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
 
-at_end() {
-	drop_mount "$T/m1"
-	drop_mount "$M"
-}
-
 # begin_edit WORLD: its mount is $server.
 begin_edit() {
 	start_job 1 "$1" even

@@ -1,28 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A rank that is stopped is silent, not dead: ETIMEDOUT, until it goes on or its end is known (EIO).
-. "$top_srcdir/tests/lib.sh"
-need_dev_fuse
-M=$T/mnt
-mkdir mnt
-rank1=
-at_end() {
-	[ -z "$rank1" ] || kill -9 "$rank1" 2>/dev/null || :
-	! mounted "$M" || fusermount3 -u -z mnt 2>/dev/null || umount -l mnt || :
-}
-
-for rank in 0 1; do
-	RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=stopped "$top_builddir/docs/examples/train" --stage 1 \
-		--forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 &
-	started $!
-	[ $rank = 1 ] || rank0=$!
-done
-rank1=$!
-trains() {
-	fragctl jobs >jobs && [ "$(wc -l <jobs)" = 2 ] && grep -q '^step' rank0.log
-}
-wait_until 60 trains || fail "no job"
-address=$(awk 'NR == 2 { print $2 }' jobs)
+. "$top_srcdir/tests/mount/lib.sh"
+need_fuse
+train_job stopped
 
 # mount_at TIMEOUT: and then the rank is stopped, of which nothing is known yet.  By message: tables in reach of memory are
 # fetched early.

@@ -4,24 +4,7 @@
 # A mount has few threads, and in each folder somebody may wait.  By message: tables in reach of memory are fetched early.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
-rank1=
-at_end() {
-	[ -z "$rank1" ] || kill -9 "$rank1" 2>/dev/null || :
-	drop_mount "$M"
-}
-
-for rank in 0 1; do
-	RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=waiting-$$ "$top_builddir/docs/examples/train" --stage 1 \
-		--forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 &
-	started $!
-	[ $rank = 1 ] || rank0=$!
-done
-rank1=$!
-trains() {
-	fragctl jobs >jobs && [ "$(wc -l <jobs)" = 2 ] && grep -q '^step' rank0.log
-}
-wait_until 60 trains || fail "no job"
-address=$(awk 'NR == 2 { print $2 }' jobs)
+train_job waiting-$$
 
 mount_with() {
 	kill -CONT "$rank1"

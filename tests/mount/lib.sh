@@ -9,8 +9,14 @@ drop_mount() {
 	! mounted "$1" || fusermount3 -u -z "$1" 2>/dev/null || umount -l "$1"
 }
 
+# Drops all mounts below $T, those within others first.
+drop_mounts() {
+	sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* \($T/[^ ]*\) .*|\1|p" /proc/self/mountinfo | sort -r |
+		while read -r below; do drop_mount "$below" || :; done
+}
+
 at_end() {
-	drop_mount "$M" || :
+	drop_mounts
 	wait_until_gone 2>/dev/null || :
 }
 
@@ -63,14 +69,17 @@ same() {
 	cmp "$1" "$2" || fail "$1 and $2 differ"
 }
 
-# train_job JOB: two ranks of docs/examples/train, which print a line for each step into rank0.log and rank1.log.
+# train_job JOB: two ranks of docs/examples/train, which print a line for each step into rank0.log and rank1.log; $rank0 and
+# $rank1 are their processes, $address is the job's.
 train_job() {
 	for rank in 0 1; do
 		RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=$1 "$top_builddir/docs/examples/train" --stage 2 --forever --every 1 \
 			--pause-ms 20 >rank$rank.log 2>&1 &
+		eval "rank$rank=$!"
 		started $!
 	done
 	wait_until 60 grep -qs '^step' rank0.log || fail "it does not train"
+	address=$(sed -n 's/^train: address //p' rank0.log)
 }
 
 # drive_ranks JOB: three ranks that do what descriptors 4, 5 and 6 tell them (tests/fail/driven-job.c); $rank0 and so on

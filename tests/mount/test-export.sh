@@ -12,12 +12,6 @@ cases=$top_srcdir/tests/data/checkpoints
 N=$T/N
 mkdir "$N"
 
-at_end() {
-	drop_mount "$N" || :
-	drop_mount "$M" || :
-	wait_until_gone 2>/dev/null || :
-}
-
 mount_copy() {
 	rm -rf "$T/copy"
 	mkdir "$T/copy"

@@ -3,10 +3,6 @@
 # .frag/freeze: what may be written to it, and that a freeze which is held ends with the open file.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
-at_end() {
-	drop_mount "$T/mnt2"
-	drop_mount "$M"
-}
 mount_fake rw
 F=$M/.frag/freeze
 

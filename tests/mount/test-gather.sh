@@ -14,11 +14,6 @@ mkdir "$H"
 export WORLD_SIZE=2 FRAG_GATHER_MEM=32M
 
 # shellcheck disable=SC2317 # called when the script ends
-at_end() {
-	drop_mount "$M" || :
-	drop_mount "$H" || :
-}
-
 # start NAME OPTION...
 start() {
 	name=$1 ranks=

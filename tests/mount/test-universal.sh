@@ -9,12 +9,6 @@ cases=$top_srcdir/tests/data/checkpoints
 N=$T/N
 mkdir "$N"
 
-at_end() {
-	drop_mount "$N" || :
-	drop_mount "$M" || :
-	wait_until_gone 2>/dev/null || :
-}
-
 # same_universal: the copy of export/universal has all states of the parameters that the mount has, in their shapes, and the
 # numbers of its optimizer's groups.
 same_universal() {

@@ -166,3 +166,14 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 }
 
 #pragma GCC visibility pop
+
+unsigned scarce_open_files(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}

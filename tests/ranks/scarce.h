@@ -32,6 +32,9 @@ void scarce_io(unsigned n, ssize_t result, int error);
 /* Whether it was called so often. */
 bool scarce_io_came(void);
 
+/* Returns how many files this process has open, and a few more, always the same. */
+unsigned scarce_open_files(void);
+
 /* Clocks of this process go ahead. */
 void scarce_skip_ms(uint64_t ms);
 

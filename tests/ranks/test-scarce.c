@@ -451,9 +451,9 @@ static struct engine_address address_of(const char *key)
 	return a;
 }
 
-static int read_from_start(const struct engine_address *a, uint64_t size)
+static int read_range(const struct engine_address *a, uint64_t offset, uint64_t size)
 {
-	struct engine_read read = { .size = size, .done = on_read };
+	struct engine_read read = { .offset = offset, .size = size, .done = on_read };
 	uint64_t bytes;
 	int rc = engine_file_open(observer, a, &read.file, &bytes);
 
@@ -471,7 +471,7 @@ static int read_half(void)
 {
 	struct engine_address a = address_of("exp_avg");
 
-	return read_from_start(&a, BYTES / 2);
+	return read_range(&a, 0, BYTES / 2);
 }
 
 /* Without one, in a thread that has read nothing yet. */
@@ -479,7 +479,7 @@ static int read_whole(enum engine_address_kind kind)
 {
 	struct engine_address a = { .kind = kind, .key = "fp32" };
 
-	return read_from_start(&a, BYTES);
+	return read_range(&a, 0, BYTES);
 }
 
 struct round { /* of a thread */
@@ -895,17 +895,8 @@ static int get_columns(void)
 static int read_columns(void)
 {
 	struct engine_address a = address_of("exp_avg");
-	struct engine_read read = { .offset = 3, .size = BYTES - 5, .done = on_read };
-	uint64_t bytes;
-	int rc = engine_file_open(observer, &a, &read.file, &bytes);
 
-	if (rc)
-		return rc;
-	has_ended = false;
-	engine_read(observer, &read);
-	until_ended(false);
-	engine_file_close(read.file);
-	return ended < 0 ? (int)ended : 0;
+	return read_range(&a, 3, BYTES - 5);
 }
 
 static const struct looking cut[] = {

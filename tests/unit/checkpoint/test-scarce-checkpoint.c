@@ -11,7 +11,6 @@
 #include "tests/run-suite.h"
 #include "tests/unit/memfile.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,17 +28,6 @@ static void setup(void)
 
 	snprintf(dir, sizeof(dir), "%s/scarce-XXXXXX", tmp ? tmp : "/tmp");
 	ck_assert_ptr_nonnull(mkdtemp(dir));
-}
-
-static unsigned open_files(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
 }
 
 /* ---- safetensors ---- */
@@ -274,7 +262,7 @@ START_TEST(a_checkpoint_opens_or_says_why_not)
 	int rc;
 
 	kinds[_i / 2].make(kinds[_i / 2].name);
-	before = open_files();
+	before = scarce_open_files();
 	do {
 		engine = NULL;
 		scarce_begin(++n, counts[_i % 2]);
@@ -287,7 +275,7 @@ START_TEST(a_checkpoint_opens_or_says_why_not)
 			ck_assert_int_eq(ask_all(), 0);
 			engine_close(engine);
 		}
-		ck_assert_uint_eq(open_files(), before);
+		ck_assert_uint_eq(scarce_open_files(), before);
 	} while (failed);
 	ck_assert_uint_gt(n, 10);
 }
@@ -304,7 +292,7 @@ START_TEST(a_file_opens_to_be_edited_or_says_why_not)
 	snprintf(command, sizeof(command), "cp '%s' '%s/mixed.pt'", path, dir);
 	ck_assert_int_eq(system(command), 0);
 	strcat(dir, "/mixed.pt");
-	open_before = open_files();
+	open_before = scarce_open_files();
 	do {
 		scarce_begin(++n, counts[_i]);
 		rc = checkpoint_open(&engine, &options, why, sizeof(why));
@@ -314,7 +302,7 @@ START_TEST(a_file_opens_to_be_edited_or_says_why_not)
 			"%u: %d %s", n, rc, why);
 		if (!rc)
 			engine_close(engine);
-		ck_assert_uint_eq(open_files(), open_before);
+		ck_assert_uint_eq(scarce_open_files(), open_before);
 	} while (failed);
 	ck_assert_uint_gt(n, 10);
 }

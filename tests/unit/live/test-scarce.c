@@ -18,7 +18,6 @@
 #include "tests/run-suite.h"
 #include "tests/unit/transport/transports.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,17 +26,6 @@
 enum { ROWS = 70, IN_A_ROW = 7 }; /* rows: more than the first room, of the index too */
 
 static const unsigned counts[] = { 1, IN_A_ROW };
-
-static unsigned open_files(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 /* ---- tables of states ---- */
 
@@ -309,7 +297,7 @@ static bool is_need(int rc)
 START_TEST(a_part_works_or_says_what_is_wanting)
 {
 	const struct part *p = &parts[_i / 2];
-	unsigned n = 0, failed, before = open_files();
+	unsigned n = 0, failed, before = scarce_open_files();
 	int rc;
 
 	do {
@@ -317,7 +305,8 @@ START_TEST(a_part_works_or_says_what_is_wanting)
 		rc = p->use();
 		failed = scarce_end();
 		ck_assert_msg(!rc || (failed && is_need(rc)), "%s %u: %d", p->name, n, rc);
-		ck_assert_msg(open_files() == before, "%s %u leaves files open", p->name, n);
+		ck_assert_msg(scarce_open_files() == before, "%s %u leaves files open", p->name,
+			      n);
 	} while (failed);
 	ck_assert_msg(n > 1, "%s needs nothing", p->name);
 }
