@@ -233,7 +233,7 @@ static void turn_local(struct engine *e)
 /* Short while something waits for a condition that no message announces. */
 static int wait_time(struct engine *e, int wait_ms)
 {
-	if (!STAILQ_EMPTY(&e->thread.to_self))
+	if (!STAILQ_EMPTY(&e->thread.to_self) || e->serve.state->copies_ahead)
 		return 0;
 	if (!LIST_EMPTY(&e->read.remote))
 		return (int)u64_min((uint64_t)wait_ms, remote_read_tick_ms(e));

@@ -427,6 +427,26 @@ void view_owner_arrive(struct view_owner *v, struct registry *r)
 	}
 }
 
+/* Returns how many bytes of a LIVE view are to be copied by now.  All are when three quarters
+ * of the way from one change of the content to the next are over, at an even pace from the
+ * view's beginning: the rest of a step is left for the change itself, and a view that is closed
+ * soon has cost little.
+ */
+static uint64_t due(const struct view *view, const struct control_page *control, uint64_t now)
+{
+	uint64_t began = atomic_load_explicit(&control->generation_ns, memory_order_relaxed);
+	uint64_t clock = clock_ns(CLOCK_REALTIME);
+	uint64_t age_ms = clock > began ? (clock - began) / 1000000 : 0;
+	uint64_t until_ms = atomic_load_explicit(&control->interval_ns, memory_order_relaxed) /
+			    1000000 * 3 / 4;
+	uint64_t open_ms = u64_min(now - view->opened_ms, age_ms);
+
+	if (age_ms >= until_ms)
+		return view->size;
+	return (uint64_t)((double)view->size * (double)open_ms /
+			  (double)(open_ms + until_ms - age_ms));
+}
+
 bool view_owner_copy_ahead(struct view_owner *v, struct registry *r, uint64_t now)
 {
 	struct view *view;
@@ -435,8 +455,9 @@ bool view_owner_copy_ahead(struct view_owner *v, struct registry *r, uint64_t no
 		return false;
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link) {
-		if (!view->buffer || view->state != VIEW_LIVE || view->copied == view->size ||
-		    now < view->opened_ms + COPY_AFTER_MS)
+		if (!view->buffer || view->state != VIEW_LIVE ||
+		    now < view->opened_ms + COPY_AFTER_MS ||
+		    view->copied >= due(view, r->control, now))
 			continue;
 		copy_some(view, r, COPY_CHUNK);
 		return true;

@@ -148,8 +148,9 @@ bool view_owner_awaits(struct view_owner *v, uint32_t row);
 /* Trainer's thread.  registry_place_switch, unless view_owner_awaits the row. */
 void view_owner_move(struct view_owner *v, struct registry *r, struct registry_move *m);
 
-/* Engine thread: copies some bytes ahead for views that have been open for a while; false:
- * nothing to do.
+/* Engine thread: copies some bytes ahead, for views that have been open for a while, at such a
+ * pace that all are copied when the content is about to change.
+ * False: none were due.
  */
 bool view_owner_copy_ahead(struct view_owner *v, struct registry *r, uint64_t now);
 

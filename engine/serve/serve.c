@@ -541,8 +541,8 @@ static bool is_stepping(struct engine *e, uint64_t now)
 void serve_turn(struct engine *e, uint64_t now)
 {
 	assert(node_is_engine_thread(e));
-	if (is_stepping(e, now))
-		view_owner_copy_ahead(&e->view_owner, &e->registry, now);
+	e->serve.state->copies_ahead =
+		is_stepping(e, now) && view_owner_copy_ahead(&e->view_owner, &e->registry, now);
 	edit_report_turn(e, now);
 	pending_reads_turn(e, now);
 	serve_stats_turn(e);

@@ -12,6 +12,7 @@ struct serve {
 	void *chunk;            /* WIRE_CHUNK bytes of an answer; NULL: none was needed yet */
 	uint64_t figures_ms;    /* when figures of NVMe were put into the control page last */
 	uint64_t step, step_ms; /* this rank's, as its engine thread saw it; since when */
+	bool copies_ahead;      /* for views, also at the next turn */
 };
 
 void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,

@@ -80,6 +80,7 @@ START_TEST(a_job_that_steps_copies_ahead_for_its_views)
 
 	frag_step_begin(job_frag(&job, 0));
 	frag_step_end(job_frag(&job, 0));
+	atomic_store(&e->registry.control->interval_ns, 0); /* the next change is due */
 	view = aged_view();
 	turn();
 	ck_assert_int_eq(view->state, VIEW_LIVE);

@@ -215,6 +215,31 @@ START_TEST(what_was_copied_ahead_is_right_too)
 }
 END_TEST
 
+/* Steps take an hour; the present content is that many minutes old. */
+static void last_step_was(unsigned minutes)
+{
+	uint64_t minute = 60000000000ull;
+
+	atomic_store(&r.control->interval_ns, 60 * minute);
+	atomic_store(&r.control->generation_ns, clock_ns(CLOCK_REALTIME) - minutes * minute);
+}
+
+START_TEST(bytes_are_copied_ahead_when_the_next_step_is_near)
+{
+	struct view view;
+
+	last_step_was(0);
+	open_view(one, 0, &view);
+	ck_assert(!view_owner_copy_ahead(&v, &r, 2000)); /* less than a byte is due */
+	last_step_was(50);
+	ck_assert(view_owner_copy_ahead(&v, &r, 2000));
+	ck_assert(!view_owner_copy_ahead(&v, &r, 2000));
+	step_begin();
+	step_end(2);
+	ck_assert_uint_eq(shows(one), 1);
+}
+END_TEST
+
 START_TEST(a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it)
 {
 	static uint32_t other[N];
@@ -377,6 +402,7 @@ int main(void)
 	tcase_add_test(t, one_that_is_opened_anew_for_a_generation_before_is_too_late);
 	tcase_add_test(t, gradients_are_kept_when_they_go);
 	tcase_add_test(t, what_was_copied_ahead_is_right_too);
+	tcase_add_test(t, bytes_are_copied_ahead_when_the_next_step_is_near);
 	tcase_add_test(t, a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it);
 	tcase_add_test(t, room_is_bounded_and_given_back);
 	tcase_add_test(t, a_silent_observers_views_are_dropped);
