@@ -246,8 +246,9 @@ static int stage(struct scatter *s, const struct own *own, const struct span *pa
 {
 	enum frag_dtype dtype = s->file->parts->dtype;
 	uint32_t size = (uint32_t)(part->to - part->from);
-	struct edit_piece *piece = participant_piece(
-		s->epoch, own->row, own->offset + part->from - own->at.from, size);
+	struct edit_piece *piece =
+		participant_piece(&s->e->participant, s->epoch, own->row,
+				  own->offset + part->from - own->at.from, size);
 
 	if (!piece)
 		return -ENOMEM;

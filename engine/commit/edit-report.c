@@ -95,7 +95,7 @@ void edit_report_turn(struct engine *e, uint64_t now)
 		else if (!edit->order && edit->why && !edit->round)
 			tell_first(e, edit);
 		tell(e, edit);
-		participant_free_edit(edit);
+		participant_free_edit(&e->participant, edit);
 	}
 	if (participant_take_thawed(&e->participant, &stay))
 		tell_thawed(e, &stay);

@@ -6,6 +6,8 @@
 
 #include "engine/rank/participant.h"
 
+/* Frees the piece, or keeps it for another edit. */
+void participant_free_piece(struct participant *s, struct edit_piece *piece);
 struct edit *participant_find(struct participant *s, const uint64_t transaction[2]);
 /* NULL: too many edits, or no memory. */
 struct edit *participant_find_or_add(struct participant *s, const uint64_t transaction[2]);

@@ -54,16 +54,35 @@ static int charge(struct participant *s, const uint64_t transaction[2], uint32_t
 	return 0;
 }
 
-struct edit_piece *participant_piece(uint64_t epoch, uint32_t row, uint64_t offset,
-				     uint32_t size)
+static struct edit_piece *take_spare(struct participant *s)
 {
-	struct edit_piece *piece = malloc(sizeof(*piece) + size);
+	struct edit_piece *piece;
 
+	LOCKED(&s->lock);
+	piece = STAILQ_FIRST(&s->spare);
+	if (piece)
+		STAILQ_REMOVE_HEAD(&s->spare, link);
+	return piece;
+}
+
+struct edit_piece *participant_piece(struct participant *s, uint64_t epoch, uint32_t row,
+				     uint64_t offset, uint32_t size)
+{
+	struct edit_piece *piece = size == WIRE_CHUNK ? take_spare(s) : NULL;
+
+	if (!piece)
+		piece = malloc(sizeof(*piece) + size);
 	if (piece)
 		*piece = (struct edit_piece){
 			.epoch = epoch, .row = row, .offset = offset, .size = size
 		};
 	return piece;
+}
+
+void participant_put_piece(struct participant *s, struct edit_piece *piece)
+{
+	LOCKED(&s->lock);
+	participant_free_piece(s, piece);
 }
 
 int participant_stage(struct participant *s, const uint64_t transaction[2], uint32_t writer,
@@ -76,7 +95,7 @@ int participant_stage(struct participant *s, const uint64_t transaction[2], uint
 	/* the header counts too, or very many tiny pieces would be without a bound */
 	rc = charge(s, transaction, writer, now, sizeof(*piece) + piece->size, false, &e);
 	if (rc) {
-		free(piece);
+		participant_free_piece(s, piece);
 		return rc;
 	}
 	STAILQ_INSERT_TAIL(&e->pieces, piece, link);

@@ -16,33 +16,66 @@ void participant_init(struct participant *s, uint64_t bytes_max)
 	thread_cond_init(&s->changed);
 	TAILQ_INIT(&s->list);
 	TAILQ_INIT(&s->aborted);
+	STAILQ_INIT(&s->spare);
 	s->bytes_max = bytes_max;
 	atomic_store(&s->lowest, UINT64_MAX);
 }
 
-static void free_pieces(struct edit *e)
+void participant_free_piece(struct participant *s, struct edit_piece *piece)
+{
+	free(piece->compute);
+	if (piece->size != WIRE_CHUNK) {
+		free(piece);
+		return;
+	}
+	STAILQ_INSERT_HEAD(&s->spare, piece, link);
+	s->spare_ms = monotonic_ms();
+}
+
+static void free_pieces(struct participant *s, struct edit *e)
 {
 	struct edit_piece *piece;
 
 	while ((piece = STAILQ_FIRST(&e->pieces))) {
 		STAILQ_REMOVE_HEAD(&e->pieces, link);
-		free(piece->compute);
-		free(piece);
+		participant_free_piece(s, piece);
 	}
 	free(e->buffer);
 	e->buffer = NULL;
 }
 
-void participant_free_edit(struct edit *e)
+static void free_spare(struct participant *s)
 {
-	if (!e)
-		return;
-	free_pieces(e);
+	struct edit_piece *piece;
+
+	while ((piece = STAILQ_FIRST(&s->spare))) {
+		STAILQ_REMOVE_HEAD(&s->spare, link);
+		free(piece);
+	}
+}
+
+void participant_trim(struct participant *s, uint64_t before)
+{
+	LOCKED(&s->lock);
+	if (s->spare_ms < before)
+		free_spare(s);
+}
+
+static void free_edit(struct participant *s, struct edit *e)
+{
+	free_pieces(s, e);
 	free(e->round);
 	if (e->watch)
 		free(e->watch->found);
 	free(e->watch);
 	free(e);
+}
+
+void participant_free_edit(struct participant *s, struct edit *e)
+{
+	LOCKED(&s->lock);
+	if (e)
+		free_edit(s, e);
 }
 
 void participant_fini(struct participant *s)
@@ -51,7 +84,8 @@ void participant_fini(struct participant *s)
 
 	TAILQ_CONCAT(&s->list, &s->aborted, link);
 	TAILQ_FOREACH_SAFE (e, &s->list, link, next)
-		participant_free_edit(e);
+		free_edit(s, e);
+	free_spare(s);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 }
@@ -76,7 +110,7 @@ static void take_out(struct participant *s, struct edit *e)
 static void abort_edit(struct participant *s, struct edit *e, int status, const char *why)
 {
 	take_out(s, e);
-	free_pieces(e);
+	free_pieces(s, e);
 	e->state = EDIT_ABORTED;
 	e->status = status;
 	e->why = why;
@@ -319,7 +353,7 @@ static void settle(struct participant *s, struct edit *e, bool commit, int why)
 		e->state = EDIT_DECIDED;
 	} else if (e->state == EDIT_STAGED) {
 		take_out(s, e);
-		participant_free_edit(e);
+		free_edit(s, e);
 	} else {
 		abort_edit(s, e, why, e->why);
 	}
@@ -413,7 +447,7 @@ void participant_drop(struct participant *s, const uint64_t transaction[2])
 	if (e && e->state == EDIT_STAGED) {
 		outcome_log_add(&s->forbidden, transaction, false);
 		take_out(s, e);
-		participant_free_edit(e);
+		free_edit(s, e);
 	}
 }
 

@@ -115,6 +115,10 @@ struct participant {
 	pthread_cond_t changed; /* an edit was decided, or a freeze thawed */
 	struct edit_list list;  /* oldest first */
 	struct edit_list aborted;
+	/* pieces of WIRE_CHUNK bytes that no edit has any more, for the next one: to touch new
+	 * pages takes longer than to copy to them */
+	STAILQ_HEAD(, edit_piece) spare;
+	uint64_t spare_ms;         /* when the last of them was put there */
 	unsigned count;            /* of list */
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
@@ -129,11 +133,13 @@ struct participant {
 void participant_init(struct participant *s, uint64_t bytes_max);
 void participant_fini(struct participant *s);
 
-/* Returns a piece for `size` bytes of the row, from malloc, whose data the caller fills; NULL:
- * no memory.
- */
-struct edit_piece *participant_piece(uint64_t epoch, uint32_t row, uint64_t offset,
-				     uint32_t size);
+/* Returns a piece for `size` bytes of the row, whose data the caller fills; NULL: no memory. */
+struct edit_piece *participant_piece(struct participant *s, uint64_t epoch, uint32_t row,
+				     uint64_t offset, uint32_t size);
+/* Gives back a piece that is not to be staged. */
+void participant_put_piece(struct participant *s, struct edit_piece *piece);
+/* Frees the pieces that no edit has, if none has been given back since before. */
+void participant_trim(struct participant *s, uint64_t before);
 /* Keeps the piece aside for the transaction; takes it, also on error.  writer: the peer that
  * stages.
  * -ENOSPC: too many edits or bytes, of which one writer has three quarters at most.
@@ -301,6 +307,6 @@ void participant_each_prepared(struct participant *s, participant_see see, void 
 
 /* Removes and returns an edit that is applied or aborted; NULL: none.  The caller frees it. */
 struct edit *participant_take_over(struct participant *s);
-void participant_free_edit(struct edit *e);
+void participant_free_edit(struct participant *s, struct edit *e);
 
 #endif

@@ -66,10 +66,19 @@ static int copy_parts(const struct state_row *row, const struct iovec *parts, un
 	return 0;
 }
 
+/* The kernel's way, which refuses freed memory, takes half again as long as memcpy. */
 static int write_parts(const struct state_row *row, const struct iovec *parts, unsigned n,
 		       uint8_t *data, size_t size)
 {
-	return row->tier == STATE_HOST ? memory_write_own(parts, n, data, size) : -EREMOTE;
+	if (row->tier != STATE_HOST)
+		return -EREMOTE;
+	if (!row->owned)
+		return memory_write_own(parts, n, data, size);
+	for (unsigned i = 0; i < n; i++) {
+		memcpy(parts[i].iov_base, data, parts[i].iov_len);
+		data += parts[i].iov_len;
+	}
+	return 0;
 }
 
 /* Memory of the library is mapped until its row is dropped, which takes the lock. */

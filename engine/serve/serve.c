@@ -291,8 +291,8 @@ static int check_stage(struct engine *e, const struct wire_stage *stage, size_t 
 static int stage_bytes(struct engine *e, uint32_t peer, const struct wire_stage *stage,
 		       const void *tail)
 {
-	struct edit_piece *piece =
-		participant_piece(stage->epoch, stage->state, stage->offset, stage->size);
+	struct edit_piece *piece = participant_piece(&e->participant, stage->epoch,
+						     stage->state, stage->offset, stage->size);
 	int rc = piece ? 0 : -ENOMEM;
 
 	if (!rc && stage->from.pid)
@@ -300,7 +300,8 @@ static int stage_bytes(struct engine *e, uint32_t peer, const struct wire_stage 
 	else if (!rc)
 		memcpy(piece->data, tail, stage->size);
 	if (rc) {
-		free(piece);
+		if (piece)
+			participant_put_piece(&e->participant, piece);
 		return rc;
 	}
 	return participant_stage(&e->participant, stage->transaction, peer, monotonic_ms(),
@@ -514,8 +515,15 @@ static void drop_silent_views(struct engine *e, uint64_t now)
 		dropped = view_owner_expire(&e->view_owner, now - VIEW_SILENT_MS);
 	if (dropped)
 		log_info("dropped %u views whose observers went silent", dropped);
-	if (now > ROOM_IDLE_MS)
-		view_owner_trim(&e->view_owner, now - ROOM_IDLE_MS);
+}
+
+/* Frees rooms for bytes of views and edits that nobody has used for some time. */
+static void free_rooms(struct engine *e, uint64_t now)
+{
+	if (now <= ROOM_IDLE_MS)
+		return;
+	view_owner_trim(&e->view_owner, now - ROOM_IDLE_MS);
+	participant_trim(&e->participant, now - ROOM_IDLE_MS);
 }
 
 /* Rank 0 hears from every rank once a second. */
@@ -550,6 +558,7 @@ void serve_turn(struct engine *e, uint64_t now)
 	serve_swap_turn(e, now);
 	serve_device_turn(e);
 	drop_silent_views(e, now);
+	free_rooms(e, now);
 	find_silent(e, now);
 	forget_asked(e, now);
 	barrier_turn(e);

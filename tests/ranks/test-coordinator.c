@@ -153,7 +153,7 @@ START_TEST(a_rank_that_drops_an_edit_tells_the_first)
 
 	boundaries_open(3, &sharded);
 	e = engine_of(2);
-	piece = participant_piece(e->registry.states.epoch, 0, 0, 4);
+	piece = participant_piece(&e->participant, e->registry.states.epoch, 0, 0, 4);
 	memcpy(piece->data, "1234", 4);
 	ck_assert_int_eq(participant_stage(&e->participant, transaction, 77, 1, false, piece),
 			 0);

@@ -40,7 +40,7 @@ static void teardown(void)
 static int stage_bytes(const uint64_t transaction[2], uint32_t writer, uint64_t now,
 		       uint32_t row, uint64_t offset, const void *data, uint32_t size)
 {
-	struct edit_piece *piece = participant_piece(r.states.epoch, row, offset, size);
+	struct edit_piece *piece = participant_piece(&s, r.states.epoch, row, offset, size);
 
 	memcpy(piece->data, data, size);
 	return participant_stage(&s, transaction, writer, now, row == 1, piece);
@@ -129,7 +129,7 @@ static int applied(const uint64_t transaction[2])
 	ck_assert_uint_eq(e->peer, 5);
 	ck_assert_uint_eq(e->request, 77);
 	status = e->status;
-	participant_free_edit(e);
+	participant_free_edit(&s, e);
 	return status;
 }
 
@@ -610,6 +610,26 @@ START_TEST(staging_is_bounded_however_small_its_pieces_are)
 }
 END_TEST
 
+START_TEST(large_pieces_of_an_edit_are_the_next_ones)
+{
+	static uint8_t bytes[WIRE_CHUNK];
+	struct edit_piece *piece;
+
+	participant_fini(&s);
+	participant_init(&s, 2 * sizeof(bytes));
+	ck_assert_int_eq(stage_bytes(one, WRITER, 1000, 0, 0, bytes, sizeof(bytes)), 0);
+	piece = STAILQ_FIRST(&TAILQ_FIRST(&s.list)->pieces);
+	participant_drop(&s, one);
+	ck_assert_int_eq(stage_bytes(two, WRITER, 1000, 0, 0, bytes, sizeof(bytes)), 0);
+	ck_assert_ptr_eq(STAILQ_FIRST(&TAILQ_FIRST(&s.list)->pieces), piece);
+	participant_drop(&s, two);
+	participant_trim(&s, s.spare_ms); /* given back just then */
+	ck_assert(!STAILQ_EMPTY(&s.spare));
+	participant_trim(&s, s.spare_ms + 1);
+	ck_assert(STAILQ_EMPTY(&s.spare));
+}
+END_TEST
+
 START_TEST(staging_is_bounded_in_transactions)
 {
 	uint64_t transaction[2] = { 9, 0 };
@@ -661,7 +681,7 @@ static const char *aborted(const uint64_t transaction[2])
 	ck_assert_uint_eq(e->origin.bytes, transaction[1]);
 	ck_assert_ptr_null(STAILQ_FIRST(&e->pieces));
 	why = e->why;
-	participant_free_edit(e);
+	participant_free_edit(&s, e);
 	return why ? why : "";
 }
 
@@ -748,7 +768,7 @@ START_TEST(what_was_decided_is_known_however_many_writers_are_lost)
 	ck_assert_int_eq(promise(one, b + 1, false), 0);
 	ck_assert_int_eq(decide(one, true), 0);
 	participant_apply(&s, &r, b + 1, 0);
-	participant_free_edit(participant_take_over(&s));
+	participant_free_edit(&s, participant_take_over(&s));
 	for (lost[1] = 1; lost[1] <= OUTCOME_LOG_MAX; lost[1]++)
 		ck_assert(participant_forbid(&s, lost));
 	ck_assert_int_eq(participant_outcome(&s, one), WIRE_COMMITTED);
@@ -994,6 +1014,7 @@ int main(void)
 	tcase_add_test(t, staging_is_bounded_in_bytes);
 	tcase_add_test(t, staging_is_bounded_however_small_its_pieces_are);
 	tcase_add_test(t, one_writer_leaves_room_to_others);
+	tcase_add_test(t, large_pieces_of_an_edit_are_the_next_ones);
 	tcase_add_test(t, staging_is_bounded_in_transactions);
 	tcase_add_test(t, a_silent_writers_edit_expires_unless_it_is_decided);
 	tcase_add_test(t, what_a_lost_writer_staged_is_dropped_at_once_and_never_taken);
