@@ -143,7 +143,7 @@ kill -TERM $ranks
 finish
 unmount
 start slow --stage 3 --forever --pause-ms 3000 --swap "$T/swap"
-mount_it ""
+mount_it rw
 wait_until 60 sh -c "[ \$(cat '$M/step') -ge 1 ]" || fail "it does not train"
 try=0
 until replaced; do
