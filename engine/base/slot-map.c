@@ -20,6 +20,12 @@ void slot_map_fini(struct slot_map *s)
 	slot_map_init(s, s->max);
 }
 
+void slot_map_set_second(struct slot_map *s)
+{
+	assert(!s->top);
+	s->second = true;
+}
+
 static int grow(struct slot_map *s)
 {
 	uint32_t size = s->size ? s->size * 2 : 16;
@@ -55,7 +61,7 @@ int slot_map_add(struct slot_map *s, void *item, uint32_t *number)
 		if (s->top == s->size && grow(s))
 			return -ENOMEM;
 		slot = s->top++;
-		s->slots[slot].generation = 0;
+		s->slots[slot].generation = s->second;
 	}
 	s->slots[slot].item = item;
 	s->count++;
@@ -72,6 +78,12 @@ void *slot_map_get(const struct slot_map *s, uint32_t number)
 	return s->slots[slot].item;
 }
 
+/* Never 0xffff; even ones stay even. */
+static uint16_t next_generation(uint16_t generation)
+{
+	return generation + 2 < 0xffff ? (uint16_t)(generation + 2) : generation & 1;
+}
+
 void slot_map_remove(struct slot_map *s, uint32_t number)
 {
 	uint32_t slot = number & 0xffff;
@@ -80,7 +92,7 @@ void slot_map_remove(struct slot_map *s, uint32_t number)
 		return;
 	s->slots[slot].item = NULL;
 	s->slots[slot].next = NO_SLOT;
-	s->slots[slot].generation = (uint16_t)((s->slots[slot].generation + 1) % 0xffff);
+	s->slots[slot].generation = next_generation(s->slots[slot].generation);
 	if (s->last_free == NO_SLOT)
 		s->first_free = slot;
 	else

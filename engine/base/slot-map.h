@@ -25,10 +25,20 @@ struct slot_map {
 	uint32_t max;   /* at most SLOT_MAP_MAX */
 	uint32_t count; /* in use */
 	uint32_t first_free, last_free;
+	bool second; /* its handles are of the second kind */
 };
 
 void slot_map_init(struct slot_map *s, uint32_t max);
 void slot_map_fini(struct slot_map *s);
+
+/* Handles are of two kinds, so that those of two tables can be told apart.  An empty table's
+ * are of the first, unless this is called.
+ */
+void slot_map_set_second(struct slot_map *s);
+static inline bool slot_map_is_second(uint32_t number)
+{
+	return number != UINT32_MAX && (number >> 16 & 1);
+}
 
 /* Keeps item, which is not NULL.
  * -ENFILE: max slots are in use.

@@ -179,7 +179,7 @@ struct wire_entry {
 	char hostname[64]; /* for people */
 	char address[128]; /* the endpoint of the rank's transport */
 	uint32_t present;  /* 0: the rank has not joined, or has left */
-	uint32_t reserved;
+	uint32_t bulk;     /* the TCP port of the rank's bulk port, at the same host; 0: none */
 };
 static_assert(sizeof(struct wire_entry) == 304, "wire");
 

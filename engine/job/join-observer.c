@@ -4,6 +4,7 @@
 #include "engine/job/join-internal.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/source.h"
+#include "engine/node/bulk.h"
 #include "engine/node/peers.h"
 #include "engine/node/writer-memory.h"
 
@@ -41,6 +42,7 @@ static int open_anew(struct engine *e)
 
 	join_unlink_seed(e);
 	peers_unlink(e);
+	bulk_close(e);
 	rc = node_open_messages(e, NULL);
 	if (rc)
 		e->messages.transport = before;

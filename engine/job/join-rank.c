@@ -3,6 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/job/barrier-state.h"
+#include "engine/node/bulk.h"
 #include "engine/job/join-internal.h"
 #include "engine/job/listen.h"
 #include "engine/launch/jobfile.h"
@@ -197,6 +198,7 @@ void join_find_anew(struct engine *e)
 	struct join *j = e->job.join;
 
 	join_unlink_seed(e);
+	bulk_close(e);
 	e->messages.ops->close(e->messages.transport);
 	e->messages.transport = NULL;
 	e->job.key.is_there = false;
@@ -231,6 +233,7 @@ void join_fill_entry(struct engine *e, struct wire_entry *entry)
 		.control = (uintptr_t)e->registry.control,
 		.cookie = { e->registry.control->cookie[0], e->registry.control->cookie[1] },
 		.present = 1,
+		.bulk = bulk_listens_at(e),
 	};
 	snprintf(entry->host, sizeof(entry->host), "%s", e->launch.host);
 	gethostname(entry->hostname, sizeof(entry->hostname) - 1);

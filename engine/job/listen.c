@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/job/listen.h"
+#include "engine/node/bulk.h"
 #include "engine/node/writer-memory.h"
 
 #include <arpa/inet.h>
@@ -32,8 +33,13 @@ static int bind_port(struct engine *e, const char *ip, unsigned port)
 {
 	char address[96];
 
+	int rc;
+
 	snprintf(address, sizeof(address), "tcp://%s:%u", ip, port);
-	return node_open_messages(e, address);
+	rc = node_open_messages(e, address);
+	if (!rc && e->launch.bulk)
+		bulk_open(e, address);
+	return rc;
 }
 
 static int bind_zero(struct engine *e, const char *ip, const char *before)

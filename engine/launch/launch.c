@@ -314,6 +314,8 @@ static int read_ways(struct launch_reader *r)
 	int rc = read_word(r, "FRAG_TRANSPORT", "zmq", &r->l->no_memory);
 
 	if (!rc)
+		rc = read_word(r, "FRAG_BULK", "tls", &r->l->bulk);
+	if (!rc)
 		rc = read_word(r, "FRAG_PTRACER", "any", &r->l->any_reads);
 	return rc ? rc : read_word(r, "FRAG_GATHER", "host", &r->l->gather_by_host);
 }

@@ -13,6 +13,7 @@
 #include "engine/job/rendezvous.h"
 #include "engine/live/loop.h"
 #include "engine/catalog/leaves.h"
+#include "engine/node/bulk.h"
 #include "engine/node/comms.h"
 #include "engine/node/event-log.h"
 #include "engine/node/fabric.h"
@@ -151,16 +152,19 @@ static void take_answer(struct engine *e, uint32_t peer, const struct wire_heade
 	    e->peers[header->rank].link == peer &&
 	    header->life == node_life(e->peers[header->rank].entry.cookie))
 		peers_heard(e, header->rank, NULL);
+	if (header->rank < e->world)
+		bulk_heard(e, header->rank, peer);
 	if (rpc_answer(e, header, &answer))
 		join_newer_membership(e, peer, header->membership);
 }
 
-static void lose_gone(struct engine *e)
+static void lose_gone(struct engine *e, const struct node_port *port)
 {
 	uint32_t peer;
 
-	while (e->messages.ops->gone && e->messages.ops->gone(e->messages.transport, &peer)) {
+	while (port->ops->gone && port->ops->gone(port->transport, &peer)) {
 		peers_gone(e, peer);
+		bulk_gone(e, peer);
 		join_gone(e, peer);
 		if (e->is_rank)
 			edit_report_gone(e, peer);
@@ -215,6 +219,15 @@ static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 		serve_request(e, peer, &header, body, tail, tail_size);
 }
 
+static void turn_port(struct engine *e, const struct node_port *port)
+{
+	if (!port->transport)
+		return;
+	port->ops->turn(port->transport, receive, e, MESSAGES_PER_TURN);
+	if (port->transport)
+		lose_gone(e, port);
+}
+
 /* Handles the messages of this engine to itself.  Those that it sends meanwhile are left for
  * the next turn.
  */
@@ -250,13 +263,16 @@ static int wait_time(struct engine *e, int wait_ms)
 
 static void wait_for_work(struct engine *e, int wait_ms)
 {
-	struct pollfd fds[3] = { { .fd = e->thread.wake_fd, .events = POLLIN },
+	struct pollfd fds[4] = { { .fd = e->thread.wake_fd, .events = POLLIN },
 				 { .fd = fabric_fd(e), .events = POLLIN } };
 	nfds_t n = 2;
 	uint64_t count;
 
 	if (e->messages.transport)
 		fds[n++] = (struct pollfd){ .fd = e->messages.ops->fd(e->messages.transport),
+					    .events = POLLIN };
+	if (e->bulk.transport)
+		fds[n++] = (struct pollfd){ .fd = e->bulk.ops->fd(e->bulk.transport),
 					    .events = POLLIN };
 	poll(fds, n, wait_ms);
 	if (fds[0].revents & POLLIN && read(e->thread.wake_fd, &count, sizeof(count)) < 0 &&
@@ -283,10 +299,9 @@ void loop_turn(struct engine *e, int wait_ms)
 
 	pthread_mutex_lock(&e->lock);
 	now = monotonic_ms();
-	if (e->messages.transport) {
-		e->messages.ops->turn(e->messages.transport, receive, e, MESSAGES_PER_TURN);
-		lose_gone(e);
-	}
+	turn_port(e, &e->messages);
+	turn_port(e, &e->bulk);
+	bulk_turn(e, now);
 	fabric_turn(e, now, take_answer);
 	turn_local(e);
 	join_turn(e, now);
@@ -361,6 +376,7 @@ void loop_free(struct engine *e)
 	peers_free(e);
 	join_free(e);
 	fabric_free(e);
+	bulk_close(e);
 	if (e->messages.transport)
 		e->messages.ops->close(e->messages.transport);
 	if (e->memory.transport)

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/slot-map.h"
 #include "engine/node/node.h"
 
 #include <errno.h>
@@ -31,6 +32,11 @@ int node_open_messages(struct engine *e, const char *bind)
 					   .expected = e->world };
 
 	return e->messages.ops->open(&e->messages.transport, &config);
+}
+
+const struct node_port *node_port_of(const struct engine *e, uint32_t peer)
+{
+	return slot_map_is_second(peer) ? &e->bulk : &e->messages;
 }
 
 void node_wake(struct engine *e)
@@ -145,6 +151,7 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 {
 	struct wire_header header;
 	size_t body_size = wire_body_size(type);
+	const struct node_port *port;
 	struct iovec parts[3] = {
 		{ &header, sizeof(header) },
 		{ (void *)(uintptr_t)body, body_size },
@@ -158,7 +165,8 @@ int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t req
 	if (peer == NODE_LOCAL)
 		return append_local(e, &header, body, body_size, tail, tail_size);
 	atomic_fetch_add_explicit(&e->counters.messages_out, 1, memory_order_relaxed);
-	return e->messages.ops->send(e->messages.transport, peer, parts, 3);
+	port = node_port_of(e, peer);
+	return port->transport ? port->ops->send(port->transport, peer, parts, 3) : -ENOTCONN;
 }
 
 void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status)

@@ -133,6 +133,7 @@ struct engine {
 	} thread;
 
 	struct node_port messages; /* engine thread */
+	struct node_port bulk;     /* engine thread; engine/node/bulk.h */
 	struct node_port memory;   /* reads memory of this host's processes */
 	struct fabric *fabric;     /* NULL: none */
 
@@ -277,6 +278,8 @@ void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status);
 void node_refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt,
 		 ...) PRINTF(5, 6);
 int node_open_messages(struct engine *e, const char *bind);
+/* Returns the transport whose numbers a message peer's number is one of. */
+const struct node_port *node_port_of(const struct engine *e, uint32_t peer);
 
 /* Fills origin with this process, which writes or freezes. */
 void node_origin(const struct engine *e, struct wire_origin *origin);

@@ -28,6 +28,18 @@ struct peer {
 	bool fabric;       /* its answers may come by the fabric */
 	bool wants_bulk;   /* this engine has asked it for bytes */
 
+	/* the bulk port: bulk.h */
+	bool bulk_linked;
+	uint32_t bulk_link;      /* its message peer there, if bulk_linked */
+	bool bulk;               /* it has answered there: questions for bytes go so */
+	bool bulk_broken;        /* a send has found that it is not linked any more */
+	uint64_t bulk_quiet_ms;  /* since when only messages come; 0: not so */
+	uint64_t bulk_pong;      /* number of the newest PING that it answered there */
+	uint64_t bulk_heard_ms;  /* when it was last heard there, or connected */
+	uint64_t bulk_pinged_ms; /* when it was last sent a PING there */
+	uint64_t bulk_again_ms;  /* it is not connected there before */
+	uint64_t bulk_pause_ms;  /* after it failed there */
+
 	/* when it was last heard */
 	uint64_t heard_ms;
 	uint64_t pinged_ms;

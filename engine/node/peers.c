@@ -2,6 +2,8 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/slot-map.h"
+#include "engine/node/bulk.h"
 #include "engine/node/event-log.h"
 #include "engine/node/peers.h"
 
@@ -67,6 +69,7 @@ static void unlink_peer(struct engine *e, struct peer *p)
 	if (p->linked)
 		e->messages.ops->disconnect(e->messages.transport, p->link);
 	p->linked = p->fabric = false;
+	bulk_unlink(e, p);
 }
 
 void peers_unlink(struct engine *e)
@@ -261,14 +264,18 @@ int peers_call_from(const char *place, struct engine *e, uint32_t rank, enum wir
 
 	if (!e->is_rank || rank != e->rank) {
 		rc = peers_reach(e, rank);
-		link = rc ? link : e->peers[rank].link;
+		link = rc ? link : bulk_choose(e, rank, type);
 		if (!rc && type == WIRE_READ)
 			e->peers[rank].wants_bulk = true;
 	}
 	if (!rc)
 		rc = rpc_call_from(place, e, rank, link, type, body, tail, tail_size, done,
 				   owner, tag);
-	if (rc == -ENOTCONN) { /* it refused us once: that link will never do */
+	if (rc == -ENOTCONN && slot_map_is_second(link)) {
+		e->peers[rank].bulk_broken = true;
+		e->peers[rank].bulk = false;
+		rc = -EAGAIN;
+	} else if (rc == -ENOTCONN) { /* it refused us once: that link will never do */
 		e->peers[rank].linked = false;
 		rc = -EAGAIN;
 	}

@@ -43,8 +43,10 @@ bool permissions_is_answer(enum wire_type type)
 
 static bool reads_only(const struct engine *e, uint32_t peer)
 {
-	return peer != NODE_LOCAL && e->messages.ops->reads_only &&
-	       e->messages.ops->reads_only(e->messages.transport, peer);
+	const struct node_port *port = node_port_of(e, peer);
+
+	return peer != NODE_LOCAL && port->ops->reads_only &&
+	       port->ops->reads_only(port->transport, peer);
 }
 
 int permissions_check(struct engine *e, uint32_t peer, struct wire_header *header)

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/slot-map.h"
 #include "engine/node/comms.h"
 #include "engine/node/event-log.h"
 #include "engine/node/rpc.h"
@@ -132,7 +133,8 @@ void rpc_ask_again(struct engine *e, uint32_t rank)
 	uint64_t pong = p->fabric ? u64_min(p->pong, p->fabric_pong) : p->pong;
 
 	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
-		if (rpc->rank == rank && rpc->number < pong)
+		if (rpc->rank == rank &&
+		    rpc->number < (slot_map_is_second(rpc->peer) ? p->bulk_pong : pong))
 			end(e, rpc, &(struct answer){ .status = -EAGAIN });
 }
 
@@ -158,7 +160,10 @@ bool rpc_answer(struct engine *e, const struct wire_header *header, const struct
 	}
 	end(e, rpc, answer);
 	if (answer->type == WIRE_PONG && rpc->rank < e->world) {
-		e->peers[rpc->rank].pong = rpc->number;
+		if (slot_map_is_second(rpc->peer))
+			e->peers[rpc->rank].bulk_pong = rpc->number;
+		else
+			e->peers[rpc->rank].pong = rpc->number;
 		rpc_ask_again(e, rpc->rank);
 	}
 	sweep(e);
@@ -225,6 +230,13 @@ void rpc_fail_rank(struct engine *e, uint32_t rank, int status)
 {
 	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
 		if (rpc->rank == rank)
+			end(e, rpc, &(struct answer){ .status = status });
+}
+
+void rpc_fail_peer(struct engine *e, uint32_t peer, int status)
+{
+	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
+		if (rpc->peer == peer)
 			end(e, rpc, &(struct answer){ .status = status });
 }
 

@@ -52,6 +52,8 @@ void rpc_expire(struct engine *e, uint64_t now);
 uint64_t rpc_silence_ms(const struct engine *e, const void *owner, uint32_t *rank);
 /* Ends all requests to the rank with status. */
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status);
+/* Ends all requests to the message peer with status. */
+void rpc_fail_peer(struct engine *e, uint32_t peer, int status);
 /* Forgets all requests of owner. */
 void rpc_forget(struct engine *e, const void *owner);
 /* Ends with -EAGAIN the requests to the rank that are older than the last PING it answered.  A

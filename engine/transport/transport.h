@@ -44,6 +44,7 @@ struct transport_config {
 	 * quarter of RLIMIT_NOFILE.
 	 */
 	uint32_t expected;
+	bool second; /* tls: peers' numbers are of the second kind (slot-map.h) */
 };
 
 /* Receives one message; data is valid until it returns.  It may call send, but not turn or

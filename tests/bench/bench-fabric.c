@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What a rank reads of another's state that is not in reach of its memory, by ZeroMQ and by
- * UCX, both on TCP over lo, and beside each other: two processes, a job for each way, asked in
- * turn.  The reference of both is a TCP socket by which the same bytes are asked for, sent and
- * received in a loop.
+/* What a rank reads of another's state that is not in reach of its memory, by ZeroMQ, by
+ * TLS and by UCX, all on TCP over lo, and beside each other: two processes, a job for each way,
+ * asked in turn.  The reference of all is a TCP socket by which the same bytes are asked for,
+ * sent and received in a loop.
  */
 
 #include "engine/api/api.h"
@@ -32,15 +32,17 @@ enum {
 
 struct job {
 	const char *name;
-	bool plain, ucx;
+	bool plain, bulk, ucx;
 	struct frag *f;
 	int param;
 };
 
 static struct job jobs[] = { { .name = "curve" },
 			     { .name = "plain", .plain = true },
+			     { .name = "tls", .bulk = true },
+			     { .name = "tcp", .plain = true, .bulk = true },
 			     { .name = "ucx", .ucx = true } };
-enum { CURVE, PLAIN, UCX, JOBS };
+enum { CURVE, PLAIN, TLS, TCP, UCX, JOBS };
 
 static unsigned njobs;
 static pid_t launcher;
@@ -65,7 +67,9 @@ static void must_errno(const char *what, long rc)
 
 static void open_job(struct job *j, unsigned rank)
 {
-	struct launch launch = { .rank = rank, .world = RANKS, .plain = j->plain };
+	struct launch launch = {
+		.rank = rank, .world = RANKS, .plain = j->plain, .bulk = j->bulk
+	};
 	uint64_t numel = SIZE / sizeof(float) * RANKS;
 	struct frag_tensor t = { sizeof(t), .name = "w", .dtype = FRAG_F32, .ndim = 1,
 				 .shape = &numel };
@@ -107,24 +111,24 @@ static void get(const struct job *j, uint64_t offset, void *to, uint64_t size)
 	must(j->name, frag_get_range(j->f, j->param, "fp32", offset, to, size));
 }
 
-static bool answers_by_ucx(const struct job *j)
+static bool answers_so(const struct job *j)
 {
 	struct engine *e = j->f->engine;
 	bool used;
 
 	pthread_mutex_lock(&e->lock);
-	used = e->peers[OWNER].fabric;
+	used = j->ucx ? e->peers[OWNER].fabric : e->peers[OWNER].bulk;
 	pthread_mutex_unlock(&e->lock);
 	return used;
 }
 
-static void until_by_ucx(const struct job *j)
+static void until_so(const struct job *j)
 {
 	uint64_t deadline = monotonic_ms() + WAIT_MS;
 
-	while (!answers_by_ucx(j) && monotonic_ms() < deadline)
+	while (!answers_so(j) && monotonic_ms() < deadline)
 		get(j, 0, memory, SMALL);
-	must("UCX", answers_by_ucx(j) ? 0 : -ETIMEDOUT);
+	must(j->name, answers_so(j) ? 0 : -ETIMEDOUT);
 }
 
 /* ---- a socket ---- */
@@ -266,7 +270,8 @@ static void tell(const char *what, bool less, const char *by, const struct rows_
 
 static void measure(const char *what, bool less, double (*run)(const void *job))
 {
-	struct rows_way all[WAYS] = { WAY(run, &jobs[CURVE]), WAY(run, &jobs[PLAIN]) };
+	struct rows_way all[WAYS] = { WAY(run, &jobs[CURVE]), WAY(run, &jobs[PLAIN]),
+				      WAY(run, &jobs[TLS]), WAY(run, &jobs[TCP]) };
 	unsigned rounds = rows_rounds(7);
 
 	all[njobs] = (struct rows_way)WAY(run, NULL);
@@ -278,6 +283,9 @@ static void measure(const char *what, bool less, double (*run)(const void *job))
 		tell(what, less, "UCX", &all[UCX], "ZeroMQ, plain", &all[PLAIN], rounds);
 		tell(what, less, "UCX", &all[UCX], "TCP socket", &all[njobs], rounds);
 	}
+	tell(what, less, "TLS", &all[TLS], "ZeroMQ, CURVE", &all[CURVE], rounds);
+	tell(what, less, "TLS", &all[TLS], "TCP socket", &all[njobs], rounds);
+	tell(what, less, "plain TCP", &all[TCP], "TCP socket", &all[njobs], rounds);
 	tell(what, less, "ZeroMQ, CURVE", &all[CURVE], "TCP socket", &all[njobs], rounds);
 	tell(what, less, "ZeroMQ, plain", &all[PLAIN], "TCP socket", &all[njobs], rounds);
 }
@@ -302,14 +310,14 @@ static void read_all(const struct sockaddr_in *name)
 	must_errno("connect", connect(stream, (const struct sockaddr *)name, sizeof(*name)));
 	no_delay();
 	open_jobs(READER);
-	if (njobs == JOBS)
-		until_by_ucx(&jobs[UCX]);
+	for (unsigned i = TLS; i < njobs; i++)
+		until_so(&jobs[i]);
 	for (unsigned i = 0; i < njobs; i++)
 		check(&jobs[i]);
 	measure("128 MiB of another rank", false, rate);
 	measure("4 KiB of another rank, p50", true, latency_us);
-	if (njobs == JOBS && !answers_by_ucx(&jobs[UCX]))
-		must("UCX", -EIO);
+	for (unsigned i = TLS; i < njobs; i++)
+		must(jobs[i].name, answers_so(&jobs[i]) ? 0 : -EIO);
 	close(stream);
 	close_jobs();
 }

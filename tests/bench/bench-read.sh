@@ -154,6 +154,11 @@ by_zmq() {
 [ "$rounds" -lt 3 ] || rounds=3
 by_zmq transport=zmq CURVE
 stop_job
+export FRAG_BULK=tls
+start_job 4 "$bytes" 1
+by_zmq transport=zmq "bytes by TLS"
+stop_job
+unset FRAG_BULK
 FRAG_PLAIN=1
 export FRAG_PLAIN
 start_job 4 "$bytes" 1

@@ -960,6 +960,8 @@ static int transport_tls_open(struct transport **out, const struct transport_con
 	t->timer_ms = t->accept_again_ms = NEVER;
 	t->queue_max = config->queue_max ? config->queue_max : QUEUE_MAX;
 	tls_peers_init(&t->peers, (uint32_t)u64_min(max, TRANSPORT_PEERS_MAX));
+	if (config->second)
+		slot_map_set_second(&t->peers.slots);
 	rc = open_all(t, config);
 	if (rc)
 		transport_tls_close(t);

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "engine/base/log.h"
+#include "engine/node/bulk.h"
+#include "engine/node/rpc.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum {
+	CONNECTING_MS = 5000,
+	SILENT_MS = 3000,
+	AGAIN_MS = 10000, /* doubled up to */
+	AGAIN_MAX_MS = 640000,
+};
+
+/* ---- the port ---- */
+
+/* "tcp://10.0.0.1:21017" -> "tcp://10.0.0.1" */
+static void host_of(const char *address, char *host, size_t size)
+{
+	const char *colon = strrchr(address, ':');
+
+	snprintf(host, size, "%.*s", colon ? (int)(colon - address) : 0, address);
+}
+
+void bulk_open(struct engine *e, const char *address)
+{
+	struct transport_config config = { .key = e->job.key.is_there ? e->job.key.bytes : NULL,
+					   .reads_only = e->job.key.reads_only,
+					   .expected = e->world,
+					   .second = true };
+	char host[160];
+	int rc;
+
+	if (address) {
+		host_of(address, host, sizeof(host));
+		config.bind = host;
+	}
+	e->bulk.ops = &transport_tls;
+	rc = e->bulk.ops->open(&e->bulk.transport, &config);
+	if (rc)
+		log_once(LOG_WARN, "no TLS, ZeroMQ does it all: %s", strerror(-rc));
+	else if (address)
+		log_info("bulk data goes by %s, here at %s", config.key ? "TLS" : "plain TCP",
+			 e->bulk.ops->address(e->bulk.transport));
+}
+
+void bulk_close(struct engine *e)
+{
+	for (uint32_t rank = 0; rank < e->world && e->peers; rank++)
+		bulk_unlink(e, &e->peers[rank]);
+	if (e->bulk.transport)
+		e->bulk.ops->close(e->bulk.transport);
+	e->bulk.transport = NULL;
+}
+
+uint16_t bulk_listens_at(const struct engine *e)
+{
+	const char *address = e->bulk.transport ? e->bulk.ops->address(e->bulk.transport) : "";
+	const char *colon = strrchr(address, ':');
+
+	return colon ? (uint16_t)atoi(colon + 1) : 0;
+}
+
+/* ---- a rank ---- */
+
+void bulk_unlink(struct engine *e, struct peer *p)
+{
+	if (p->bulk_linked)
+		e->bulk.ops->disconnect(e->bulk.transport, p->bulk_link);
+	p->bulk_linked = p->bulk = p->bulk_broken = false;
+	p->bulk_quiet_ms = 0;
+	p->bulk_pong = 0;
+}
+
+static void give_up(struct engine *e, uint32_t rank, uint64_t now, const char *why)
+{
+	struct peer *p = &e->peers[rank];
+	uint32_t link = p->bulk_link;
+
+	log_warn("rank %u %s by TLS: ZeroMQ goes on", rank, why);
+	bulk_unlink(e, p);
+	p->bulk_pause_ms = u64_max(AGAIN_MS, u64_min(2 * p->bulk_pause_ms, AGAIN_MAX_MS));
+	p->bulk_again_ms = now + p->bulk_pause_ms;
+	rpc_fail_peer(e, link, -EAGAIN);
+}
+
+static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (answer->status || answer->type != WIRE_PONG || p->bulk || !p->bulk_linked)
+		return false;
+	log_info("rank %u answers by TLS", (uint32_t)rank);
+	p->bulk = true;
+	return false;
+}
+
+static void ping(struct engine *e, uint32_t rank, uint64_t now)
+{
+	struct peer *p = &e->peers[rank];
+
+	p->bulk_pinged_ms = now;
+	rpc_call(e, rank, p->bulk_link, WIRE_PING, NULL, NULL, 0, on_pong, NULL, rank);
+}
+
+static void connect_to(struct engine *e, uint32_t rank, uint64_t now)
+{
+	struct peer *p = &e->peers[rank];
+	char host[160], address[170];
+
+	if (!e->bulk.transport)
+		bulk_open(e, NULL);
+	p->bulk_again_ms = now + AGAIN_MS;
+	if (!e->bulk.transport)
+		return;
+	host_of(p->entry.address, host, sizeof(host));
+	snprintf(address, sizeof(address), "%s:%u", host, p->entry.bulk);
+	if (e->bulk.ops->connect(e->bulk.transport, address, &p->bulk_link))
+		return;
+	p->bulk_linked = true;
+	p->bulk_heard_ms = now;
+	ping(e, rank, now);
+}
+
+/* Messages of the rank come, and nothing by the bulk port, where it is sent PINGs too. */
+static bool is_silent(struct peer *p, uint64_t now)
+{
+	if (!p->bulk_quiet_ms && p->heard_ms > p->bulk_heard_ms + NODE_PING_MS)
+		p->bulk_quiet_ms = now;
+	return p->bulk_quiet_ms && now >= p->bulk_quiet_ms + SILENT_MS &&
+	       p->heard_ms >= p->bulk_quiet_ms + SILENT_MS / 2;
+}
+
+static void turn_rank(struct engine *e, uint32_t rank, uint64_t now)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (!p->bulk_linked) {
+		if (p->wants_bulk && p->entry.bulk && p->linked && !p->fabric &&
+		    peer_is_live(p) && now >= p->bulk_again_ms)
+			connect_to(e, rank, now);
+	} else if (e->bulk.ops->refused(e->bulk.transport, p->bulk_link)) {
+		give_up(e, rank, now, "refuses this engine");
+	} else if (!p->bulk && now >= p->bulk_heard_ms + CONNECTING_MS) {
+		give_up(e, rank, now, "does not answer");
+	} else if (p->bulk_broken) {
+		give_up(e, rank, now, "breaks off");
+	} else if (p->bulk && is_silent(p, now)) {
+		give_up(e, rank, now, "is silent");
+	} else if (now >= p->bulk_pinged_ms + NODE_PING_MS) {
+		ping(e, rank, now);
+	}
+}
+
+void bulk_turn(struct engine *e, uint64_t now)
+{
+	assert(node_is_engine_thread(e));
+	if (e->messages.ops != &transport_zmq || !e->job.ready)
+		return;
+	for (uint32_t rank = 0; rank < e->world; rank++)
+		if (!e->is_rank || rank != e->rank)
+			turn_rank(e, rank, now);
+}
+
+uint32_t bulk_choose(struct engine *e, uint32_t rank, enum wire_type type)
+{
+	const struct peer *p = &e->peers[rank];
+	bool by_bulk = p->bulk && !p->fabric && (type == WIRE_READ || type == WIRE_STATES_GET);
+
+	return by_bulk ? p->bulk_link : p->link;
+}
+
+void bulk_heard(struct engine *e, uint32_t rank, uint32_t peer)
+{
+	struct peer *p = &e->peers[rank];
+
+	if (p->bulk_linked && p->bulk_link == peer) {
+		p->bulk_heard_ms = monotonic_ms();
+		p->bulk_quiet_ms = p->bulk_pause_ms = 0;
+	}
+}
+
+void bulk_gone(struct engine *e, uint32_t peer)
+{
+	for (uint32_t rank = 0; rank < e->world && e->peers; rank++)
+		if (e->peers[rank].bulk_linked && e->peers[rank].bulk_link == peer)
+			give_up(e, rank, monotonic_ms(), "breaks off");
+}
