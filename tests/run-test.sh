@@ -9,7 +9,7 @@ chmod 0700 "$scratch"
 seconds=${TEST_TIMEOUT:-600}
 
 finish() {
-	sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* \(${scratch}[^ ]*\) .*|\1|p" /proc/self/mountinfo | sort -r |
+	LC_ALL=C sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* \(${scratch}[^ ]*\) .*|\1|p" /proc/self/mountinfo | sort -r |
 	while read -r left; do
 		echo "run-test: still mounted: $left"
 		fusermount3 -u -z "$left" 2>/dev/null || umount -l "$left"

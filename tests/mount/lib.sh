@@ -11,7 +11,7 @@ drop_mount() {
 
 # Drops all mounts below $T, those within others first.
 drop_mounts() {
-	sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* \($T/[^ ]*\) .*|\1|p" /proc/self/mountinfo | sort -r |
+	LC_ALL=C sed -n "s|^[^ ]* [^ ]* [^ ]* [^ ]* \($T/[^ ]*\) .*|\1|p" /proc/self/mountinfo | sort -r |
 		while read -r below; do drop_mount "$below" || :; done
 }
 
