@@ -85,6 +85,7 @@ class Job:
         self._config = _libfrag.frag_config(**fields)
         self._numels = array("q")  # of fragments, by parameters; -1: not asked yet
         self._hypers: _Hypers | None = None
+        self._devices: set[Any] = set()  # that libfrag knows
         self._forks = _forks
         self._library.frag_error()
         code = self._library.frag_open(ctypes.byref(self._frag), ctypes.byref(self._config))
@@ -153,7 +154,7 @@ class Job:
         tensor = _libfrag.frag_tensor(
             name=name.encode(), coordinate=coordinate.encode() if coordinate else None,
             dtype=number_of(dtype), ndim=len(shape), shape=extents,
-            lp=_address(lp), lp_shard=_address(shard), flags=_libfrag.FRAG_FROZEN if frozen else 0,
+            lp=self._address(lp), lp_shard=self._address(shard), flags=_libfrag.FRAG_FROZEN if frozen else 0,
             cuts=cut, ncuts=len(cuts))
         try:
             number = self._call("frag_param", ctypes.byref(tensor))
@@ -202,12 +203,12 @@ class Job:
     def keep(self, group: int, sub: int, key: str, tensor: Any) -> None:
         """frag_state_keep: the tensor is the partition, flat."""
         self._need(tensor, self.partition_numel(group, sub), key)
-        self._call("frag_state_keep", group, sub, key.encode(), number_of(tensor.dtype), _address(tensor))
+        self._call("frag_state_keep", group, sub, key.encode(), number_of(tensor.dtype), self._address(tensor))
 
     def keep_whole(self, group: int, key: str, tensor: Any) -> None:
         """frag_state_keep_whole: the tensor is the whole group, flat."""
         self._need(tensor, self.flat_numel(group), key)
-        self._call("frag_state_keep_whole", group, key.encode(), number_of(tensor.dtype), _address(tensor))
+        self._call("frag_state_keep_whole", group, key.encode(), number_of(tensor.dtype), self._address(tensor))
 
     def keep_fragments(self, params: Sequence[int], key: str, tensors: Sequence[Any]) -> None:
         """frag_fragments_keep: each tensor is this rank's fragment of one parameter."""
@@ -216,6 +217,8 @@ class Job:
         if len({tensor.dtype for tensor in tensors}) > 1:
             raise ValueError(f"{key} has several dtypes in one param group")
         if tensors:
+            for tensor in tensors:
+                self._use_device(tensor)
             self._call("frag_fragments_keep", _ints(params), len(params), key.encode(), number_of(tensors[0].dtype),
                        _pointers(tensor.data_ptr() for tensor in tensors))
 
@@ -237,7 +240,7 @@ class Job:
         """frag_state_move; None: the state has no memory now."""
         if tensor is not None:
             self._need(tensor, self.partition_numel(group, sub), key)
-        self._call("frag_state_move", group, sub, key.encode(), _address(tensor))
+        self._call("frag_state_move", group, sub, key.encode(), self._address(tensor))
 
     def move_fragments(self, params: Any, key: str, addresses: Iterable[int]) -> None:
         """frag_fragments_move: params is an array of c_int; address 0: no memory."""
@@ -245,7 +248,7 @@ class Job:
 
     def move_lp(self, param: int, shard: bool, tensor: Any) -> None:
         """frag_lp_move; None: the parameter has no such values now."""
-        self._call("frag_lp_move", param, _libfrag.FRAG_SHARD if shard else 0, _address(tensor))
+        self._call("frag_lp_move", param, _libfrag.FRAG_SHARD if shard else 0, self._address(tensor))
 
     def drop(self, group: int, sub: int, key: str) -> None:
         self._call("frag_state_drop", group, sub, key.encode())
@@ -261,6 +264,27 @@ class Job:
         for index, (group, name) in enumerate(names):
             self._call("frag_hyper_calls", group, name.encode(), _libfrag.frag_hyper_get(), self._hypers.set,
                        self._hypers.address(index))
+
+    def _use_device(self, tensor: Any) -> None:
+        """frag_devices, before the first memory of a GPU: what changes it is on the stream that is current now."""
+        device = tensor.device
+        if device.type == "cpu" or device in self._devices:
+            return
+        if device.type != "cuda":
+            raise ValueError(f"memory of {device} cannot be read by fragfs")
+        import torch
+
+        with torch.cuda.device(device):
+            stream = torch.cuda.current_stream(device).cuda_stream
+            self._call("frag_devices", ctypes.byref(_libfrag.frag_devices(number=device.index, stream=stream)))
+        self._devices.add(device)
+
+    def _address(self, tensor: Any) -> int | None:
+        """The memory of a tensor; None for one that has none."""
+        if tensor is None:
+            return None
+        self._use_device(tensor)
+        return tensor.data_ptr() or None
 
     def ready(self) -> None:
         self._call("frag_ready")
@@ -322,11 +346,6 @@ def _ints(numbers: Sequence[int]) -> Any:
 def _pointers(addresses: Iterable[int]) -> Any:
     values = array("Q", addresses)
     return (c_void_p * len(values)).from_buffer(values)
-
-
-def _address(tensor: Any) -> int | None:
-    """The memory of a tensor; None for one that has none."""
-    return tensor.data_ptr() or None if tensor is not None else None
 
 
 def watch_storage(tensor: Any, function: Any, *arguments: Any) -> weakref.finalize:

@@ -20,6 +20,6 @@ grep -q __asan_init "$FRAG_LIBRARY" && FRAG_LIBRARY=/nonexistent
 export FRAG_LIBRARY
 limit=120
 [ -z "${TEST_ALL:-}" ] || limit=600
-for test in test_binding test_reader test_stats; do
+for test in test_binding test_device test_reader test_stats; do
 	within $limit python3 "$PYTHONPATH/tests/$test.py" >$test.log 2>&1 || fail $test
 done
