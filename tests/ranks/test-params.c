@@ -811,7 +811,7 @@ START_TEST(small_ones_stay_in_memory_and_are_treated_alike)
 	ck_assert_uint_eq(seen(D, 199), 0x4600);
 	ck_assert_uint_eq(seen(C, 49), 0x4600);
 	text = rank_query_text(job_frag(&job, 1)->engine, 0, "swap");
-	ck_assert_msg(strstr(text, "\nd\tlp\t400\t0\t400\t0\t0\t0\t0\t0\t0\tnone\n") != NULL,
+	ck_assert_msg(strstr(text, "\nd\tlp\t400\t0\t400\t0\t0\t0\t0\t0\t0\t0\tnone\n") != NULL,
 		      "%s", text);
 	ck_assert_msg(strstr(text, "\nbig\tlp\t7000\t") != NULL, "%s", text);
 	ck_assert_msg(strstr(text, "\nlp_swap_out\t") != NULL, "%s", text);
