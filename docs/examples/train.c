@@ -165,6 +165,7 @@ static void run(struct trainer *t)
 {
 	const struct options *o = &t->options;
 	double losses = 0, busy_ms = 0;
+	uint64_t n = 0; /* steps since the last line */
 	bool stop = false;
 
 	while (!stop && (o->forever || t->step < o->steps)) {
@@ -175,9 +176,11 @@ static void run(struct trainer *t)
 		losses += all.loss;
 		digest(t, all.loss);
 		stop = all.stop > 0;
+		n++;
 		if (t->step % o->every == 0) {
-			report(t, losses / (double)o->every, busy_ms / (double)o->every);
+			report(t, losses / (double)n, busy_ms / (double)n);
 			losses = busy_ms = 0;
+			n = 0;
 		}
 		rest(o->pause_ms);
 	}

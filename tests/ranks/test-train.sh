@@ -48,6 +48,13 @@ start 2 begun --stage 1 --steps 10
 finish
 [ "$(losses resumed.0.log | cut -d' ' -f1)" = 60 ] || fail "resumed: steps $(losses resumed.0.log)"
 [ "$(losses resumed.0.log | cut -d' ' -f2)" != "$(losses begun.0.log | cut -d' ' -f2)" ] || fail "resumed: old data"
+# The first line's loss is the mean of as many steps as there were.
+start 2 few --stage 1 --first-step 57 --steps 60
+finish
+start 2 each --stage 1 --first-step 57 --steps 60 --every 1
+finish
+{ losses few.0.log && losses each.0.log; } | awk 'NR == 1 { told = $2; next } { mean += $2 / 3 }
+	END { exit !(NR == 4 && told - mean < 1e-5 && mean - told < 1e-5) }' || fail "the loss of 3 steps: $(cat few.0.log each.0.log)"
 got=0
 "$train" --first-step 5 --steps 3 2>why || got=$?
 [ $got = 2 ] && grep -q '^train: --first-step 5 is beyond --steps 3$' why || fail "--first-step 5: $got: $(cat why)"
