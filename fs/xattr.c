@@ -3,6 +3,7 @@
 
 #include "fs/xattr.h"
 
+#include "engine/base/one-line.h"
 #include "fs/text.h"
 
 #include <errno.h>
@@ -226,31 +227,44 @@ static int get_loss_scale(struct tree *t, struct node n, char **value)
 	return -ENODATA;
 }
 
+/* Returns true if the text .frag/leaves has a line of the module. */
+static bool is_leaf(const char *marks, const char *module)
+{
+	char name[3 * FRAG_NAME_MAX + 1];
+	size_t length = one_line(module, name, sizeof(name));
+
+	for (const char *line = strchr(marks, '\n'); line; line = strchr(line, '\n'))
+		if (!strncmp(++line, name, length) && line[length] == '\t')
+			return true;
+	return false;
+}
+
 /* Gives the leaf that the parameter is in: of the marked modules whose names begin its own, the
  * outermost, which has the shortest name.  -ENODATA: the parameter is in none.
  */
 static int get_leaf(struct tree *t, struct node n, char **value)
 {
 	CLEANUP(free) char *marks = engine_text(t->engine, "leaves");
-	size_t shortest = SIZE_MAX;
+	CLEANUP(free) char *module = NULL;
 	struct engine_param p;
 
 	if (!marks)
 		return errno ? -errno : -ENOMEM;
 	if (!engine_param(t->engine, n.item, &p))
 		return -ENODATA;
-	for (const char *line = strchr(marks, '\n'); line && *++line;
-	     line = strchr(line, '\n')) {
-		size_t length = strcspn(line, "\t\n");
-
-		if (length < shortest && !strncmp(p.name, line, length) &&
-		    p.name[length] == '.')
-			shortest = length;
+	module = strdup(p.name);
+	if (!module)
+		return -ENOMEM;
+	for (char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.')) {
+		*dot = '\0';
+		if (is_leaf(marks, module)) {
+			*value = module;
+			module = NULL;
+			return 0;
+		}
+		*dot = '.';
 	}
-	if (shortest == SIZE_MAX)
-		return -ENODATA;
-	*value = strndup(p.name, shortest);
-	return *value ? 0 : -ENOMEM;
+	return -ENODATA;
 }
 
 static const struct {

@@ -3,6 +3,8 @@
 
 #include "engine/catalog/leaves.h"
 
+#include "engine/base/one-line.h"
+
 #include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -213,6 +215,8 @@ void leaves_fini(struct leaves *l)
 
 void leaves_print(const struct leaves *l, FILE *out)
 {
-	for (uint32_t i = 0; i < l->marks.count; i++)
-		fprintf(out, "%s\t%" PRIu32 "\n", names_of(&l->marks)[i], l->params[i]);
+	for (uint32_t i = 0; i < l->marks.count; i++) {
+		one_line_put(out, names_of(&l->marks)[i]);
+		fprintf(out, "\t%" PRIu32 "\n", l->params[i]);
+	}
 }

@@ -39,7 +39,9 @@ static inline uint32_t leaves_next(const struct leaves *l, uint32_t param)
 	return param < l->n ? l->ring[param] : LEAVES_NONE;
 }
 
-/* Writes a line for each marked module: its name, and how many parameters it has. */
+/* Writes a line for each marked module: its name, by one_line_put, and how many parameters it
+ * has.
+ */
 void leaves_print(const struct leaves *l, FILE *out);
 
 #endif

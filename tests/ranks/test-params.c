@@ -371,6 +371,18 @@ START_TEST(leaves_are_marked_as_by_deepspeed)
 }
 END_TEST
 
+START_TEST(a_leaf_of_any_name_is_one_line)
+{
+	static const struct job_param odd[] = { { "a\n\tb\t7.w", .ndim = 1,
+						  .shape = { 4000 } } };
+
+	open_params(odd, ARRAY_SIZE(odd));
+	ck_assert_int_eq(leaf(FRAG_LEAF_GLOB, "*", 1), 1);
+	expect_leaves("a%0A%09b%097\t1\n");
+	job_close(&job);
+}
+END_TEST
+
 /* The outermost marked module counts, and lists the parameter itself first. */
 START_TEST(parameters_of_a_leaf_are_listed)
 {
@@ -1009,6 +1021,7 @@ int main(void)
 	tcase_add_test(t, what_is_in_comes_in_again_and_is_out_as_often);
 	tcase_add_test(t, reading_ahead_takes_what_nobody_needs_and_gives_way);
 	tcase_add_test(t, leaves_are_marked_as_by_deepspeed);
+	tcase_add_test(t, a_leaf_of_any_name_is_one_line);
 	tcase_add_test(t, parameters_of_a_leaf_are_listed);
 	tcase_add_test(t, parameters_of_a_leaf_come_in_as_one);
 	tcase_add_test(t, a_leaf_is_not_read_where_its_parameter_lacks_buffers);
