@@ -39,6 +39,7 @@
 #include "engine/watch/watch.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,6 +112,8 @@ static void *run(void *arg)
 {
 	struct engine *e = arg;
 
+	/* Texts have numbers with a point, whatever the trainer's locale is. */
+	uselocale(newlocale(LC_ALL_MASK, "C", NULL));
 	node_be_engine_thread(e);
 	while (!atomic_load_explicit(&e->thread.stop, memory_order_acquire))
 		loop_turn(e, NODE_IDLE_MS);
