@@ -174,6 +174,19 @@ static void name_late(struct engine *e, struct coordinator_transaction *a)
 	fclose(out);
 }
 
+/* NULL: the error's own text will do. */
+static const char *freeze_refusal(int status)
+{
+	switch (status) {
+	case -EBUSY:
+		return "the job is frozen already";
+	case -ESTALE:
+		return "the ranks pass boundaries faster than they can agree on one";
+	default:
+		return NULL;
+	}
+}
+
 static void tell(struct engine *e, struct coordinator_transaction *a, uint64_t boundary)
 {
 	struct event_settled told = { .id = { a->transaction[0], a->transaction[1] },
@@ -196,6 +209,8 @@ static void tell(struct engine *e, struct coordinator_transaction *a, uint64_t b
 		snprintf(a->why, sizeof(a->why), "rank %u could not apply it: %s", a->said,
 			 strerror(-a->status));
 		told.why = a->why;
+	} else if (a->freeze_ms) {
+		told.why = freeze_refusal(a->status);
 	}
 	if (a->freeze_ms)
 		event_log_freeze(e, &told);

@@ -71,6 +71,10 @@ stands "freeze"
 refused "frozen already" fragctl freeze "$M"
 within 60 "$top_builddir/fragfs" "$address" "$T/mnt2" -o rw
 refused "frozen already" fragctl freeze "$T/mnt2" -- true
+for mount in "$M" "$T/mnt2"; do
+	within 60 cat "$mount/.frag/log" >log
+	[ "$(grep -c '"event":"freeze".*"why":"the job is frozen already"' log)" = 2 ] || fail "refused, and the log says: $(cat log)"
+done
 stands "a second freeze"
 [ "$(cat "$T/mnt2/.frag/freeze")" = frozen ] || fail "another mount says $(cat "$T/mnt2/.frag/freeze")"
 grep -q '^frozen, for [0-9]* s at most$' "$M/.frag/freeze" || fail "it says $(cat "$M/.frag/freeze")"
