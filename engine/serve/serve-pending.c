@@ -14,7 +14,7 @@
 enum { READS_MAX = 256, READS_OF_PEER_MAX = READS_MAX / 4 * 3, REQUESTS_MAX = 4 };
 
 struct pending_read {
-	LIST_ENTRY(pending_read) link;
+	TAILQ_ENTRY(pending_read) link;
 	struct pending_reads *of;
 	uint32_t peer;
 	struct wire_read asked;
@@ -30,13 +30,13 @@ struct pending_read {
 	uint8_t bytes[]; /* of asked.size */
 };
 
-LIST_HEAD(pending_list, pending_read);
+TAILQ_HEAD(pending_list, pending_read);
 
 struct pending_reads {
 	struct engine *engine; /* NULL: it has gone, and each read ends by itself */
 	pthread_mutex_t lock;  /* of reads' ended and status; takes no other */
 	pthread_cond_t came;
-	struct pending_list reads;
+	struct pending_list reads; /* oldest first: so they are answered */
 	unsigned count;
 };
 
@@ -48,6 +48,7 @@ int pending_reads_init(struct engine *e)
 	if (!e->serve.pending_reads)
 		return -ENOMEM;
 	e->serve.pending_reads->engine = e;
+	TAILQ_INIT(&e->serve.pending_reads->reads);
 	pthread_mutex_init(&e->serve.pending_reads->lock, NULL);
 	thread_cond_init(&e->serve.pending_reads->came);
 	return 0;
@@ -61,7 +62,7 @@ static void read_free(struct pending_read *r)
 
 static void drop(struct pending_reads *l, struct pending_read *r)
 {
-	LIST_REMOVE(r, link);
+	TAILQ_REMOVE(&l->reads, r, link);
 	l->count--;
 	read_free(r);
 }
@@ -79,8 +80,8 @@ static void end_alone(struct pending_reads *l, struct pending_read *r)
 	bool last;
 
 	pthread_mutex_lock(&l->lock);
-	LIST_REMOVE(r, link);
-	last = LIST_EMPTY(&l->reads);
+	TAILQ_REMOVE(&l->reads, r, link);
+	last = TAILQ_EMPTY(&l->reads);
 	pthread_mutex_unlock(&l->lock);
 	read_free(r);
 	if (last)
@@ -136,7 +137,7 @@ static bool is_under_way(const struct pending_reads *l, bool bound)
 {
 	const struct pending_read *r;
 
-	LIST_FOREACH (r, &l->reads, link)
+	TAILQ_FOREACH (r, &l->reads, link)
 		if (!r->ended && (!bound || r->bound))
 			return true;
 	return false;
@@ -146,14 +147,14 @@ void pending_reads_free(struct engine *e)
 {
 	struct pending_reads *l = e->serve.pending_reads;
 	struct timespec end = thread_in_ms(u64_min(e->timeout_ms, SWAPPER_END_MS));
-	struct pending_list ended = LIST_HEAD_INITIALIZER(ended);
+	struct pending_list ended = TAILQ_HEAD_INITIALIZER(ended);
 	struct pending_read *r, *next;
 	int rc = 0;
 	bool left;
 
 	if (!l)
 		return;
-	LIST_FOREACH (r, &l->reads, link)
+	TAILQ_FOREACH (r, &l->reads, link)
 		r->bound = !abandon(r);
 	pthread_mutex_lock(&l->lock);
 	while (is_under_way(l, false) && !rc)
@@ -161,14 +162,14 @@ void pending_reads_free(struct engine *e)
 	while (is_under_way(l, true)) /* a device's port ends them in bounded time */
 		pthread_cond_wait(&l->came, &l->lock);
 	l->engine = NULL;
-	LIST_FOREACH_SAFE (r, &l->reads, link, next)
+	TAILQ_FOREACH_SAFE (r, &l->reads, link, next)
 		if (r->ended) {
-			LIST_REMOVE(r, link);
-			LIST_INSERT_HEAD(&ended, r, link);
+			TAILQ_REMOVE(&l->reads, r, link);
+			TAILQ_INSERT_TAIL(&ended, r, link);
 		}
-	left = !LIST_EMPTY(&l->reads);
+	left = !TAILQ_EMPTY(&l->reads);
 	pthread_mutex_unlock(&l->lock); /* read_free takes locks of the swapper */
-	LIST_FOREACH_SAFE (r, &ended, link, next)
+	TAILQ_FOREACH_SAFE (r, &ended, link, next)
 		read_free(r);
 	if (!left)
 		destroy(l);
@@ -181,7 +182,7 @@ static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
 {
 	struct pending_read *r;
 
-	LIST_FOREACH (r, &l->reads, link) {
+	TAILQ_FOREACH (r, &l->reads, link) {
 		if (r->answered || r->peer != peer || r->nrequests == REQUESTS_MAX ||
 		    memcmp(&r->asked, read, sizeof(*read)) != 0 ||
 		    r->shown.generation != shown->generation ||
@@ -199,7 +200,7 @@ static bool is_full(const struct pending_reads *l, uint32_t peer)
 	const struct pending_read *r;
 	unsigned own = 0;
 
-	LIST_FOREACH (r, &l->reads, link)
+	TAILQ_FOREACH (r, &l->reads, link)
 		own += r->peer == peer;
 	return l->count >= READS_MAX || own >= READS_OF_PEER_MAX;
 }
@@ -233,7 +234,7 @@ static int begin(struct engine *e, uint32_t peer, uint64_t request,
 		free(r);
 		return rc;
 	}
-	LIST_INSERT_HEAD(&l->reads, r, link);
+	TAILQ_INSERT_TAIL(&l->reads, r, link);
 	l->count++;
 	return 0;
 }
@@ -276,7 +277,7 @@ void pending_reads_turn(struct engine *e, uint64_t now)
 
 	if (!e->serve.pending_reads)
 		return;
-	LIST_FOREACH_SAFE (r, &e->serve.pending_reads->reads, link, next) {
+	TAILQ_FOREACH_SAFE (r, &e->serve.pending_reads->reads, link, next) {
 		if (has_ended(e->serve.pending_reads, r)) {
 			answer(e, r,
 			       tier_read_check(e, &r->asked, &r->shown, &r->fetch, r->status));
@@ -294,7 +295,7 @@ void pending_reads_gone(struct engine *e, uint32_t peer)
 
 	if (!e->serve.pending_reads)
 		return;
-	LIST_FOREACH (r, &e->serve.pending_reads->reads, link)
+	TAILQ_FOREACH (r, &e->serve.pending_reads->reads, link)
 		if (r->peer == peer && !r->answered)
 			abandon(r);
 }

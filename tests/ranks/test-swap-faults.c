@@ -337,9 +337,12 @@ END_TEST
 
 struct asked {
 	bool answered;
+	unsigned place; /* among the answers, from 1 */
 	int status;
 	float value;
 };
+
+static unsigned answers;
 
 static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
@@ -347,23 +350,31 @@ static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct an
 
 	(void)e, (void)tag;
 	a->answered = true;
+	a->place = ++answers;
 	a->status = answer->status;
 	if (!a->status)
 		memcpy(&a->value, answer->tail, sizeof(a->value));
 	return false;
 }
 
-/* Rank 1 asks for the first value. */
-static void ask(struct asked *a)
+/* Rank 1 asks for one value. */
+static void ask_at(struct asked *a, uint64_t at)
 {
 	struct registry *r = &rank0()->registry;
-	struct wire_read read = { .epoch = r->states.epoch, .size = sizeof(float) };
+	struct wire_read read = { .epoch = r->states.epoch,
+				  .offset = at * sizeof(float),
+				  .size = sizeof(float) };
 
 	*a = (struct asked){ 0 };
 	read.state = (uint32_t)states_find(&r->states, STATE_PARTITION, 0, 0, "momentum");
 	ck_assert_int_eq(peers_call(job_frag(&job, 1)->engine, 0, WIRE_READ, &read, NULL, 0,
 				    on_data, a, 0),
 			 0);
+}
+
+static void ask(struct asked *a)
+{
+	ask_at(a, 0);
 }
 
 /* Before who asked would ask again. */
@@ -388,6 +399,33 @@ static void ask_on_a_silent_disk(struct asked *asked, unsigned n)
 	for (unsigned i = 0; i < 20; i++)
 		turn(NULL);
 }
+
+START_TEST(who_has_waited_longest_is_answered_first)
+{
+	struct asked asked[6];
+	uint64_t patience;
+	float value;
+
+	if (!open_job(_i))
+		return;
+	ck_assert_int_eq(get("momentum", &value), 0);
+	turn(NULL);
+	patience = rank0()->timeout_ms;
+	rank0()->timeout_ms = 100;
+	hold_reads();
+	answers = 0;
+	for (unsigned i = 0; i < ARRAY_SIZE(asked); i++)
+		ask_at(&asked[i], i);
+	for (unsigned end = turns + 300; answers < ARRAY_SIZE(asked) && turns < end;)
+		turn(NULL);
+	for (unsigned i = 0; i < ARRAY_SIZE(asked); i++)
+		ck_assert_uint_eq(asked[i].place, i + 1);
+	expect_no_reads();
+	faulty_end();
+	rank0()->timeout_ms = patience;
+	close_job();
+}
+END_TEST
 
 START_TEST(nothing_is_read_for_a_reader_that_has_left)
 {
@@ -766,6 +804,7 @@ int main(void)
 		a_trainer_waits_once_for_a_silent_disk_while_states_move,
 		no_state_moves_that_is_not_published,
 		a_rank_ends_while_its_disk_does_not_answer,
+		who_has_waited_longest_is_answered_first,
 		nothing_is_read_for_a_reader_that_has_left,
 		a_reader_leaves_some_reads_to_others,
 		a_reader_waits_while_too_many_others_are_served,
