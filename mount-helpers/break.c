@@ -203,8 +203,8 @@ static int follow(const struct call *call, struct wait *w, bool holds)
 	return rc;
 }
 
-/* The event may come before the mount knows that all ranks stand.  Until then the end of the
- * file that holds the watch would end it, and thaw the job.
+/* The event may come before the mount knows that all ranks stand: what the caller does next
+ * finds the job frozen.
  */
 static void wait_until_held(const struct wait *w)
 {

@@ -36,7 +36,7 @@ struct freeze {
 	bool held, ended;     /* some rank said so to the last RENEW, or to THAW */
 	int result;
 	bool watches; /* `condition` is that of a watch */
-	bool kept;    /* until it is ended by `off`; else as long as it has holders */
+	bool kept;    /* goes on without holders, until `off` */
 	unsigned holders;
 	struct wire_condition condition;
 };
@@ -120,17 +120,30 @@ static int check_condition(struct engine *e, const struct wire_condition *c)
 	return !rc && c->quantity == WIRE_NORM && n > WIRE_FOUND_MAX ? -E2BIG : rc;
 }
 
+static bool is_ending(const struct freeze *f)
+{
+	return f->cancelled || (f->watches && !f->kept && !f->holders);
+}
+
+/* Returns true if this engine has the event that the condition held.  The freeze is decided
+ * then, though the coordinator's answer may still be on its way.
+ */
+static bool has_broken(const struct engine *e, const struct freeze *f)
+{
+	return event_log_has_break(e, f->proposal.commit.transaction);
+}
+
 /* Ends the watches that this one replaces.
  * -EAGAIN: some are not taken back yet.
  */
-static int replace(struct freeze *f)
+static int replace(const struct engine *e, struct freeze *f)
 {
 	int rc = 0;
 
 	/* the list begins with the newest */
 	for (struct freeze *old = LIST_NEXT(f, link); old; old = LIST_NEXT(old, link))
 		if (old->watches && old->state < FREEZE_HELD) {
-			old->cancelled = true;
+			old->cancelled |= !has_broken(e, old);
 			rc = -EAGAIN;
 		}
 	return rc;
@@ -142,7 +155,7 @@ static struct freeze *find_twin(struct freeze *f)
 	struct freeze *old = f;
 
 	while ((old = LIST_NEXT(old, link)))
-		if (old->watches && old->state < FREEZE_HELD && !old->cancelled &&
+		if (old->watches && old->state < FREEZE_HELD && !is_ending(old) &&
 		    !old->result && old->ms == f->ms &&
 		    !memcmp(&old->condition, &f->condition, sizeof(f->condition)))
 			break;
@@ -181,7 +194,7 @@ static void ask(struct engine *e, struct freeze *f)
 	if (f->watches)
 		rc = check_condition(e, &f->condition); /* also of a job started again */
 	if (!rc && f->watches)
-		rc = replace(f);
+		rc = replace(e, f);
 	if (!rc)
 		rc = proposal_ask(e, &f->proposal);
 	if (!rc) {
@@ -254,6 +267,7 @@ static void turn_watch(struct engine *e, struct freeze *f, struct engine_freeze 
 static void turn_asking(struct engine *e, struct freeze *f, uint64_t now,
 			struct engine_freeze **finished)
 {
+	f->cancelled |= is_ending(f) && !has_broken(e, f);
 	if (f->state == FREEZE_NEW && !f->cancelled && !f->result)
 		ask(e, f);
 	else if (f->state == FREEZE_ASKED)
@@ -387,7 +401,7 @@ void freezes_abandon(struct engine *e)
 
 static bool watches_on(const struct freeze *f)
 {
-	return f->watches && !f->asked && !f->cancelled && f->state < FREEZE_HELD;
+	return f->watches && !f->asked && !is_ending(f) && f->state < FREEZE_HELD;
 }
 
 void freezes_describe(struct engine *e, FILE *out)
@@ -465,8 +479,8 @@ static void end_watches(struct engine *e, uint64_t number)
 	LIST_FOREACH (f, &e->commit.freezes, link) {
 		if (!f->watches || f->state >= FREEZE_HELD || (number && f->number != number))
 			continue;
-		f->holders -= number && f->holders;
-		f->cancelled |= !number || (!f->holders && !f->kept);
+		f->holders = number && f->holders ? f->holders - 1 : 0;
+		f->kept &= number != 0;
 	}
 }
 

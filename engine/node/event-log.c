@@ -120,16 +120,23 @@ static void put_origin(const struct engine *e, json_t *event, const struct wire_
 	put_number(event, "bytes", o->bytes);
 }
 
-/* True, once, of each; those without a number are not known again. */
-static bool is_new(struct engine *e, const uint64_t id[2])
+static bool is_told(const struct engine *e, const uint64_t id[2])
 {
 	uint64_t n = u64_min(e->event_log->ntold, EVENT_RING_KEPT);
 
-	if (!id[0] && !id[1])
-		return true;
 	for (uint64_t i = 0; i < n; i++)
 		if (!memcmp(e->event_log->told[i], id, sizeof(e->event_log->told[i])))
-			return false;
+			return true;
+	return false;
+}
+
+/* True, once, of each; those without a number are not known again. */
+static bool is_new(struct engine *e, const uint64_t id[2])
+{
+	if (!id[0] && !id[1])
+		return true;
+	if (is_told(e, id))
+		return false;
 	memcpy(e->event_log->told[e->event_log->ntold++ % EVENT_RING_KEPT], id,
 	       sizeof(e->event_log->told[0]));
 	return true;
@@ -282,6 +289,11 @@ void event_log_break(struct engine *e, const struct event_break *told)
 		put_text(event, "why", told->why);
 	put_id(event, told->id);
 	add(e, event);
+}
+
+bool event_log_has_break(const struct engine *e, const uint64_t id[2])
+{
+	return is_told(e, (const uint64_t[2]){ id[0], ~id[1] });
 }
 
 void event_log_evicted(struct engine *e, const struct engine_file *f)

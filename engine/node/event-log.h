@@ -58,6 +58,8 @@ struct event_break {    /* a watch that holds, or is over */
 };
 
 void event_log_break(struct engine *e, const struct event_break *told);
+/* Returns true if one of the newest events tells how that watch ended. */
+bool event_log_has_break(const struct engine *e, const uint64_t id[2]);
 /* Adds to an observer's log that an owner has dropped the view of an open file. */
 void event_log_evicted(struct engine *e, const struct engine_file *f);
 /* Adds a rank's lines, except those that are no JSON or are in the log. */

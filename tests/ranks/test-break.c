@@ -39,11 +39,17 @@ static void on_done(struct engine_freeze *freeze, int result)
 	a->result = result;
 }
 
+static void ask_freeze(struct asked *a, uint32_t rank, struct engine_freeze freeze)
+{
+	*a = (struct asked){ .freeze = freeze };
+	a->freeze.done = on_done;
+	a->freeze.owner = a;
+	engine_freeze(engine_of(rank), &a->freeze);
+}
+
 static void ask(struct asked *a, uint32_t rank, const char *text, uint32_t ms)
 {
-	*a = (struct asked){ .freeze = {
-				     .ms = ms, .watch = text, .done = on_done, .owner = a } };
-	engine_freeze(engine_of(rank), &a->freeze);
+	ask_freeze(a, rank, (struct engine_freeze){ .ms = ms, .watch = text });
 }
 
 /* ---- trainers that make steps ---- */
@@ -304,6 +310,44 @@ START_TEST(a_state_is_looked_at_where_its_step_ends)
 	bad.step = BAD_STEP;
 	bad.value = NAN;
 	holds_at(2 * BAD_STEP, "\"index\":[0],\"rank\":0,\"step\":7,\"boundary\":14");
+}
+END_TEST
+
+/* Rank 2 hears the event as mounts hear it. */
+static void hear(const char *line)
+{
+	struct engine *e = engine_of(2);
+	char text[EVENT_RING_LINE_MAX + 2];
+	int length = snprintf(text, sizeof(text), "%s\n", line);
+
+	pthread_mutex_lock(&e->lock);
+	event_log_add_lines(e, text, (size_t)length);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* i: 0: the file that holds the watch is closed, 1: `off`, 2: another watch replaces it. */
+START_TEST(a_watch_that_ends_behind_its_event_does_not_thaw_the_job)
+{
+	open_watched(2, "nan(grad) > 0");
+	ask(&other, 2, "", 0);
+	ck_assert_int_eq(result_of(&other), 0);
+	ask_freeze(&watch, 2, (struct engine_freeze){ .watch = "nan(grad) > 0", .held = true });
+	while (!watch.ended)
+		train(1);
+	ck_assert_int_eq(watch.result, 0);
+	bad.step = BAD_STEP;
+	bad.value = NAN;
+	while (!event(0, "break"))
+		train(MANY);
+	hear(event(0, "break"));
+	ask_freeze(&other, 2,
+		   (struct engine_freeze){ .watch = _i == 2 ? "inf(grad) > 0" : "",
+					   .id = _i ? 0 : watch.freeze.id });
+	until_frozen_at(2 * BAD_STEP - 1);
+	thaw_all(2);
+	ck_assert_int_eq(result_of(&other), 0);
+	train_to(GOAL);
+	boundaries_close();
 }
 END_TEST
 
@@ -720,6 +764,7 @@ int main(void)
 	tcase_add_loop_test(t, the_norm_of_float64_is_that_of_numbers_whose_squares_are_none, 0,
 			    2);
 	tcase_add_test(t, a_state_is_looked_at_where_its_step_ends);
+	tcase_add_loop_test(t, a_watch_that_ends_behind_its_event_does_not_thaw_the_job, 0, 3);
 	tcase_add_loop_test(t, what_is_not_named_does_not_count, 0, 2);
 	tcase_add_test(t, a_condition_that_cannot_hold_is_refused);
 	tcase_add_test(t, elements_that_have_no_statistics_end_the_watch);
