@@ -35,17 +35,16 @@ struct join_seeds {       /* addresses at which the job may be; one is tried at 
 
 struct join_rank {                   /* a rank's search for rank 0, and what it sends there */
 	char master_ip[RESOLVER_IP]; /* "": not resolved yet */
-	struct resolver *resolver;
-	bool said_unknown;      /* logged: the master's name is unknown */
-	bool said_world;        /* logged: a job file with another number of ranks */
-	int listen_failed;      /* the last -errno of listening, which was logged */
-	bool described;         /* frag_ready was called */
-	struct wire_writer own; /* e->own, encoded */
-	uint64_t sent;          /* bytes of own that rank 0 has */
-	uint32_t hellos;        /* answered before the job was complete */
-	uint64_t since_ms;      /* since then it waits for rank 0, or for the others */
-	uint64_t say_ms;        /* it logs that again once it has waited for so long */
-	uint64_t look_ms;       /* when the job file is looked at next */
+	bool said_unknown;           /* logged: the master's name is unknown */
+	bool said_world;             /* logged: a job file with another number of ranks */
+	int listen_failed;           /* the last -errno of listening, which was logged */
+	bool described;              /* frag_ready was called */
+	struct wire_writer own;      /* e->own, encoded */
+	uint64_t sent;               /* bytes of own that rank 0 has */
+	uint32_t hellos;             /* answered before the job was complete */
+	uint64_t since_ms;           /* since then it waits for rank 0, or for the others */
+	uint64_t say_ms;             /* it logs that again once it has waited for so long */
+	uint64_t look_ms;            /* when the job file is looked at next */
 };
 
 struct contribution { /* one catalog, which one or several ranks describe */
@@ -80,6 +79,8 @@ struct join {
 	struct join_rank rank;
 	struct join_zero zero;
 	struct engine_options options; /* an observer's; source NULL: not known */
+	const char *place;             /* in options.source: the host that is resolved next */
+	struct resolver *resolver;     /* of the master, or of that host */
 };
 
 /* join.c */

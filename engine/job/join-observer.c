@@ -82,6 +82,21 @@ void join_try_new_key(struct engine *e)
 	e->job.join->state = JOIN_DONE; /* from where the turn looks again */
 }
 
+/* Adds the address that a host of the source has by now, and tries it next: the job's next
+ * processes may have moved.  One host is resolved at a time, and nobody waits for it.
+ */
+static void add_present_address(struct join *j)
+{
+	unsigned before = join_count_seeds(&j->seeds);
+	char seed[64];
+
+	if (source_ask(j->options.source, &j->place, &j->resolver, seed, sizeof(seed)))
+		return;
+	join_add_seed(&j->seeds, seed);
+	if (join_count_seeds(&j->seeds) > before)
+		j->seeds.current = before;
+}
+
 void join_look_for_job(struct engine *e, uint64_t now)
 {
 	struct join *j = e->job.join;
@@ -96,9 +111,12 @@ void join_look_for_job(struct engine *e, uint64_t now)
 			return;
 		snprintf(j->seeds.list, sizeof(j->seeds.list), "tcp://%s", job.address);
 		j->seeds.current = 0;
-	} else if (e->peers[0].entry.address[0]) {
+	} else {
 		/* the options may name another rank, whose next process can be elsewhere */
-		join_add_seed(&j->seeds, e->peers[0].entry.address);
+		if (e->peers[0].entry.address[0])
+			join_add_seed(&j->seeds, e->peers[0].entry.address);
+		if (source)
+			add_present_address(j);
 	}
 	j->refresh = false; /* that table was the last job's */
 	j->state = JOIN_HELLO;

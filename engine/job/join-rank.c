@@ -34,7 +34,8 @@ static int find_master(struct engine *e)
 {
 	struct join_rank *r = &e->job.join->rank;
 	const char *master = listen_master(e);
-	int rc = r->master_ip[0] ? 0 : resolver_ask(&r->resolver, master, r->master_ip);
+	int rc = r->master_ip[0] ? 0
+				 : resolver_ask(&e->job.join->resolver, master, r->master_ip);
 
 	if (rc && rc != -EAGAIN && !r->said_unknown) {
 		log_warn("cannot find the master's address: %s: %s; trying again", master,

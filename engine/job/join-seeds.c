@@ -32,6 +32,8 @@ void join_add_seed(struct join_seeds *s, const char *address)
 			return;
 		at += strcspn(at, ",");
 	}
+	if (used + 1 + size >= sizeof(s->list)) /* the list is full: it begins anew */
+		used = s->current = 0;
 	snprintf(s->list + used, sizeof(s->list) - used, "%s%s", used ? "," : "", address);
 }
 

@@ -531,7 +531,7 @@ void join_free(struct engine *e)
 		return;
 	join_free_zero(&j->zero);
 	free_bytes(j);
-	resolver_forget(j->rank.resolver);
+	resolver_forget(j->resolver);
 	free((char *)(uintptr_t)j->options.source);
 	free((char *)(uintptr_t)j->options.key_file);
 	free(j);

@@ -3,6 +3,7 @@
 
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
+#include "engine/launch/resolver.h"
 #include "engine/launch/source.h"
 
 #include <arpa/inet.h>
@@ -108,6 +109,25 @@ int source_parse(const char *source, char *seeds, size_t size, char *why, size_t
 		snprintf(why, whysize, "'%s' is not HOST:PORT[,HOST:PORT]", source);
 		return -EINVAL;
 	}
+	return rc;
+}
+
+int source_ask(const char *source, const char **at, struct resolver **r, char *seed,
+	       size_t size)
+{
+	const char *next = *at && **at ? *at : source;
+	char ip[RESOLVER_IP], why[1];
+	struct host_port place;
+	int rc;
+
+	if (next_place(&next, &place, source, why, sizeof(why)) <= 0)
+		return -EINVAL;
+	rc = resolver_ask(r, place.host, ip);
+	if (rc == -EAGAIN)
+		return rc;
+	*at = next;
+	if (!rc)
+		snprintf(seed, size, "tcp://%s:%s", ip, place.port);
 	return rc;
 }
 

@@ -15,6 +15,13 @@
  */
 int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize);
 
+/* Resolves the host at *at in source (NULL: the first), as resolver_ask does, to its message
+ * address.  Unless the result is -EAGAIN, *at is moved to the next host.
+ */
+struct resolver;
+int source_ask(const char *source, const char **at, struct resolver **r, char *seed,
+	       size_t size);
+
 /* Returns true if source begins with HOST:PORT. */
 bool source_is_address(const char *source);
 /* Returns true if source names a checkpoint: has a slash, or is no HOST:PORT and exists. */
