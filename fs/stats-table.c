@@ -126,8 +126,7 @@ static bool next_state(struct stats_table *t, struct table_line *line)
 		tree_dir_init(&dir, tree, (struct node){ NODE_PARAM, .item = t->item });
 		for (next = (uint64_t)t->slot; tree_dir_get(&dir, next, &entry, &next);) {
 			t->slot = (int)next;
-			if (entry.node.kind != NODE_STATE || !entry.has_state ||
-			    !stats_has(entry.state.dtype))
+			if (entry.node.kind != NODE_STATE || !entry.has_state)
 				continue;
 			line->node = entry.node;
 			line->state = entry.state;
@@ -373,7 +372,8 @@ static void read_rest(struct batch *b)
 		struct table_line *line = &b->lines[i];
 		int rc;
 
-		if (line->result != -EAGAIN && line->result != -EOPNOTSUPP)
+		if ((line->result != -EAGAIN && line->result != -EOPNOTSUPP) ||
+		    !stats_has(line->state.dtype))
 			continue;
 		r = find_free(t, readings, n, false);
 		end_reading(r);
@@ -403,6 +403,12 @@ static void put_index(FILE *out, uint64_t element)
 		fprintf(out, "\t%" PRIu64, element);
 }
 
+static const char *why_not(const struct table_line *line)
+{
+	return stats_has(line->state.dtype) ? strerror(-line->result)
+					    : "complex numbers have no statistics";
+}
+
 static void put_line(FILE *out, struct tree *tree, const struct table_line *line)
 {
 	struct node param = tree_parent(tree, line->node);
@@ -416,7 +422,7 @@ static void put_line(FILE *out, struct tree *tree, const struct table_line *line
 	fprintf(out, "\t%s", line->state.key);
 	if (line->result) {
 		fprintf(out, "\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n",
-			strerror(-line->result));
+			why_not(line));
 		return;
 	}
 	fprintf(out, "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64, s->nan, s->inf,
@@ -501,10 +507,12 @@ static void append(struct stats_table *t, const char *text, size_t length)
 	answer_waiting(t);
 }
 
-/* Invalid gradients are no failure: they stay so until something in the table changes. */
+/* Invalid gradients and complex numbers are no failure: they stay so until something in the
+ * table changes.
+ */
 static bool is_lost(const struct table_line *line)
 {
-	return line->result &&
+	return line->result && stats_has(line->state.dtype) &&
 	       !(is_grad(line) && (line->result == -ENODATA || line->result == -EAGAIN));
 }
 

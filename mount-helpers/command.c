@@ -112,8 +112,9 @@ void progress_step(struct progress *p, const char *what, uint64_t done, uint64_t
 	    !isatty(STDERR_FILENO))
 		return;
 	p->shown_ms = now;
-	fprintf(stderr, "\r\033[K%s: %" PRIu64 " of %" PRIu64 " (%" PRIu64 " %%)", what, done,
-		total, total ? done * 100 / total : 100);
+	fprintf(stderr, "\r\033[K%s: %" PRIu64, what, done);
+	if (total)
+		fprintf(stderr, " of %" PRIu64 " (%" PRIu64 " %%)", total, done * 100 / total);
 }
 
 void progress_end(struct progress *p)

@@ -61,6 +61,7 @@ struct progress {
 	uint64_t began_ms, shown_ms;
 };
 
+/* total 0: it is not known. */
 void progress_step(struct progress *p, const char *what, uint64_t done, uint64_t total);
 /* Takes the line away. */
 void progress_end(struct progress *p);

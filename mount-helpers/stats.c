@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/base.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/fragctl.h"
 #include "mount-helpers/params.h"
@@ -86,7 +87,10 @@ static int add(struct table *t, const char *mountpoint, const struct param_state
 		all = json_loads(text, 0, NULL);
 	free(text);
 	if (!all) {
-		table_text(t, COLUMN_NOTE, e ? strerror(-e) : "not the file of a mount");
+		table_text(t, COLUMN_NOTE,
+			   !e                 ? "not the file of a mount"
+			   : e == -EOPNOTSUPP ? "complex numbers have no statistics"
+					      : strerror(-e));
 		return FRAGCTL_FAILURE;
 	}
 	for (size_t column = COLUMN_COUNT; column < COLUMN_NOTE; column++)
@@ -130,21 +134,42 @@ static int add_line(struct table *t, char *const *names, char *const *fields, si
 	return strcmp(error, "-") ? FRAGCTL_FAILURE : 0;
 }
 
+/* False: there are no more, or the read has failed. */
+static bool read_line(FILE *f, char **line, size_t *room)
+{
+	if (getline(line, room, f) < 0)
+		return false;
+	(*line)[strcspn(*line, "\n")] = '\0';
+	return true;
+}
+
 /* The ranks make the lines side by side. */
 static int add_all(struct table *t, const char *mountpoint)
 {
-	char *text, *rest, *line, *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX];
-	int e = mount_file_read(mountpoint, ".frag/stats", &text), failed = 0;
-	size_t n;
+	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], path[PATH_MAX];
+	CLEANUP(free) char *heading = NULL;
+	CLEANUP(free) char *line = NULL;
+	struct progress progress = { 0 };
+	size_t n, room = 0;
+	int failed = 0, e;
+	FILE *f;
 
-	if (e)
-		return call_fail("%s/.frag/stats: %s", target_name(mountpoint), strerror(-e));
-	line = strtok_r(text, "\n", &rest);
-	n = line ? table_cut(line, names) : 0;
-	while (line && (line = strtok_r(NULL, "\n", &rest)))
+	snprintf(path, sizeof(path), "%s/.frag/stats", mountpoint);
+	f = fopen(path, "re");
+	if (!f)
+		return call_fail("%s/.frag/stats: %s", target_name(mountpoint),
+				 strerror(errno));
+	n = read_line(f, &heading, &room) ? table_cut(heading, names) : 0;
+	for (room = 0; read_line(f, &line, &room);) {
 		if (table_cut(line, fields) == n)
 			failed |= add_line(t, names, fields, n);
-	free(text);
+		progress_step(&progress, "states", json_array_size(t->rows), 0);
+	}
+	e = ferror(f) ? errno : 0;
+	fclose(f);
+	progress_end(&progress);
+	if (e)
+		return call_fail("%s/.frag/stats: %s", target_name(mountpoint), strerror(e));
 	return failed;
 }
 

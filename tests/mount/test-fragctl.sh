@@ -261,6 +261,20 @@ within 60 fragctl break -j "$T/told" -w -t 60 'nan(grad)>0' >out || fail "break 
 line '  break  .* condition nan(grad) > 0 param a%1B\[31mb$'
 within 60 fragctl watch -j "$T/told" break >out || fail "watch: $?"
 line '  break  .* param a%1B\[31mb$'
+if command -v script >/dev/null; then
+	mkfifo told/.frag/stats
+	{
+		printf 'name\tstate\tnan\n'
+		for _ in 1 2 3; do
+			printf 'w\tfp32\t0\n'
+			sleep 1
+		done
+	} >told/.frag/stats &
+	started $!
+	TERM=xterm within 60 script -qefc "fragctl stats -j $T/told -H -o name" typescript </dev/null >/dev/null || fail "stats: $?"
+	grep -q 'states: [23]' typescript || fail "no progress: $(cat -v typescript)"
+	rm told/.frag/stats
+fi
 for command in freeze thaw arena 'top --once'; do
 	# shellcheck disable=SC2086
 	fails 1 "^fragctl: $checkpoint: a checkpoint is mounted there" $command -j "$checkpoint"

@@ -154,6 +154,16 @@ until [ "$export" -nt "$T/mounted" ]; do # the kernel keeps the time for a secon
 done
 unmount
 
+# Complex numbers have no statistics, and say so.
+within 60 "$top_builddir/fragfs" "$top_srcdir/tests/data/checkpoint/mixed.pt" "$M" || fail "no mount"
+table_agrees
+for name in dtypes.complex32 dtypes.complex64 dtypes.complex128; do
+	grep -q "^$name	${name#dtypes.}	-	.*	complex numbers have no statistics$" table || fail "$name: $(grep "^$name" table)"
+	within 60 fragctl stats -j "$M" -H -o nan,note "$name" >out && fail "fragctl stats $name: $(cat out)"
+	[ "$(cat out)" = "-	complex numbers have no statistics" ] || fail "fragctl stats $name: $(cat out)"
+done
+unmount
+
 # The byte in the file of an element that is stored narrower than it is shown; a name with a tab is one column.
 mkdir "$T/half"
 header='{"w":{"dtype":"F16","shape":[2,4],"data_offsets":[0,16]},"a\tb":{"dtype":"F16","shape":[1],"data_offsets":[16,18]}}'
