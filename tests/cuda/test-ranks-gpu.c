@@ -26,13 +26,24 @@ int main(void)
 #include <string.h>
 #include <sys/wait.h>
 
-/* TEST_STUCK_MS: how long a rank waits for one that is lost: 3 s. */
+/* TEST_STUCK_MS: how long a rank waits for one that is lost: 3 s; for those that live it waits
+ * for PART_MS, on connections of their own.
+ */
 
-enum { SIZE = 4 << 20, RANKS_MAX = 3, STUCK_MS = 3000, END_MS = 10000, LOST = 9 };
+enum {
+	SIZE = 4 << 20,
+	RANKS_MAX = 3,
+	CONNECTIONS = 3,
+	STUCK_MS = 3000,
+	PART_MS = 60000,
+	END_MS = 10000,
+	LOST = 9
+};
 
 static struct gpu gpu;
 static uint64_t stuck_ms = STUCK_MS;
 static unsigned rank, nranks; /* nranks: those that are left */
+static unsigned connections;
 static struct collective *c;
 static uint8_t *device_memory, *host;
 
@@ -79,16 +90,16 @@ static struct collective_id read_id(const char *name)
 	return id;
 }
 
-static void connect_ranks(void)
+static void connect_ranks(uint64_t patience_ms)
 {
 	const struct collective_options options = { .device = gpu.device,
-						    .stuck_ms = stuck_ms,
+						    .stuck_ms = patience_ms,
 						    .end_ms = END_MS };
 	uint64_t began = monotonic_ms();
 	struct collective_id id;
 	char name[32];
 
-	snprintf(name, sizeof(name), "id-%u", nranks);
+	snprintf(name, sizeof(name), "id-%u", connections++);
 	if (rank)
 		id = read_id(name);
 	expect("open", collective_nccl.open(&c, &options, rank, nranks, rank ? &id : NULL));
@@ -246,10 +257,12 @@ static int be_rank(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	device_memory = gpu_alloc(&gpu, (RANKS_MAX + 1) * SIZE);
 	host = gpu_pinned(&gpu, (RANKS_MAX + 1) * SIZE);
-	connect_ranks();
+	connect_ranks(PART_MS);
 	operate();
+	collective_nccl.close(c);
+	connect_ranks(stuck_ms);
 	lose_last();
-	connect_ranks();
+	connect_ranks(PART_MS);
 	operate();
 	collective_nccl.close(c);
 	gpu_unpin(&gpu, host);
@@ -310,12 +323,14 @@ static void enter_folder(char *folder)
 
 static void leave_folder(const char *folder)
 {
-	for (unsigned n = 1; n <= RANKS_MAX; n++) {
-		char name[32];
+	char name[32];
 
-		snprintf(name, sizeof(name), "id-%u", n);
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		snprintf(name, sizeof(name), "id-%u", i);
 		unlink(name);
-		name_done(n - 1, name);
+	}
+	for (unsigned r = 0; r < RANKS_MAX; r++) {
+		name_done(r, name);
 		unlink(name);
 	}
 	if (chdir("/") || rmdir(folder))

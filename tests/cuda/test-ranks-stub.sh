@@ -3,6 +3,4 @@
 # test-ranks-gpu over the stubs of the CUDA runtime and of NCCL: processes that move bytes between them, without a GPU.
 . "$top_srcdir/tests/lib.sh"
 use_stubs
-TEST_STUCK_MS=${TEST_STUCK_MS:-5000}
-export TEST_STUCK_MS
 within 120 "$top_builddir/tests/cuda/test-ranks-gpu" || fail "exit status $?"
