@@ -8,7 +8,8 @@
 
 #include "engine/base/base.h"
 
-enum { CPUS_MAX = 4096, CPUS_TEXT = 24 * 1024 }; /* the longest list and its NUL fit */
+/* CPUS_MAX is the most that Linux has (NR_CPUS); the longest list and its NUL fit CPUS_TEXT. */
+enum { CPUS_MAX = 8192, CPUS_TEXT = 32 * 1024 };
 
 struct cpus {
 	uint64_t word[CPUS_MAX / 64];

@@ -86,6 +86,7 @@ LOCAL_WORLD_SIZE=4
 export LOCAL_WORLD_SIZE
 is 'numactl -m 1 -C 12,14' "$two" -R 3
 is 'numactl -m 2,3 -C 4-7' 'Package:2 [NUMANode(memory=1GB)] [NUMANode(memory=1GB)] Core:4 PU:1' -n 2 -R 1
+is 'numactl -m 7 -C 4200-4799' 'node:8 core:600 pu:1' -n 8 -R 7
 [ "$(numa "$two" -n 2 -H | tr '\t' ' ')" = "0 0,2,4,6 bind 0
 1 8,10,12,14 bind 1" ] || fail "table: $(numa "$two" -n 2 -H)"
 numa "$two" -n 2 -J | grep -q '"policy": "bind"' || fail "JSON"

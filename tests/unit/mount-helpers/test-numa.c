@@ -180,8 +180,8 @@ START_TEST(what_cannot_be_given_is_told)
 	ck_assert_int_eq(numa_place(&p, &m, &cores, 2, 0, why, sizeof(why)), -EINVAL);
 	ck_assert_str_eq(why, "this process may not use processor 8, or it has none");
 	numa_fini(&m);
-	ck_assert_int_eq(cpus_parse(&cores, "4096", why, sizeof(why)), -EINVAL);
-	ck_assert_int_eq(cpus_parse(&cores, "4095", why, sizeof(why)), 0);
+	ck_assert_int_eq(cpus_parse(&cores, "8192", why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(cpus_parse(&cores, "8191", why, sizeof(why)), 0);
 	ck_assert_int_eq(cpus_parse(&cores, "99999999999999999999", why, sizeof(why)), -EINVAL);
 }
 END_TEST
@@ -192,11 +192,12 @@ START_TEST(long_lists_fit)
 	struct cpus c = { { 0 } };
 	char cut[6];
 
-	for (unsigned i = 0; i < CPUS_MAX; i += 2)
-		cpus_add(&c, i);
+	for (unsigned i = 0; i < CPUS_MAX; i++)
+		if (i % 3 < 2)
+			cpus_add(&c, i);
 	cpus_text(&c, text, sizeof(text));
-	ck_assert_str_eq(text + strlen(text) - 5, ",4094");
-	ck_assert_str_eq(cpus_text(&c, cut, sizeof(cut)), "0,2,4");
+	ck_assert_str_eq(text + strlen(text) - 10, ",8190-8191");
+	ck_assert_str_eq(cpus_text(&c, cut, sizeof(cut)), "0-1");
 }
 END_TEST
 
