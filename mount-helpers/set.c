@@ -137,6 +137,8 @@ static int parse(struct change *c, const char *text, const struct state_slice *p
 
 	*c = (struct change){ .fd = -1 };
 	text = skip_sign(text);
+	if (assigns && !*text)
+		return call_usage("=: a number or a FILE is expected after =");
 	e = operation_parse(&c->operation, p->file.dtype, text);
 	if (assigns && (operation_reads(text) || e == -EINVAL || e == -EOPNOTSUPP))
 		return look_at_file(c, text, p, mountpoint);

@@ -50,13 +50,27 @@ static int find_state(struct state_slice *p, const char *mountpoint, const char 
 	return main_state ? 0 : call_fail("%s: has no state", p->param->name);
 }
 
-/* A name of a parameter may have brackets itself: the longest name that there is counts. */
+/* Returns true if the first bytes of text are a parameter's name, or that and a state's. */
+static bool begins_with_param(const struct state_slice *p, const char *text, size_t length)
+{
+	const char *slash = memrchr(text, '/', length);
+
+	return params_find(&p->params, text, length) ||
+	       (slash && params_find(&p->params, text, (size_t)(slash - text)));
+}
+
+/* A name of a parameter may have brackets itself: the longest name that there is counts.  A
+ * slice whose last bracket is missing is one, too, which parse_slice refuses.
+ */
 static size_t length_before_slice(const struct state_slice *p, const char *text)
 {
 	size_t length = strlen(text);
-	const char *bracket = length && text[length - 1] == ']' ? strrchr(text, '[') : NULL;
+	const char *bracket = strrchr(text, '[');
 
 	if (!bracket || params_find(&p->params, text, length))
+		return length;
+	if (text[length - 1] != ']' &&
+	    (strchr(bracket, '/') || !begins_with_param(p, text, (size_t)(bracket - text))))
 		return length;
 	return (size_t)(bracket - text);
 }

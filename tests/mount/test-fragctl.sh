@@ -142,7 +142,13 @@ within 60 fragctl set -j "$M" "$two/exp_avg" '+= 0.5' || fail "set of moments: $
 grep -q '"state":"exp_avg","operation":"+= 0.5",.*"outcome":"committed"' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
 
 fails 1 'out of the range' get -j "$M" "$two/fp32[99999]"
-fails 2 'a slice, such as' get -j "$M" "$two/fp32[x]"
+for slice in '[x]' '[' '[0:3' '[0:3,:'; do
+	fails 2 'a slice, such as' get -j "$M" "$two/fp32$slice"
+	fails 2 'a slice, such as' get -j "$M" "$two$slice"
+done
+for nothing in = '= '; do
+	fails 2 'a number or a FILE is expected after =' set -j "$M" "$two/fp32[0,0]" "$nothing"
+done
 fails 1 "row: has $((columns * 4)) bytes, and the slice 4" set -j "$M" "$two/fp32[0,0]" =row
 fails 2 "which state? name it, as in $two/fp32" set -j "$M" "$two" 1
 fails 2 "which state? name it, as in $two/fp32" set -j "$M" "$two[0]" '*= 2'
