@@ -11,7 +11,7 @@ export WORLD_SIZE=3 FRAG_JOB_ID=rounds-$$
 run_job() {
 	ranks=
 	for rank in 0 1 2; do
-		RANK=$rank within 60 env ${1-} "$top_builddir/tests/cuda/rounds-job" >"$T/$rank.out" 2>"$T/$rank.err" &
+		RANK=$rank within 140 env ${1-} "$top_builddir/tests/cuda/rounds-job" >"$T/$rank.out" 2>"$T/$rank.err" &
 		ranks="$ranks $!"
 	done
 	for pid in $ranks; do
