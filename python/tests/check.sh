@@ -13,10 +13,12 @@ trap 'exit 143' TERM HUP
 
 export PYTHONPATH="$top/python" FRAGFS="$top_builddir/fragfs" \
 	FRAG_LIBRARY="$top_builddir/.libs/libfrag.so" DS_ACCELERATOR=cpu XDG_RUNTIME_DIR="$work"
-# DeepSpeed compiles operators at first use, and waits for ever where a process was killed while it had the lock.
+# DeepSpeed compiles an operator at first use, on a busy machine for longer than a test may take, and waits for ever where a
+# process was killed while it had the lock.
 TORCH_EXTENSIONS_DIR=$("$1" -c 'import sys; print(sys.prefix)')/torch_extensions
 export TORCH_EXTENSIONS_DIR
 [ ! -d "$TORCH_EXTENSIONS_DIR" ] || find "$TORCH_EXTENSIONS_DIR" -name lock -delete
+! "$1" -c 'import deepspeed' 2>/dev/null || "$1" -c 'import deepspeed.comm.torch as c; c.build_shm_op()'
 for rank in 0 1; do
 	FRAG_JOB_ID=check-$$ WORLD_SIZE=2 RANK=$rank "$top_builddir/docs/examples/train" --stage 2 --forever --every 5 --pause-ms 5 \
 		>"$work/$rank" 2>&1 &

@@ -143,8 +143,8 @@ class Attach(unittest.TestCase):
     def test_a_main_thread_that_does_not_come_back_to_python(self) -> None:
         process = self.process("import os, sys\nprint('here', flush=True)\nos.read(0, 1)\nfor _ in range(1000): pass\n"
                                "print('fragfs' in sys.modules, *os.listdir('/tmp'), sep='\\n')")
-        said = self.attach("--timeout", 2, process.pid, status=1)
-        self.assertIn("its main thread has not come back to Python within 2 s", said)
+        said = self.attach("--timeout", 15, process.pid, status=1)  # a debugger may take some of them
+        self.assertIn("its main thread has not come back to Python within 15 s", said)
         self.assertEqual(process.communicate("x")[0].split("\n")[0], "False")  # nothing has run late
 
     def test_an_interrupt_takes_the_order_back(self) -> None:
