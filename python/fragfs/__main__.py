@@ -53,7 +53,7 @@ def _version(package: str) -> str | None:
 
 def _findings() -> Iterator[tuple[bool, str]]:
     """Whether all is well with it, and a line."""
-    from . import _libfrag
+    from . import _libfrag, remote
 
     try:
         yield True, f"libfrag {_libfrag.load().frag_version().decode()}: {_libfrag.find()}"
@@ -68,6 +68,10 @@ def _findings() -> Iterator[tuple[bool, str]]:
                           ("numpy", "states can be read as arrays"), ("ml_dtypes", "bfloat16 and float8 too")):
         version = _version(package)
         yield bool(version), f"{package} {version}: {what}" if version else f"{package}: not installed"
+    try:
+        yield True, f"attach PID: by {remote.way_here()}"
+    except remote.Refused as e:
+        yield False, f"attach PID: {e}"
     said = [f"{name}={os.environ[name]}" for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "FRAG_JOB_ID")
             if name in os.environ]
     yield True, f"launcher: {' '.join(said) or 'none has set RANK here'}"

@@ -152,6 +152,14 @@ def _way(version: tuple[int, int] | None) -> tuple[str, Callable[[int, Path, flo
     raise Refused("neither gdb nor lldb is in PATH (sys.remote_exec needs Python 3.14 here and there)")
 
 
+def way_here() -> str:
+    """How `attach` tells processes of this Python and this user.  Refused: it cannot."""
+    scope = _read("/proc/sys/kernel/yama/ptrace_scope").strip()
+    if os.geteuid() and scope not in ("", "0"):
+        raise Refused(_why_no_ptrace(os.getpid()))
+    return _way(sys.version_info[:2])[0]
+
+
 # ---- a process ----
 
 

@@ -103,6 +103,7 @@ class Doctor(unittest.TestCase):
                               env={**os.environ, "FRAG_LIBRARY": "/nonexistent"})
         self.assertEqual(done.returncode, 1)
         self.assertIn("missing libfrag: libfrag.so was not found at /nonexistent", done.stdout)
+        self.assertRegex(done.stdout, "(ok     |missing) attach PID: ")
 
 
 class Package(unittest.TestCase):
