@@ -201,6 +201,23 @@ static void put_name(FILE *out, const struct item *item, bool with_coordinate, b
 	fputc('"', out);
 }
 
+/* With the key of these states, where it is one and the file has them as they are. */
+static void put_metadata(FILE *out, struct item *const *items, uint32_t n)
+{
+	bool same = n;
+
+	for (uint32_t i = 0; i < n; i++)
+		same &= items[i]->from == items[i]->to &&
+			!strcmp(items[i]->address.key, items[0]->address.key);
+	fputs("\"__metadata__\":{\"format\":\"pt\"", out);
+	if (same) {
+		fputs(",\"state\":\"", out);
+		put_quoted(out, items[0]->address.key);
+		fputc('"', out);
+	}
+	fputc('}', out);
+}
+
 static void put_shape(FILE *out, const struct item *item)
 {
 	uint32_t ndim = item->is_scalar ? item->numel != 1 : item->param.ndim;
@@ -243,7 +260,8 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 		return -ENOMEM;
 	}
 	qsort(items, n, sizeof(*items), by_size_of_element);
-	fputs("        {\"__metadata__\":{\"format\":\"pt\"}", out);
+	fputs("        {", out); /* behind room for its length */
+	put_metadata(out, items, n);
 	for (; f->n < n; f->n++) {
 		const struct item *item = items[f->n];
 		uint64_t end = f->bytes + item->numel * frag_dtype_size(item->to);

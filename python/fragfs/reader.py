@@ -34,6 +34,8 @@ from . import _dtypes
 
 PREAD_MAX = 1 << 30
 _READERS = 4  # threads
+_AT_ONCE = 128 << 20  # bytes of a file of several parameters; ranks that go on preserve all of it
+_PIECE, _PIECE_PARTS = 4 << 20, 512  # of that file, for one read
 _LARGE, _HUGE = 1 << 20, 2 << 20
 
 # What a file name has in place of these letters of a key.
@@ -275,6 +277,33 @@ def _array(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
     return numpy.frombuffer(data, dtype=_dtypes.numpy_dtype(dtype)).reshape(shape)
 
 
+def _read_pieces(fd: int, at: int, arrays: Iterable[Any]) -> None:
+    """Fills arrays with what lies one after the other in a file, by several threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    pieces: list[tuple[int, list[memoryview]]] = []
+    size, parts = 0, []
+    for array in arrays:
+        rest = memoryview(array.reshape(-1)).cast("B") if array.size else memoryview(b"")
+        while rest:
+            part, rest = rest[:_PIECE - size], rest[_PIECE - size:]
+            parts.append(part)
+            size += len(part)
+            if size == _PIECE or len(parts) == _PIECE_PARTS:
+                pieces.append((at, parts))
+                at, size, parts = at + size, 0, []
+    pieces.append((at, parts))
+
+    def read(piece: tuple[int, list[memoryview]]) -> None:
+        at, parts = piece
+        if os.preadv(fd, parts, at) < sum(map(len, parts)):
+            raise OSError(errno.EIO, f"less than {sum(map(len, parts))} bytes are at {at}")
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        for _ in pool.map(read, pieces):
+            pass
+
+
 class Parameter(Mapping[str, State]):
     """A parameter: a mapping of its states, which are attributes too (p.fp32 is p['fp32'])."""
 
@@ -475,6 +504,9 @@ class Mount(Mapping[str, Parameter]):
         _unmount(self.path)
         os.rmdir(self.path)
 
+    def _is_job(self) -> bool:
+        return os.path.exists(os.path.join(self.path, ".frag", "freeze"))
+
     def _text(self, *file: str) -> str:
         with io.open(os.path.join(self.path, *file), encoding="utf-8") as f:
             return f.read().strip()
@@ -556,28 +588,55 @@ class Mount(Mapping[str, Parameter]):
         """
         e = Edit(self)
         yield e
-        job = os.path.exists(os.path.join(self.path, ".frag", "freeze"))
-        with self.freeze(seconds) if job and len(e._changes) > 1 else contextlib.nullcontext():
+        with self.freeze(seconds) if self._is_job() and len(e._changes) > 1 else contextlib.nullcontext():
             e._commit()
 
+    def _masters(self) -> dict[str, Any] | None:
+        """All of fp32, of one moment, out of one file; None: not all parameters have it, or they are too large for that."""
+        path = os.path.join(self.path, "export", "model.safetensors")
+        if not self._is_job() or os.stat(path).st_size > _AT_ONCE:
+            return None
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)  # else through pages of the kernel
+        try:
+            size = int.from_bytes(os.pread(fd, 8, 0), "little")
+            header = json.loads(os.pread(fd, size, 8))
+            names = list(self)
+            if header.pop("__metadata__").get("state") != "fp32" or names != sorted(header):
+                return None
+            arrays = {name: _array(_aligned(4 * _numel(tensor["shape"])), "float32", tensor["shape"])
+                      for name, tensor in header.items()}  # in the order of the file
+            _read_pieces(fd, 8 + size, list(arrays.values()))
+            return {name: arrays[name] for name in names}
+        finally:
+            os.close(fd)
+
     def numpy(self, key: str, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """The state `key` of these parameters, or of all that have it: sooner than one after the other."""
+        """The state `key` of these parameters, or of all that have it: sooner than one after the other.
+
+        fp32 of all, up to 128 MiB of a job, is of one moment.  Else steps come between, unless freeze() holds them.
+        """
         from concurrent.futures import ThreadPoolExecutor
 
+        if key == "fp32" and names is None:
+            with contextlib.suppress(OSError):  # a view of all that has not come about, or not lasted
+                masters = self._masters()
+                if masters is not None:
+                    return masters
         folder, key_file = self._folder(), key.translate(_ESCAPED)
 
         def read(name: str) -> Any:
+            """None: one of all has no such state."""
             file = self._likely_file(name)
             if file is not None and key not in _FACTS:
                 with contextlib.suppress(FileNotFoundError):  # a look before would be a request of its own
                     return State(os.path.join(folder, file, key_file)).numpy()
-            return self[name][key].numpy()  # KeyError says what there is
+            return self[name][key].numpy() if names is not None else None  # KeyError says what there is
 
-        wanted = [name for name in self if key in self[name]] if names is None else list(names)
+        wanted = list(self if names is None else names)
         if len(wanted) == 1:
-            return {wanted[0]: read(wanted[0])}
+            return {name: array for name in wanted if (array := read(name)) is not None}
         with ThreadPoolExecutor(_READERS) as pool:
-            return dict(zip(wanted, pool.map(read, wanted)))
+            return {name: array for name, array in zip(wanted, pool.map(read, wanted)) if array is not None}
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What happens from now on, until the mount or the job ends; fragfs(1), Events."""

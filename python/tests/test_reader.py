@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import fragfs
@@ -140,6 +141,26 @@ class Reader(unittest.TestCase):
                     self.assertEqual(state[key].tobytes(), whole[key].tobytes())
             with self.assertRaises(IndexError):
                 state[len(whole)]
+
+    @unittest.skipUnless(NUMPY, "numpy is not installed")
+    def test_all_masters_out_of_one_file_are_those_of_each(self) -> None:
+        with self.job.freeze(60):
+            want = {name: p.fp32.numpy().tobytes() for name, p in self.job.items()}
+            for limits in ({"_AT_ONCE": 0}, {"_PIECE": 1000}, {"_PIECE_PARTS": 3}, {}):
+                with self.subTest(limits), unittest.mock.patch.multiple(fragfs.reader, **{"_AT_ONCE": 1 << 30, **limits}):
+                    self.assertEqual(self.job._masters() is None, "_AT_ONCE" in limits)
+                    got = self.job.numpy("fp32")
+                    self.assertEqual({name: array.tobytes() for name, array in got.items()}, want)
+                    self.assertEqual({name: array.shape for name, array in got.items()},
+                                     {name: p.shape for name, p in self.job.items()})
+                    self.assertEqual((list(got), {array.flags.writeable for array in got.values()}), (list(want), {True}))
+
+    @unittest.skipUnless(NUMPY, "numpy is not installed")
+    def test_what_not_all_parameters_have(self) -> None:
+        self.assertEqual(self.job.numpy("no_such"), {})
+        self.assertEqual(self.job.numpy("shape"), {})
+        with self.assertRaises(KeyError):
+            self.job.numpy("no_such", ["head.bias"])
 
     @unittest.skipUnless(NUMPY, "numpy is not installed")
     def test_an_edit_is_what_is_read_next(self) -> None:
