@@ -12,7 +12,7 @@
 #include "fs/stat-cache.h"
 #include "fs/staging.h"
 #include "fs/tree.h"
-#include "fs/view.h"
+#include "fs/cells.h"
 
 #include <stdatomic.h>
 
@@ -68,7 +68,7 @@ struct handle {
 	struct node node;
 	struct engine_file *file; /* of a state; NULL: text is the whole content */
 	uint64_t bytes;           /* of the engine's file */
-	struct view view;         /* of the engine's file: what this one has of it */
+	struct cells cells;       /* of the engine's file: what this one has of it */
 	/* Content of texts, hypers, and, from its first read on, of a NODE_STAT; header of
 	 * .npy, and of a NODE_EXPORT_FILE; else NULL.
 	 */

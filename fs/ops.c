@@ -346,7 +346,7 @@ static int open_file(fuse_req_t req, const struct deferred_call *c)
 	fi->fh = (uintptr_t)h;
 	/* A file that never changes goes through the page cache, and can be mapped. */
 	h->still = !fs->writable && h->file && h->node.kind != NODE_HYPER &&
-		   h->node.kind != NODE_STAT && h->view.form != VIEW_ELEMENT &&
+		   h->node.kind != NODE_STAT && h->cells.form != CELLS_ELEMENT &&
 		   tree_is_still(&fs->tree, n);
 	fi->keep_cache = h->still;
 	/* Readers of safetensors map them shared, which no file may be that is direct_io. */

@@ -59,9 +59,9 @@ static bool split(struct words *w, const char *at)
 	return w->expression > at && *w->expression;
 }
 
-/* Finds the state, and what the slice is of it.  Errors of tree_lookup and view_init. */
+/* Finds the state, and what the slice is of it.  Errors of tree_lookup and cells_init. */
 static int find(struct fs *fs, const struct words *w, struct engine_address *address,
-		struct view *view)
+		struct cells *cells)
 {
 	struct tree_entry param, state;
 	struct engine_param is;
@@ -82,7 +82,7 @@ static int find(struct fs *fs, const struct words *w, struct engine_address *add
 	*address = tree_address(&fs->tree, state.node);
 	if (!engine_param(fs->engine, param.node.item, &is))
 		return -ENOENT;
-	return view_init(view, w->slice, &state.state, &is);
+	return cells_init(cells, w->slice, &state.state, &is);
 }
 
 static void log_refused(const char *line, int rc, enum frag_dtype dtype)
@@ -142,12 +142,12 @@ static int run(fuse_req_t req, const struct deferred_call *c)
 {
 	struct handle *h = (struct handle *)(uintptr_t)c->file->fh;
 	struct engine_address address;
-	struct view view = { .dtype = 0 };
+	struct cells cells = { .dtype = 0 };
 	struct words words;
 	struct set *set;
 	uint64_t bytes;
 	int rc = split(&words, c->name + strlen(SET_WORD))
-			 ? find(h->fs, &words, &address, &view)
+			 ? find(h->fs, &words, &address, &cells)
 			 : -EINVAL;
 
 	if (rc == -EAGAIN)
@@ -156,13 +156,13 @@ static int run(fuse_req_t req, const struct deferred_call *c)
 	if (!rc && !set)
 		rc = -ENOMEM;
 	if (!rc)
-		rc = operation_parse(&set->operation, view.dtype, words.expression);
+		rc = operation_parse(&set->operation, cells.dtype, words.expression);
 	if (rc) {
-		log_refused(c->name, rc, view.dtype);
+		log_refused(c->name, rc, cells.dtype);
 		free(set);
 		return rc == -EDOM ? -EINVAL : rc;
 	}
-	set->slice = view.slice;
+	set->slice = cells.slice;
 	set->line = strcpy((char *)(set + 1), c->name);
 	rc = engine_file_open(h->fs->engine, &address, &set->file, &bytes);
 	if (!rc)

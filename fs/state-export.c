@@ -26,9 +26,9 @@ int state_export_open(struct handle *h)
 	rc = engine_file_open_many(h->fs->engine, f->addresses, f->n, &h->file, &h->bytes);
 	if (rc)
 		return rc;
-	view_init_raw(&h->view, h->bytes);
-	h->view.head = h->length;
-	h->view.bytes = h->length + f->bytes;
+	cells_init_raw(&h->cells, h->bytes);
+	h->cells.head = h->length;
+	h->cells.bytes = h->length + f->bytes;
 	return h->bytes == f->source ? 0 : -ESTALE; /* a state may have been replaced since */
 }
 

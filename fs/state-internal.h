@@ -16,12 +16,12 @@
  */
 int state_request(struct handle *h, fuse_req_t req, struct request **out);
 
-/* fs/state-view.c: replies to a read of a file that is not a range of states' bytes, size >
- * 0 bytes of h->view from offset on, of which `tail` < size are the trailer's, now or when the
+/* fs/state-cells.c: replies to a read of a file that is not a range of states' bytes, size >
+ * 0 bytes of h->cells from offset on, of which `tail` < size are the trailer's, now or when the
  * engine has them; or returns -errno, for the caller to reply.
  */
-int state_view_read(struct handle *h, fuse_req_t req, size_t size, size_t tail, uint64_t offset,
-		    int flags);
+int state_cells_read(struct handle *h, fuse_req_t req, size_t size, size_t tail,
+		     uint64_t offset, int flags);
 
 /* fs/state-export.c: the files in export/, whose header is the text of their handle.  Files of
  * states as they are, are read as a .npy file is.
@@ -32,7 +32,7 @@ int state_view_read(struct handle *h, fuse_req_t req, size_t size, size_t tail, 
  * Errors of tree_export and engine_file_open_many.
  */
 int state_export_open(struct handle *h);
-/* Returns true if elements are converted, so that state_view_read reads them. */
+/* Returns true if elements are converted, so that state_cells_read reads them. */
 bool state_export_converts(const struct handle *h);
 /* Gives the bytes of the states of which size > 0 bytes of the data, from offset on, are made.
  */

@@ -41,18 +41,18 @@ static int open_view(struct handle *h)
 	int rc = tree_state(&h->fs->tree, h->node, &state);
 
 	if (!rc)
-		rc = tree_view(&h->fs->tree, h->node, &state, &h->view, &h->text);
+		rc = tree_cells(&h->fs->tree, h->node, &state, &h->cells, &h->text);
 	if (rc)
 		return rc;
-	h->length = h->view.head;
-	if (h->view.of_state != h->bytes) /* the state was replaced meanwhile */
+	h->length = h->cells.head;
+	if (h->cells.of_state != h->bytes) /* the state was replaced meanwhile */
 		return -ESTALE;
-	if (!h->view.head || h->text)
+	if (!h->cells.head || h->text)
 		return 0;
 	h->text = malloc(NPY_HEADER_MAX);
 	if (!h->text)
 		return -ENOMEM;
-	view_header(&h->view, (unsigned char *)h->text);
+	cells_header(&h->cells, (unsigned char *)h->text);
 	return 0;
 }
 
@@ -63,12 +63,12 @@ static int open_file(struct handle *h)
 
 	if (rc)
 		return rc;
-	view_init_raw(&h->view, h->bytes);
+	cells_init_raw(&h->cells, h->bytes);
 	if (h->node.kind == NODE_HYPER)
 		return open_hyper_text(h, &address);
 	if (h->node.kind == NODE_STAT)
 		return state_stats_open(h);
-	return h->node.kind == NODE_NPY || h->node.kind == NODE_VIEW ||
+	return h->node.kind == NODE_NPY || h->node.kind == NODE_CELLS ||
 			       h->node.kind == NODE_UNIVERSAL_STATE
 		       ? open_view(h)
 		       : 0;
@@ -100,7 +100,7 @@ static int open_model_states(struct handle *h)
 	if (rc == -ENOENT)
 		return open_text(h);
 	if (!rc)
-		view_init_raw(&h->view, h->bytes);
+		cells_init_raw(&h->cells, h->bytes);
 	return rc;
 }
 
@@ -141,7 +141,7 @@ static void tell_local(struct fs *fs, struct node n)
 }
 
 static int state_writable(struct fs *fs, struct node n, struct engine_state *state,
-			  struct view *view)
+			  struct cells *cells)
 {
 	int rc;
 
@@ -151,10 +151,10 @@ static int state_writable(struct fs *fs, struct node n, struct engine_state *sta
 		return -EACCES;
 	rc = tree_state(&fs->tree, n, state);
 	if (!rc)
-		rc = tree_view(&fs->tree, n, state, view, NULL);
+		rc = tree_cells(&fs->tree, n, state, cells, NULL);
 	if (rc)
 		return rc;
-	if (!view_is_writable(view))
+	if (!cells_is_writable(cells))
 		return -EACCES;
 	if (state->flags & ENGINE_STATE_WRITABLE)
 		return 0;
@@ -165,15 +165,15 @@ static int state_writable(struct fs *fs, struct node n, struct engine_state *sta
 int state_may_write(struct fs *fs, struct node n, uint64_t *bytes)
 {
 	struct engine_state state;
-	struct view view;
+	struct cells cells;
 	int rc;
 
 	*bytes = 0;
 	if (node_is_command(n))
 		return fs->writable ? 0 : -EROFS;
-	rc = state_writable(fs, n, &state, &view);
+	rc = state_writable(fs, n, &state, &cells);
 	if (!rc && n.kind != NODE_HYPER)
-		*bytes = view.bytes;
+		*bytes = cells.bytes;
 	return rc;
 }
 
@@ -200,8 +200,8 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	pthread_mutex_init(&h->lock, NULL);
 	h->fs = fs;
 	h->node = n;
-	if (n.kind == NODE_VIEW)
-		found_use(fs->tree.found, n.view);
+	if (n.kind == NODE_CELLS)
+		found_use(fs->tree.found, n.name);
 	h->poll.text = n.slot;
 	h->write_only = (flags & O_ACCMODE) == O_WRONLY;
 	rc = open_content(h);
@@ -435,7 +435,7 @@ int state_request(struct handle *h, fuse_req_t req, struct request **out)
 }
 
 /* Reads bytes from `offset` of the file on, of which `head` are the header's, size > 0 are a
- * range of the engine's file, of which the view begins at `start`, and `tail` the trailer's.
+ * range of the engine's file, of which the cells begin at `start`, and `tail` the trailer's.
  */
 static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size, size_t tail,
 		       uint64_t offset, uint64_t start, int flags)
@@ -449,7 +449,7 @@ static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t siz
 	r->tail = tail;
 	r->offset = offset;
 	r->read = (struct engine_read){ .file = r->through->file,
-					.offset = start + offset + head - h->view.head,
+					.offset = start + offset + head - h->cells.head,
 					.size = size,
 					.nowait = flags & O_NONBLOCK,
 					.thread = fuse_req_ctx(req)->pid,
@@ -486,7 +486,7 @@ static int read_element(struct handle *h, fuse_req_t req, size_t size, uint64_t 
 			int flags)
 {
 	if (!h->write_buffer || !write_buffer_is_dirty(h))
-		return state_view_read(h, req, size, 0, offset, flags);
+		return state_cells_read(h, req, size, 0, offset, flags);
 	read_written(h, req, size, offset);
 	return 0;
 }
@@ -494,7 +494,7 @@ static int read_element(struct handle *h, fuse_req_t req, size_t size, uint64_t 
 int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags)
 {
 	bool is_text = !h->file || h->node.kind == NODE_HYPER;
-	uint64_t total = is_text ? h->length : h->view.bytes, start, end;
+	uint64_t total = is_text ? h->length : h->cells.bytes, start, end;
 	size_t head, tail;
 
 	if (h->events) {
@@ -513,16 +513,16 @@ int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, i
 	}
 	if (h->node.kind == NODE_STAT)
 		return state_stats_read(h, req, size, offset, flags);
-	if (h->view.form == VIEW_ELEMENT)
+	if (h->cells.form == CELLS_ELEMENT)
 		return read_element(h, req, size, offset, flags);
 	offset = u64_min(offset, total);
 	size = u64_min(u64_min(size, ENGINE_READ_MAX), total - offset);
 	head = offset < h->length ? u64_min(size, h->length - offset) : 0;
-	end = total - (is_text ? 0 : h->view.tail);
+	end = total - (is_text ? 0 : h->cells.tail);
 	tail = offset + size > end ? u64_min(size, offset + size - end) : 0;
 	if (head + tail < size &&
-	    (state_export_converts(h) || !view_is_range(&h->view, &start)))
-		return state_view_read(h, req, size, tail, offset, flags);
+	    (state_export_converts(h) || !cells_is_range(&h->cells, &start)))
+		return state_cells_read(h, req, size, tail, offset, flags);
 	if (head + tail < size)
 		return read_engine(h, req, head, size - head - tail, tail, offset, start,
 				   flags);

@@ -24,7 +24,7 @@ void state_close_all(struct fs *fs);
  * a text.
  * -EROFS: the mount is read-only.
  * -EACCES: the file is.
- * Errors of tree_state and tree_view.
+ * Errors of tree_state and tree_cells.
  */
 int state_may_write(struct fs *fs, struct node n, uint64_t *bytes);
 

@@ -263,7 +263,7 @@ static int state_attr(struct tree *t, struct node n, const struct engine_state *
 		      struct stat *st)
 {
 	struct engine_state state;
-	struct view view;
+	struct cells cells;
 	int rc = 0;
 
 	if (!known)
@@ -272,13 +272,13 @@ static int state_attr(struct tree *t, struct node n, const struct engine_state *
 		return rc;
 	if (known)
 		state = *known;
-	rc = tree_view(t, n, &state, &view, NULL);
+	rc = tree_cells(t, n, &state, &cells, NULL);
 	if (rc)
 		return rc;
 	st->st_mode = S_IFREG | 0444;
-	if (t->writable && (state.flags & ENGINE_STATE_WRITABLE) && view_is_writable(&view))
+	if (t->writable && (state.flags & ENGINE_STATE_WRITABLE) && cells_is_writable(&cells))
 		st->st_mode |= 0200;
-	st->st_size = n.kind == NODE_HYPER ? 0 : (off_t)view.bytes;
+	st->st_size = n.kind == NODE_HYPER ? 0 : (off_t)cells.bytes;
 	st->st_blksize = n.kind == NODE_HYPER ? 4096 : TREE_BLOCK;
 	set_change_time(t, n, st);
 	return 0;
@@ -377,7 +377,7 @@ static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_M
 	struct found_name found;
 
 	*out = '\0';
-	if (n.kind == NODE_VIEW && found_get(t->found, n.view, &found))
+	if (n.kind == NODE_CELLS && found_get(t->found, n.name, &found))
 		strcpy(out, found.text);
 	else if (n.kind == NODE_RANK)
 		sprintf(out, "%u", n.rank);

@@ -26,8 +26,8 @@ static int lookup_state(struct tree *t, struct node dir, const char *name,
 }
 
 /* Fills the entry of a name that is found and not listed. */
-static int view_entry(struct tree *t, struct node dir, const char *name,
-		      const struct engine_state *state, struct tree_entry *entry)
+static int cells_entry(struct tree *t, struct node dir, const char *name,
+		       const struct engine_state *state, struct tree_entry *entry)
 {
 	int64_t slot = tree_key_slot(t, state->key);
 	uint32_t number;
@@ -38,24 +38,24 @@ static int view_entry(struct tree *t, struct node dir, const char *name,
 	rc = found_add(t->found, tree_inode(dir), name, (uint32_t)slot, &number);
 	if (rc)
 		return rc;
-	entry->node = (struct node){ .kind = NODE_VIEW,
+	entry->node = (struct node){ .kind = NODE_CELLS,
 				     .rank = dir.rank,
 				     .item = dir.item,
 				     .slot = (uint32_t)slot,
-				     .view = number };
+				     .name = number };
 	entry->has_state = true;
 	entry->state = *state;
 	strcpy(entry->name, name);
 	return 0;
 }
 
-/* Finds a view: the file name of a state, and more behind it. */
-static int lookup_view(struct tree *t, struct node dir, const char *name,
-		       struct tree_entry *entry)
+/* Finds a file of cells: the file name of a state, and more behind it. */
+static int lookup_cells(struct tree *t, struct node dir, const char *name,
+			struct tree_entry *entry)
 {
 	struct engine_state states[TREE_STATES_MAX];
 	struct engine_param p;
-	struct view v;
+	struct cells cells;
 	int n;
 
 	if (!strpbrk(name, "[.") || !engine_param(t->engine, dir.item, &p))
@@ -66,8 +66,8 @@ static int lookup_view(struct tree *t, struct node dir, const char *name,
 
 		tree_state_file(dir.kind, states[i].key, false, file);
 		if (!strncmp(file, name, strlen(file)) &&
-		    !view_init(&v, name + strlen(file), &states[i], &p))
-			return view_entry(t, dir, name, &states[i], entry);
+		    !cells_init(&cells, name + strlen(file), &states[i], &p))
+			return cells_entry(t, dir, name, &states[i], entry);
 	}
 	return n < 0 ? n : -ENOENT;
 }
@@ -101,7 +101,7 @@ static int lookup_element(struct tree *t, struct node dir, const char *name,
 	struct engine_state states[TREE_STATES_MAX];
 	const struct engine_state *state = NULL;
 	struct engine_param p;
-	struct view v;
+	struct cells cells;
 	int n;
 
 	if (!engine_param(t->engine, dir.item, &p))
@@ -112,9 +112,9 @@ static int lookup_element(struct tree *t, struct node dir, const char *name,
 	for (int i = 0; i < n && dir.kind == NODE_ELEM_STATE; i++)
 		if (!strcmp(states[i].key, tree_key(t, dir)))
 			state = &states[i];
-	if (!state || view_init_element(&v, name, state, &p))
+	if (!state || cells_init_element(&cells, name, state, &p))
 		return n < 0 ? n : -ENOENT;
-	return view_entry(t, dir, name, state, entry);
+	return cells_entry(t, dir, name, state, entry);
 }
 
 /* Finds a state's name, or that of something made of a state. */
@@ -124,7 +124,7 @@ static int lookup_of_state(struct tree *t, struct node dir, const char *name,
 	int rc = dir.kind == NODE_ELEM_STATE ? -ENOENT : lookup_state(t, dir, name, entry);
 
 	if (rc == -ENOENT && dir.kind == NODE_PARAM)
-		rc = lookup_view(t, dir, name, entry);
+		rc = lookup_cells(t, dir, name, entry);
 	if (rc == -ENOENT && (dir.kind == NODE_ELEM || dir.kind == NODE_ELEM_STATE))
 		rc = lookup_element(t, dir, name, entry);
 	return rc;

@@ -245,8 +245,8 @@ uint64_t tree_inode(struct node n)
 {
 	if (n.kind == NODE_ROOT)
 		return ROOT_INODE;
-	if (n.kind == NODE_VIEW) {
-		n.item = n.view;
+	if (n.kind == NODE_CELLS) {
+		n.item = n.name;
 		n.slot = 0;
 	}
 	return (uint64_t)n.kind << 58 | (uint64_t)(n.alias | n.stat) << 43 |
@@ -264,7 +264,7 @@ bool node_has_param(enum node_kind kind)
 	return kind == NODE_PARAM || kind == NODE_RANK_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY || kind == NODE_RANK_STATE || kind == NODE_GROUP_LINK ||
 	       kind == NODE_STATS || kind == NODE_STATS_STATE || kind == NODE_STAT ||
-	       kind == NODE_VIEW || kind == NODE_ELEM || kind == NODE_ELEM_STATE ||
+	       kind == NODE_CELLS || kind == NODE_ELEM || kind == NODE_ELEM_STATE ||
 	       kind == NODE_UNIVERSAL_PARAM || kind == NODE_UNIVERSAL_STATE;
 }
 
@@ -366,7 +366,7 @@ static bool node_exists(const struct tree *t, struct node n)
 	return !has_key(n.kind) || slot_is_taken(t, n.slot);
 }
 
-/* Sets the fields of a NODE_VIEW that its name says. */
+/* Sets the fields of a NODE_CELLS that its name says. */
 static bool set_found(const struct tree *t, struct node *n)
 {
 	struct found_name name;
@@ -374,7 +374,7 @@ static bool set_found(const struct tree *t, struct node *n)
 
 	if (!found_get(t->found, n->item, &name) || tree_node(t, name.dir, &dir))
 		return false;
-	n->view = n->item;
+	n->name = n->item;
 	n->item = dir.item;
 	n->slot = name.slot;
 	return true;
@@ -393,7 +393,7 @@ int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 		got.alias = got.rank >> 1;
 	if (got.kind == NODE_STAT || node_has_aliases(got))
 		got.rank &= 1;
-	if (got.kind == NODE_VIEW && !set_found(t, &got))
+	if (got.kind == NODE_CELLS && !set_found(t, &got))
 		return -ESTALE;
 	if (inode == ROOT_INODE)
 		got = (struct node){ .kind = NODE_ROOT };
@@ -405,7 +405,7 @@ int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 
 void tree_forget(struct tree *t, uint64_t inode, uint64_t n)
 {
-	if (inode >> 58 == NODE_VIEW)
+	if (inode >> 58 == NODE_CELLS)
 		found_drop(t->found, (uint32_t)(inode >> 10), n);
 }
 
@@ -438,7 +438,7 @@ struct node tree_parent(const struct tree *t, struct node n)
 		[NODE_STATS_STATE] = NODE_STATS,
 		[NODE_STAT] = NODE_STATS_STATE,
 		[NODE_STATS_TABLE] = NODE_CONTROL,
-		[NODE_VIEW] = NODE_PARAM,
+		[NODE_CELLS] = NODE_PARAM,
 		[NODE_ELEM] = NODE_PARAM,
 		[NODE_ELEM_STATE] = NODE_ELEM,
 		[NODE_EXPORT_FILE] = NODE_EXPORT,
@@ -454,7 +454,7 @@ struct node tree_parent(const struct tree *t, struct node n)
 			   .item = n.item,
 			   .slot = n.kind == NODE_STAT ? n.slot : 0 };
 
-	if (n.kind == NODE_VIEW && found_get(t->found, n.view, &name) &&
+	if (n.kind == NODE_CELLS && found_get(t->found, n.name, &name) &&
 	    !tree_node(t, name.dir, &up))
 		return up;
 	if (n.kind == NODE_TEXT)
@@ -488,7 +488,7 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 	static const enum engine_address_kind kinds[NODE_KINDS] = {
 		[NODE_STATE] = ENGINE_PARAM,
 		[NODE_NPY] = ENGINE_PARAM,
-		[NODE_VIEW] = ENGINE_PARAM,
+		[NODE_CELLS] = ENGINE_PARAM,
 		[NODE_STAT] = ENGINE_PARAM,
 		[NODE_UNIVERSAL_STATE] = ENGINE_PARAM,
 		[NODE_RANK_STATE] = ENGINE_RANK_PARAM,
@@ -563,28 +563,28 @@ int tree_state(struct tree *t, struct node n, struct engine_state *state)
 	return count < 0 ? count : -ENOENT;
 }
 
-int tree_view(const struct tree *t, struct node n, const struct engine_state *state,
-	      struct view *v, char **text)
+int tree_cells(const struct tree *t, struct node n, const struct engine_state *state,
+	       struct cells *c, char **text)
 {
 	struct found_name name = { .text = NULL };
 	char file[NAMES_FILE_MAX + 1];
 	struct engine_param p;
 
-	if (n.kind != NODE_NPY && n.kind != NODE_VIEW && n.kind != NODE_UNIVERSAL_STATE) {
-		view_init_raw(v, state->bytes);
+	if (n.kind != NODE_NPY && n.kind != NODE_CELLS && n.kind != NODE_UNIVERSAL_STATE) {
+		cells_init_raw(c, state->bytes);
 		return 0;
 	}
 	if (!engine_param(t->engine, n.item, &p) ||
-	    (n.kind == NODE_VIEW && !found_get(t->found, n.view, &name)))
+	    (n.kind == NODE_CELLS && !found_get(t->found, n.name, &name)))
 		return -ENOENT;
 	if (n.kind == NODE_UNIVERSAL_STATE)
-		return universal_view(v, state, &p, text);
+		return universal_cells(c, state, &p, text);
 	if (n.kind == NODE_NPY)
-		return view_init(v, ".npy", state, &p);
+		return cells_init(c, ".npy", state, &p);
 	if (tree_parent(t, n).kind != NODE_PARAM)
-		return view_init_element(v, name.text, state, &p);
+		return cells_init_element(c, name.text, state, &p);
 	tree_state_file(NODE_PARAM, state->key, false, file);
-	return view_init(v, name.text + strlen(file), state, &p);
+	return cells_init(c, name.text + strlen(file), state, &p);
 }
 
 int tree_export(struct tree *t, struct node n, struct export_set **set)

@@ -11,7 +11,7 @@
  * rank	a rank's number below ranks/; 1 below now/, whose nodes are otherwise those of params/,
  *	which have 0; with the alias of a state's file, or the enum stat_id of a NODE_STAT, in
  *	the upper 15 bits
- * item	a parameter, or group << 16 | sub-group, or a part; of a NODE_VIEW its name's number
+ * item	a parameter, or group << 16 | sub-group, or a part; of a NODE_CELLS its name's number
  *	(fs/found.h), which says the rest
  * slot	a key's number in the table of keys, or an enum text_id, or that of a file in export/
  *
@@ -24,7 +24,7 @@
 #include "fs/found.h"
 #include "fs/names.h"
 #include "fs/universal.h"
-#include "fs/view.h"
+#include "fs/cells.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -59,7 +59,7 @@ enum node_kind {
 	NODE_TEXT,       /* slot is an enum text_id; rank, item as its directory has them */
 	NODE_STATE,      /* item, slot */
 	NODE_NPY,        /* item, slot */
-	NODE_VIEW,       /* item, slot, view: found but not listed, as STATE[3].npy */
+	NODE_CELLS,      /* item, slot, name: found but not listed, as STATE[3].npy */
 	NODE_RANK_STATE, /* rank, item, slot */
 	NODE_PARTITION_STATE, /* rank, item, slot */
 	NODE_UNIVERSAL_STATE, /* item, slot */
@@ -145,7 +145,7 @@ struct node {
 	uint32_t slot;
 	uint32_t alias;    /* which of the inodes that show the same file; fs/pages.h */
 	enum stat_id stat; /* of a NODE_STAT */
-	uint32_t view;     /* of a NODE_VIEW: the number of its name */
+	uint32_t name;     /* of a NODE_CELLS: the number of its name */
 };
 
 static inline uint32_t node_group(struct node n)
@@ -158,7 +158,7 @@ static inline bool kind_is_of_params(enum node_kind kind)
 {
 	return kind == NODE_PARAMS || kind == NODE_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY || kind == NODE_STATS || kind == NODE_STATS_STATE ||
-	       kind == NODE_STAT || kind == NODE_VIEW || kind == NODE_ELEM ||
+	       kind == NODE_STAT || kind == NODE_CELLS || kind == NODE_ELEM ||
 	       kind == NODE_ELEM_STATE;
 }
 
@@ -174,7 +174,7 @@ static inline bool node_is_now(struct node n)
 
 static inline bool node_has_aliases(struct node n)
 {
-	return n.kind == NODE_STATE || n.kind == NODE_NPY || n.kind == NODE_VIEW ||
+	return n.kind == NODE_STATE || n.kind == NODE_NPY || n.kind == NODE_CELLS ||
 	       n.kind == NODE_EXPORT_FILE || n.kind == NODE_UNIVERSAL_STATE;
 }
 
@@ -237,7 +237,7 @@ struct tree {
 	pthread_mutex_t lock; /* of adding a key */
 	/* [TREE_KEYS_MAX], by hash, so that another mount gives the same numbers. */
 	struct tree_key *keys;
-	struct found *found; /* names of NODE_VIEWs */
+	struct found *found; /* names of NODE_CELLS */
 };
 
 /* Borrows engine until tree_fini.  -ENOMEM. */
@@ -276,9 +276,9 @@ int tree_state(struct tree *t, struct node n, struct engine_state *state);
  * caller frees.
  * -ENOENT: it cannot show it, any more.
  */
-int tree_view(const struct tree *t, struct node n, const struct engine_state *state,
-	      struct view *v, char **text);
-/* Takes n uses of an inode away, if it is a NODE_VIEW's. */
+int tree_cells(const struct tree *t, struct node n, const struct engine_state *state,
+	       struct cells *c, char **text);
+/* Takes n uses of an inode away, if it is a NODE_CELLS's. */
 void tree_forget(struct tree *t, uint64_t inode, uint64_t n);
 
 /* Gives the files of export/ that a node in it is one of, which the caller puts.
@@ -294,7 +294,7 @@ struct tree_entry {
 	struct engine_state state;
 };
 
-/* Finds a name in a directory.  A NODE_VIEW gets a use, for tree_forget.
+/* Finds a name in a directory.  A NODE_CELLS gets a use, for tree_forget.
  * -ENOENT: there is no such entry.
  * -ENOTDIR: dir is no directory.
  * -ENAMETOOLONG: no name is so long.

@@ -101,14 +101,14 @@ static int put_state(FILE *out, const struct engine_state *s, enum frag_dtype dt
 	return fclose(out) ? -ENOMEM : 0;
 }
 
-int universal_view(struct view *v, const struct engine_state *state,
-		   const struct engine_param *param, char **text)
+int universal_cells(struct cells *c, const struct engine_state *state,
+		    const struct engine_param *param, char **text)
 {
 	bool widened = is_own(state->key) && state->dtype != FRAG_F32;
 	CLEANUP(free) char *pickle = NULL, *made = NULL;
 	size_t size;
 	FILE *out;
-	int rc = view_init(v, widened ? ".f32" : "", state, param);
+	int rc = cells_init(c, widened ? ".f32" : "", state, param);
 
 	if (rc)
 		return rc;
@@ -117,10 +117,10 @@ int universal_view(struct view *v, const struct engine_state *state,
 		return -ENOMEM;
 	rc = put_state(out, state, widened ? FRAG_F32 : state->dtype, param);
 	if (!rc)
-		rc = torch_file_make(pickle, size, NULL, v->bytes, &made, &v->head, &v->tail);
+		rc = torch_file_make(pickle, size, NULL, c->bytes, &made, &c->head, &c->tail);
 	if (rc)
 		return rc;
-	v->bytes += v->head + v->tail;
+	c->bytes += c->head + c->tail;
 	if (text) {
 		*text = made;
 		made = NULL;

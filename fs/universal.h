@@ -15,7 +15,7 @@
  * when they are opened.
  */
 
-#include "fs/view.h"
+#include "fs/cells.h"
 
 struct hypers; /* fs/hypers.h */
 
@@ -40,8 +40,8 @@ int universal_has_step(struct engine *e, uint32_t param);
  * -ENOENT: there is no such file.
  * -ENOMEM.
  */
-int universal_view(struct view *v, const struct engine_state *state,
-		   const struct engine_param *param, char **text);
+int universal_cells(struct cells *c, const struct engine_state *state,
+		    const struct engine_param *param, char **text);
 
 /* Makes the content of another file; *text is the caller's to free.  Returns its length.
  * -ENOMEM.

@@ -47,7 +47,7 @@ static bool is_hyper(const struct handle *h)
 /* Returns true if what is written is a line, and not bytes. */
 static bool is_text(const struct handle *h)
 {
-	return is_hyper(h) || h->view.form == VIEW_ELEMENT;
+	return is_hyper(h) || h->cells.form == CELLS_ELEMENT;
 }
 
 int write_buffer_new(struct handle *h)
@@ -57,7 +57,7 @@ int write_buffer_new(struct handle *h)
 	if (!d)
 		return -ENOMEM;
 	pthread_mutex_init(&d->lock, NULL);
-	staging_init(&d->staging, &h->fs->pool, h->view.bytes);
+	staging_init(&d->staging, &h->fs->pool, h->cells.bytes);
 	if (is_hyper(h)) {
 		d->length = h->length;
 		memcpy(d->text, h->text, d->length);
@@ -148,15 +148,15 @@ static int parse_hyper(struct handle *h, const char *text, size_t length, double
 static int parse_element(struct handle *h, const char *text, size_t length, void *element)
 {
 	char why[HYPER_TEXT_MAX + 96];
-	int rc = element_parse(h->view.dtype, text, length, element);
+	int rc = element_parse(h->cells.dtype, text, length, element);
 
 	if (!rc)
 		return 0;
 	snprintf(why, sizeof(why), "%.*s is refused: no %s%s",
 		 (int)length - (length && text[length - 1] == '\n'), text,
 		 rc == -ERANGE ? "number in the range of " : "",
-		 rc == -ERANGE || !dtype_is_float(h->view.dtype)
-			 ? frag_dtype_name(h->view.dtype)
+		 rc == -ERANGE || !dtype_is_float(h->cells.dtype)
+			 ? frag_dtype_name(h->cells.dtype)
 			 : "number");
 	return refuse(h, why);
 }
@@ -211,13 +211,13 @@ static int64_t take(struct handle *h, const void *data, size_t size, uint64_t of
 		rc = take_text(h, data, size, offset);
 		return rc ? rc : (int64_t)size;
 	}
-	if (offset >= h->view.bytes)
+	if (offset >= h->cells.bytes)
 		return -EFBIG;
-	if (offset < h->view.head &&
-	    memcmp(data, h->text + offset, u64_min(size, h->view.head - offset)) != 0)
+	if (offset < h->cells.head &&
+	    memcmp(data, h->text + offset, u64_min(size, h->cells.head - offset)) != 0)
 		return refuse(h, "what was written is refused: its header is not this file's, "
 				 "whose dtype and shape stay");
-	n = u64_min(size, h->view.bytes - offset);
+	n = u64_min(size, h->cells.bytes - offset);
 	rc = staging_write(&d->staging, offset, data, n);
 	/* The rest lies behind the end.  Callers may ignore a short write, so close(2) fails
 	 * too.
@@ -245,7 +245,7 @@ int write_buffer_truncate(struct handle *h, uint64_t size)
 	enter(h);
 	if (d->committing) {
 		rc = -EBUSY;
-	} else if (size == (is_text(h) ? d->length : h->view.bytes)) {
+	} else if (size == (is_text(h) ? d->length : h->cells.bytes)) {
 		rc = 0;
 	} else if (!size) {
 		forget(h);
@@ -353,9 +353,9 @@ static int64_t state_extents(struct handle *h)
 {
 	struct write_buffer *d = h->write_buffer;
 	int64_t n = staging_extents(&d->staging, &d->extents), kept = 0;
-	uint64_t start, head = h->view.head;
+	uint64_t start, head = h->cells.head;
 
-	view_is_range(&h->view, &start);
+	cells_is_range(&h->cells, &start);
 	for (int64_t i = 0; i < n; i++) {
 		struct engine_extent e = d->extents[i];
 		uint64_t skip = e.offset < head ? u64_min(head - e.offset, e.size) : 0;
@@ -387,8 +387,8 @@ static int64_t extents(struct handle *h)
 	if (!d->extents)
 		return -ENOMEM;
 	*d->extents =
-		(struct engine_extent){ h->view.slice.first * h->view.element,
-					is_hyper(h) ? sizeof(d->value.hyper) : h->view.element,
+		(struct engine_extent){ h->cells.slice.first * h->cells.element,
+					is_hyper(h) ? sizeof(d->value.hyper) : h->cells.element,
 					&d->value };
 	return 1;
 }
@@ -406,7 +406,7 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 		return 0;
 	if (d->interrupted && !fsync)
 		return -EINTR;
-	if (!is_text(h) && d->truncated && d->staging.covered < h->view.bytes)
+	if (!is_text(h) && d->truncated && d->staging.covered < h->cells.bytes)
 		return -EINVAL;
 	n = extents(h);
 	if (n < 0)

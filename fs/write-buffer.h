@@ -20,8 +20,7 @@
 
 #include "fs/handle.h"
 
-/* Makes h->write_buffer, for a state's view (h->view) or a hyper-parameter (h->text).  -ENOMEM.
- */
+/* Makes h->write_buffer, for a state (h->cells) or a hyper-parameter (h->text).  -ENOMEM. */
 int write_buffer_new(struct handle *h);
 void write_buffer_free(struct handle *h);
 

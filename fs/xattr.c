@@ -18,14 +18,14 @@ enum { WORD_MAX = 32 };
 static bool of_param(const struct tree *t, struct node n)
 {
 	return n.kind == NODE_PARAM || n.kind == NODE_RANK_PARAM || n.kind == NODE_STATE ||
-	       n.kind == NODE_NPY || n.kind == NODE_RANK_STATE || n.kind == NODE_VIEW;
+	       n.kind == NODE_NPY || n.kind == NODE_RANK_STATE || n.kind == NODE_CELLS;
 }
 
 /* Returns true if the node has the parameter's shape, and its own dtype is that of its state.
  */
 static bool of_whole_param(const struct tree *t, struct node n)
 {
-	return of_param(t, n) && n.kind != NODE_VIEW;
+	return of_param(t, n) && n.kind != NODE_CELLS;
 }
 
 static bool of_live_param(const struct tree *t, struct node n)
@@ -40,7 +40,7 @@ static bool of_live_folder(const struct tree *t, struct node n)
 
 static bool of_state(const struct tree *t, struct node n)
 {
-	return n.kind == NODE_STATE || n.kind == NODE_NPY || n.kind == NODE_VIEW;
+	return n.kind == NODE_STATE || n.kind == NODE_NPY || n.kind == NODE_CELLS;
 }
 
 static bool of_state_now(const struct tree *t, struct node n)

@@ -174,7 +174,7 @@ START_TEST(numbers_that_are_none_of_ours_are_stale)
 		{ .kind = NODE_STATS, .item = 15 },
 		{ .kind = NODE_STATS_STATE, .slot = 1000 },
 		{ .kind = NODE_STAT, .stat = STATS },
-		{ .kind = NODE_VIEW, .view = 1 },
+		{ .kind = NODE_CELLS, .name = 1 },
 		{ .kind = NODE_ELEM, .item = 15 },
 	};
 

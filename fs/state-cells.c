@@ -20,7 +20,7 @@ enum { TEXTS_AT_ONCE = 1024 };
 static void reply_element(struct request *r)
 {
 	char text[ELEMENT_TEXT_MAX + 1];
-	size_t length = element_format(r->handle->view.dtype, r->gather.out, text);
+	size_t length = element_format(r->handle->cells.dtype, r->gather.out, text);
 	uint64_t offset;
 
 	text[length++] = '\n';
@@ -35,16 +35,16 @@ static void reply_element(struct request *r)
 static char *make_cells(const struct request *r, size_t size, uint64_t start, uint64_t *before)
 {
 	const struct handle *h = r->handle;
-	const struct view *v = &h->view;
+	const struct cells *c = &h->cells;
 	const struct gather *g = &r->gather;
 	char *cells;
 
 	if (state_export_converts(h))
 		return state_export_convert(h, size, start, g->out, before);
-	cells = malloc(g->count * v->cell);
+	cells = malloc(g->count * c->cell);
 	if (cells)
-		view_fill(v, g->first, g->count, g->out, cells);
-	*before = start - g->first * v->cell;
+		cells_fill(c, g->first, g->count, g->out, cells);
+	*before = start - g->first * c->cell;
 	return cells;
 }
 
@@ -52,10 +52,10 @@ static char *make_cells(const struct request *r, size_t size, uint64_t start, ui
 static void reply_cells(struct request *r)
 {
 	const struct handle *h = r->handle;
-	const struct view *v = &h->view;
-	uint64_t head = r->offset < v->head ? u64_min(r->size, v->head - r->offset) : 0, before;
+	const struct cells *c = &h->cells;
+	uint64_t head = r->offset < c->head ? u64_min(r->size, c->head - r->offset) : 0, before;
 	size_t size = r->size - head - r->tail;
-	char *cells = make_cells(r, size, r->offset + head - v->head, &before);
+	char *cells = make_cells(r, size, r->offset + head - c->head, &before);
 	struct iovec parts[3];
 
 	if (!cells) {
@@ -64,7 +64,7 @@ static void reply_cells(struct request *r)
 	}
 	parts[0] = (struct iovec){ head ? h->text + r->offset : NULL, head };
 	parts[1] = (struct iovec){ cells + before, size };
-	parts[2] = (struct iovec){ r->tail ? h->text + v->head : NULL, r->tail };
+	parts[2] = (struct iovec){ r->tail ? h->text + c->head : NULL, r->tail };
 	fuse_reply_iov(r->req, parts, ARRAY_SIZE(parts));
 	free(cells);
 }
@@ -74,7 +74,7 @@ static void *reply(void *arg)
 	struct request *r = arg;
 	void *out = r->gather.out;
 
-	if (r->handle->view.form == VIEW_ELEMENT)
+	if (r->handle->cells.form == CELLS_ELEMENT)
 		reply_element(r);
 	else
 		reply_cells(r);
@@ -94,7 +94,7 @@ static void came(struct gather *g, int result)
 		fuse_reply_err(r->req, request_error(result));
 		request_put(r);
 		free(out);
-	} else if (r->handle->view.form == VIEW_TXT && g->count > TEXTS_AT_ONCE &&
+	} else if (r->handle->cells.form == CELLS_TXT && g->count > TEXTS_AT_ONCE &&
 		   !thread_start(&thread, reply, r)) {
 		pthread_detach(thread);
 	} else {
@@ -110,22 +110,22 @@ static void cancel(struct request *r)
 /* Sets which elements, and room for them, a read needs. */
 static int set_elements(struct handle *h, size_t size, uint64_t offset, struct gather *g)
 {
-	const struct view *v = &h->view;
-	uint64_t start = offset > v->head ? offset - v->head : 0;
+	const struct cells *c = &h->cells;
+	uint64_t start = offset > c->head ? offset - c->head : 0;
 
-	g->slice = &v->slice;
-	g->element = v->element;
-	g->first = v->cell ? start / v->cell : 0;
-	g->count = v->cell ? u64_div_ceil(offset + size - v->head, v->cell) - g->first : 1;
-	if (state_export_converts(h)) /* the view is one of bytes */
-		state_export_source(h, offset + size - v->head - start, start, &g->first,
+	g->slice = &c->slice;
+	g->element = c->element;
+	g->first = c->cell ? start / c->cell : 0;
+	g->count = c->cell ? u64_div_ceil(offset + size - c->head, c->cell) - g->first : 1;
+	if (state_export_converts(h)) /* the cells are bytes */
+		state_export_source(h, offset + size - c->head - start, start, &g->first,
 				    &g->count);
 	g->out = malloc(g->count * g->element);
 	return g->out ? 0 : -ENOMEM;
 }
 
-int state_view_read(struct handle *h, fuse_req_t req, size_t size, size_t tail, uint64_t offset,
-		    int flags)
+int state_cells_read(struct handle *h, fuse_req_t req, size_t size, size_t tail,
+		     uint64_t offset, int flags)
 {
 	struct request *r;
 	void *out;
