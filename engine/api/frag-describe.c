@@ -177,7 +177,7 @@ int api_locate(const struct engine *e, int param, struct layout_fragment *fragme
 {
 	const struct catalog_param *p;
 	const struct catalog_group *g;
-	uint32_t place;
+	uint32_t member;
 
 	if (param < 0 || (uint32_t)param >= e->own->nparams)
 		return -EINVAL;
@@ -185,10 +185,10 @@ int api_locate(const struct engine *e, int param, struct layout_fragment *fragme
 	if (p->group == CATALOG_NONE)
 		return -ENOENT;
 	g = &e->own->groups[p->group];
-	place = catalog_member(g, e->rank);
+	member = catalog_member(g, e->rank);
 	*group = p->group;
-	place = g->layout.shards == 1 ? 0 : place % g->layout.shards;
-	return layout_on_shard(&g->layout, p->position, place, fragment) ? 0 : -ENOENT;
+	member = g->layout.shards == 1 ? 0 : member % g->layout.shards;
+	return layout_on_shard(&g->layout, p->position, member, fragment) ? 0 : -ENOENT;
 }
 
 int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragment)

@@ -32,9 +32,9 @@ struct group_gather {
 static int note_piece(void *arg, const struct piece *piece)
 {
 	struct group_gather *g = arg;
-	uint32_t place = catalog_member(g->group, piece->rank);
+	uint32_t member = catalog_member(g->group, piece->rank);
 
-	if (place / catalog_shards(g->group) != g->replica || g->covered == g->bytes)
+	if (member / catalog_shards(g->group) != g->replica || g->covered == g->bytes)
 		return 0;
 	if (g->n == g->room) {
 		unsigned room = g->room * 2 + 16;
@@ -90,10 +90,10 @@ static unsigned count_moves(const struct group_gather *g)
 }
 
 static void add(struct collective_io *io, struct collective_move *moves, bool to_peer,
-		int place, void *memory, uint64_t size)
+		int member, void *memory, uint64_t size)
 {
 	moves[io->nmoves++] =
-		(struct collective_move){ to_peer, (unsigned)place, size, memory };
+		(struct collective_move){ to_peer, (unsigned)member, size, memory };
 }
 
 /* Adds the moves of a piece to all ranks of this replica, this rank too. */

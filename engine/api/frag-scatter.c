@@ -106,12 +106,12 @@ static int note_held(void *arg, const struct piece *piece)
 	struct scatter *s = n->s;
 	struct span at = { piece->at, piece->at + piece->size };
 	struct span new = in_dtype(&at, n->dtype, s->file->parts->dtype);
-	uint32_t place = catalog_member(s->group, piece->rank);
+	uint32_t member = catalog_member(s->group, piece->rank);
 	struct span *held;
 
-	if (place == CATALOG_NONE || communicator_member(s->e, piece->rank) < 0)
+	if (member == CATALOG_NONE || communicator_member(s->e, piece->rank) < 0)
 		return -EREMOTE;
-	held = &s->held[place];
+	held = &s->held[member];
 	if (held->from == held->to)
 		*held = new;
 	held->from = u64_min(held->from, new.from);
@@ -179,10 +179,10 @@ static int on_host(const struct scatter *s, uint64_t from, uint64_t size, void *
 }
 
 static void add_send(struct scatter *s, struct collective_io *io, struct collective_move *moves,
-		     const struct span *chunk, uint32_t place)
+		     const struct span *chunk, uint32_t member)
 {
-	struct span part = overlap(chunk, &s->held[place]);
-	uint32_t rank = s->group->ranks[place];
+	struct span part = overlap(chunk, &s->held[member]);
+	uint32_t rank = s->group->ranks[member];
 	const uint8_t *from;
 
 	if (part.from == part.to || rank == s->e->rank)

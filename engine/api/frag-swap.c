@@ -47,7 +47,7 @@ static unsigned use_of(unsigned flags)
 	return flags == FRAG_WRITE_ONLY ? SWAPPER_WRITE : SWAPPER_READ | SWAPPER_WRITE;
 }
 
-/* Adds a state to the sweep: its memory, or, of a swapped one, its place in the walk. */
+/* Adds a state to the sweep: its memory, or, of a swapped one, its turn in the walk. */
 static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 		     const struct frag_swept *state, struct swapper_swept *walked, unsigned *n)
 {
@@ -55,16 +55,16 @@ static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 	struct swept *swept = &s->states[s->n++];
 	enum frag_dtype dtype;
 	uint64_t at;
-	struct swapper_state *place =
+	struct swapper_state *swapped =
 		registry_swap_state(r, STATE_PARTITION, group, sub, state->key, &at);
 	int row;
 
 	if (state->flags & ~(unsigned)(FRAG_READ_ONLY | FRAG_WRITE_ONLY) ||
 	    state->flags == (FRAG_READ_ONLY | FRAG_WRITE_ONLY))
 		return -EINVAL;
-	if (place) {
+	if (swapped) {
 		swept->walked = *n;
-		walked[(*n)++] = (struct swapper_swept){ place, use_of(state->flags) };
+		walked[(*n)++] = (struct swapper_swept){ swapped, use_of(state->flags) };
 		return 0;
 	}
 	row = registry_find(r, STATE_PARTITION, group, sub, state->key, &dtype);

@@ -19,7 +19,7 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 /* Sends BARRIER for the trainer's call.  Rank 0 ends a barrier with -EIO once a rank is lost.
  */
 void barrier_turn(struct engine *e);
-/* Returns true if rank 0 must go round every few ms, to answer ranks whose time is over. */
+/* Returns true if rank 0 must turn every few ms, to answer ranks whose time is over. */
 bool barrier_tick(const struct engine *e);
 
 /* Trainer's thread, with the lock, which is let go meanwhile: waits until all ranks have called

@@ -24,12 +24,12 @@ enum join_state {
 struct join_seeds {       /* addresses at which the job may be; one is tried at a time */
 	char list[4096];  /* "tcp://a:1,tcp://b:2"; "": a rank has not found rank 0 */
 	unsigned current; /* index of the address that is tried */
-	unsigned rounds;  /* how often all were tried */
+	unsigned passes;  /* how often all were tried */
 	bool of_job_file; /* the list is what the job file says */
 	bool linked;      /* the current one has a message peer: */
 	uint32_t link;
 	bool answered;     /* the current one has answered */
-	unsigned refusals; /* addresses that refused our key in this round */
+	unsigned refusals; /* addresses that refused our key in this pass */
 	bool said_refused; /* a refusal was logged */
 };
 

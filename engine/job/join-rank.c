@@ -188,7 +188,7 @@ bool join_find(struct engine *e)
 }
 
 /* The master's name may lead to another address by the next time. */
-static void forget_place(struct join *j)
+static void forget_address(struct join *j)
 {
 	j->seeds.list[0] = j->rank.master_ip[0] = '\0';
 	j->seeds.of_job_file = false;
@@ -203,7 +203,7 @@ void join_find_anew(struct engine *e)
 	e->messages.ops->close(e->messages.transport);
 	e->messages.transport = NULL;
 	e->job.key.is_there = false;
-	forget_place(j);
+	forget_address(j);
 	j->state = JOIN_FIND;
 	j->retry_ms = monotonic_ms() + JOIN_REFUSED_RETRY_MS;
 }
@@ -215,7 +215,7 @@ void join_look_for_zero(struct engine *e, uint64_t now)
 	j->retry_ms = now + LOOK_MS;
 	join_unlink_seed(e);
 	if (e->messages.ops == &transport_zmq)
-		forget_place(j);
+		forget_address(j);
 	if (!join_find(e))
 		return;
 	j->seeds.current %= join_count_seeds(&j->seeds);
@@ -389,20 +389,20 @@ static void say_waiting(struct engine *e, unsigned seconds)
 }
 
 /* Logs where the rank looks for rank 0. */
-static void say_place(const struct engine *e)
+static void say_where(const struct engine *e)
 {
 	const struct launch *l = &e->launch;
-	char place[256] = "in this user's job files on this host";
+	char where[256] = "in this user's job files on this host";
 
 	if (e->job.join->seeds.list[0])
-		snprintf(place, sizeof(place), "at %.200s", e->job.join->seeds.list);
+		snprintf(where, sizeof(where), "at %.200s", e->job.join->seeds.list);
 	else if (l->rendezvous[0])
-		snprintf(place, sizeof(place), "in the job file %.200s", l->rendezvous);
+		snprintf(where, sizeof(where), "in the job file %.200s", l->rendezvous);
 	else if (l->master_addr[0])
-		snprintf(place, sizeof(place),
+		snprintf(where, sizeof(where),
 			 "in this user's job files on this host, and at %.200s",
 			 l->master_addr);
-	log_warn("job %s: rank 0 has not been reached yet; looking for it %s", l->job, place);
+	log_warn("job %s: rank 0 has not been reached yet; looking for it %s", l->job, where);
 }
 
 void join_count_wait(struct engine *e, uint64_t now)
@@ -422,7 +422,7 @@ void join_say_when_long(struct engine *e, uint64_t now)
 		return;
 	if (r->say_ms < SAY_MS) {
 		if (e->rank && (j->state == JOIN_FIND || !j->welcome.world))
-			say_place(e);
+			say_where(e);
 		r->say_ms = SAY_MS;
 		return;
 	}

@@ -12,7 +12,7 @@
  * up is left.
  */
 
-enum { SEED_MS = 500 }; /* in the first round; twice as long in each further one */
+enum { SEED_MS = 500 }; /* in the first pass; twice as long in each further one */
 
 unsigned join_count_seeds(const struct join_seeds *s)
 {
@@ -90,7 +90,7 @@ void join_next_seed(struct engine *e)
 	join_unlink_seed(e);
 	s->current = (s->current + 1) % join_count_seeds(s);
 	e->job.join->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
-	s->rounds += !s->current;
+	s->passes += !s->current;
 	if (!s->current && s->refusals)
 		all_tried(e);
 }
@@ -122,7 +122,7 @@ void join_shut_out(struct engine *e)
 static bool is_slow(const struct engine *e, uint64_t now)
 {
 	const struct join *j = e->job.join;
-	uint64_t patience = (uint64_t)SEED_MS << u64_min(j->seeds.rounds, 16);
+	uint64_t patience = (uint64_t)SEED_MS << u64_min(j->seeds.passes, 16);
 
 	return j->waiting && !j->seeds.answered && join_count_seeds(&j->seeds) > 1 &&
 	       now >= j->asked_ms + u64_min(patience, e->timeout_ms);

@@ -193,14 +193,14 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 	struct wire_rendezvous said;
 	struct arrival *a;
 	struct meeting *m;
-	uint32_t place;
+	uint32_t member;
 
 	memcpy(&said, body, sizeof(said));
 	group = e->job.ready && said.group < e->catalog->ngroups
 			? &e->catalog->groups[said.group]
 			: NULL;
-	place = group ? catalog_member(group, header->rank) : CATALOG_NONE;
-	if (place == CATALOG_NONE || !wire_text_ok(said.key, sizeof(said.key))) {
+	member = group ? catalog_member(group, header->rank) : CATALOG_NONE;
+	if (member == CATALOG_NONE || !wire_text_ok(said.key, sizeof(said.key))) {
 		node_ack(e, peer, header->request, e->job.ready ? -EINVAL : -EAGAIN);
 		return;
 	}
@@ -209,7 +209,7 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 		node_ack(e, peer, header->request, -ENOMEM);
 		return;
 	}
-	a = &m->arrivals[place];
+	a = &m->arrivals[member];
 	if (said.stage ==
 	    WIRE_MEET_LEFT) { /* its trainer's call has ended without the answer */
 		if (a->waits && a->said.count == said.count) {

@@ -36,13 +36,13 @@ static bool is_one_line(const char *text)
 
 int jobfile_publish(const struct jobfile *j, const char *path)
 {
-	char place[JOB_PATH], text[2048], machine[MACHINE_ID];
+	char usual[JOB_PATH], text[2048], machine[MACHINE_ID];
 	int n, rc;
 
 	if (!*j->job || !is_one_line(j->job) || !is_one_line(j->address) ||
 	    !is_one_line(j->key_file))
 		return -EINVAL;
-	rc = path ? 0 : job_folder_path(j->job, ".job", place);
+	rc = path ? 0 : job_folder_path(j->job, ".job", usual);
 	if (rc)
 		return rc;
 	machine_id(machine);
@@ -54,7 +54,7 @@ int jobfile_publish(const struct jobfile *j, const char *path)
 	assert(n > 0 && n < (int)sizeof(text));
 	CLEANUP(close) int lock = path ? -1 : job_folder_lock();
 	(void)lock;
-	return job_folder_write(path ? path : place, text, (size_t)n);
+	return job_folder_write(path ? path : usual, text, (size_t)n);
 }
 
 static bool take_text(const char *value, char *out, size_t size)

@@ -49,12 +49,12 @@ static int replace_key_of_dead(const char *job, const char *path,
 int keyfile_create(const char *job, const char *path, char *path_out, size_t size,
 		   uint8_t key[KEYFILE_BYTES])
 {
-	char place[JOB_PATH];
-	int rc = path ? 0 : job_folder_path(job, ".key", place);
+	char usual[JOB_PATH];
+	int rc = path ? 0 : job_folder_path(job, ".key", usual);
 
 	if (rc)
 		return rc;
-	if (strlen(path ? path : place) >= size)
+	if (strlen(path ? path : usual) >= size)
 		return -ENAMETOOLONG;
 	if (getrandom(key, KEYFILE_BYTES, 0) != KEYFILE_BYTES)
 		return -errno;
@@ -62,11 +62,11 @@ int keyfile_create(const char *job, const char *path, char *path_out, size_t siz
 	(void)lock;
 	if (!path)
 		jobfile_drop_dead(job);
-	rc = write_key(path ? path : place, key);
+	rc = write_key(path ? path : usual, key);
 	if (rc == -EEXIST && !path)
-		rc = replace_key_of_dead(job, place, key);
+		rc = replace_key_of_dead(job, usual, key);
 	if (!rc)
-		snprintf(path_out, size, "%s", path ? path : place);
+		snprintf(path_out, size, "%s", path ? path : usual);
 	return rc;
 }
 

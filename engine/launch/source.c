@@ -23,8 +23,8 @@ struct host_port {
 };
 
 /* Takes the next HOST:PORT from *at.  Returns 1, 0: none is left, -EINVAL. */
-static int next_place(const char **at, struct host_port *place, const char *source, char *why,
-		      size_t size)
+static int next_peer(const char **at, struct host_port *peer, const char *source, char *why,
+		     size_t size)
 {
 	size_t length = strcspn(*at, ","), host;
 	const char *colon;
@@ -36,7 +36,7 @@ static int next_place(const char **at, struct host_port *place, const char *sour
 	colon = memrchr(*at, ':', length);
 	host = colon ? (size_t)(colon - *at) : 0;
 	port = colon ? strtol(colon + 1, &end, 10) : 0;
-	if (!host || host >= sizeof(place->host) || port < 1 || port > 65535 ||
+	if (!host || host >= sizeof(peer->host) || port < 1 || port > 65535 ||
 	    end != *at + length) {
 		snprintf(why, size,
 			 "%s is neither a file or folder that is here, nor a job of this "
@@ -44,8 +44,8 @@ static int next_place(const char **at, struct host_port *place, const char *sour
 			 source);
 		return -EINVAL;
 	}
-	snprintf(place->host, sizeof(place->host), "%.*s", (int)host, *at);
-	snprintf(place->port, sizeof(place->port), "%ld", port);
+	snprintf(peer->host, sizeof(peer->host), "%.*s", (int)host, *at);
+	snprintf(peer->port, sizeof(peer->port), "%ld", port);
 	*at += length + ((*at)[length] == ',');
 	return 1;
 }
@@ -53,10 +53,10 @@ static int next_place(const char **at, struct host_port *place, const char *sour
 bool source_is_address(const char *source)
 {
 	const char *at = source;
-	struct host_port place;
+	struct host_port peer;
 	char why[1];
 
-	return !strchr(source, '/') && next_place(&at, &place, source, why, sizeof(why)) > 0;
+	return !strchr(source, '/') && next_peer(&at, &peer, source, why, sizeof(why)) > 0;
 }
 
 bool source_is_path(const char *source)
@@ -69,14 +69,14 @@ const char *source_address(const char *source, struct jobfile *job)
 	return !source_is_address(source) && !jobfile_find(source, job) ? job->address : source;
 }
 
-static int resolve(const struct host_port *place, struct sockaddr_in *address, char *why,
+static int resolve(const struct host_port *peer, struct sockaddr_in *address, char *why,
 		   size_t size)
 {
 	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
-	int rc = getaddrinfo(place->host, place->port, &hints, &found);
+	int rc = getaddrinfo(peer->host, peer->port, &hints, &found);
 
 	if (rc) {
-		snprintf(why, size, "%s: %s", place->host, gai_strerror(rc));
+		snprintf(why, size, "%s: %s", peer->host, gai_strerror(rc));
 		return -ENOENT;
 	}
 	memcpy(address, found->ai_addr, sizeof(*address));
@@ -87,21 +87,21 @@ static int resolve(const struct host_port *place, struct sockaddr_in *address, c
 int source_parse(const char *source, char *seeds, size_t size, char *why, size_t whysize)
 {
 	const char *at = source;
-	struct host_port place;
+	struct host_port peer;
 	size_t used = 0;
 	int rc;
 
 	seeds[0] = '\0';
-	while ((rc = next_place(&at, &place, source, why, whysize)) > 0) {
+	while ((rc = next_peer(&at, &peer, source, why, whysize)) > 0) {
 		struct sockaddr_in address;
 		char ip[INET_ADDRSTRLEN];
 
-		rc = resolve(&place, &address, why, whysize);
+		rc = resolve(&peer, &address, why, whysize);
 		if (rc)
 			return rc;
 		inet_ntop(AF_INET, &address.sin_addr, ip, sizeof(ip));
 		used += (size_t)snprintf(seeds + used, size - used, "%stcp://%s:%s",
-					 used ? "," : "", ip, place.port);
+					 used ? "," : "", ip, peer.port);
 		if (used >= size)
 			return -ENAMETOOLONG;
 	}
@@ -117,17 +117,17 @@ int source_ask(const char *source, const char **at, struct resolver **r, char *s
 {
 	const char *next = *at && **at ? *at : source;
 	char ip[RESOLVER_IP], why[1];
-	struct host_port place;
+	struct host_port peer;
 	int rc;
 
-	if (next_place(&next, &place, source, why, sizeof(why)) <= 0)
+	if (next_peer(&next, &peer, source, why, sizeof(why)) <= 0)
 		return -EINVAL;
-	rc = resolver_ask(r, place.host, ip);
+	rc = resolver_ask(r, peer.host, ip);
 	if (rc == -EAGAIN)
 		return rc;
 	*at = next;
 	if (!rc)
-		snprintf(seed, size, "tcp://%s:%s", ip, place.port);
+		snprintf(seed, size, "tcp://%s:%s", ip, peer.port);
 	return rc;
 }
 
@@ -154,7 +154,7 @@ int source_key(const struct engine_options *o, struct source_key *key, char *why
 {
 	const char *environment = getenv("FRAG_KEY_FILE"), *at = o->source;
 	struct jobfile job;
-	struct host_port place;
+	struct host_port peer;
 
 	*key = (struct source_key){ .is_there = false };
 	if (o->plain)
@@ -163,8 +163,8 @@ int source_key(const struct engine_options *o, struct source_key *key, char *why
 		return load(o->key_file, o->writable, key, why, whysize);
 	if (environment && *environment)
 		return load(environment, o->writable, key, why, whysize);
-	while (next_place(&at, &place, o->source, why, whysize) > 0) {
-		if (jobfile_find_port((uint16_t)atoi(place.port), &job))
+	while (next_peer(&at, &peer, o->source, why, whysize) > 0) {
+		if (jobfile_find_port((uint16_t)atoi(peer.port), &job))
 			continue;
 		return job.key_file[0] ? load(job.key_file, o->writable, key, why, whysize) : 0;
 	}
@@ -198,18 +198,18 @@ static int try_connect(const struct sockaddr_in *address)
 int source_probe(const char *source, char *why, size_t whysize)
 {
 	const char *at = source;
-	struct host_port place;
+	struct host_port peer;
 	struct sockaddr_in address;
 	int rc, result = -EINVAL;
 
-	while ((rc = next_place(&at, &place, source, why, whysize)) > 0) {
-		rc = resolve(&place, &address, why, whysize);
+	while ((rc = next_peer(&at, &peer, source, why, whysize)) > 0) {
+		rc = resolve(&peer, &address, why, whysize);
 		result = rc ? rc : try_connect(&address);
 		if (!result)
 			return 0;
 		if (!rc)
-			snprintf(why, whysize, "no job listens at %s:%s: %s", place.host,
-				 place.port, strerror(-result));
+			snprintf(why, whysize, "no job listens at %s:%s: %s", peer.host,
+				 peer.port, strerror(-result));
 	}
 	return result;
 }

@@ -19,7 +19,7 @@ static const char *const names[COMMS_OPS] = {
 struct row {
 	enum comms_op op;
 	unsigned class; /* 0: no bytes; else the bytes are of [1 << class - 1, 1 << class) */
-	const char *place;
+	const char *caller;
 	uint64_t bytes;
 	double bus_bytes; /* bytes * (n - 1) / n */
 	struct histogram ns;
@@ -66,41 +66,41 @@ void comms_free(struct comms *c)
 	free(c);
 }
 
-static int compare(const struct row *r, enum comms_op op, unsigned class, const char *place)
+static int compare(const struct row *r, enum comms_op op, unsigned class, const char *caller)
 {
 	if (r->op != op)
 		return r->op < op ? -1 : 1;
 	if (r->class != class)
 		return r->class < class ? -1 : 1;
-	return strcmp(r->place, place);
+	return strcmp(r->caller, caller);
 }
 
 /* NULL: there is no room for it. */
 static struct row *find_or_add(struct comms *c, enum comms_op op, unsigned class,
-			       const char *place)
+			       const char *caller)
 {
-	uint64_t at = LOWER_BOUND(c->nrows, i, compare(c->rows[i], op, class, place) < 0);
+	uint64_t at = LOWER_BOUND(c->nrows, i, compare(c->rows[i], op, class, caller) < 0);
 	struct row *row;
 
-	if (at < c->nrows && !compare(c->rows[at], op, class, place))
+	if (at < c->nrows && !compare(c->rows[at], op, class, caller))
 		return c->rows[at];
 	row = c->nrows < COMMS_ROWS ? calloc(1, sizeof(*row)) : NULL;
 	if (!row)
 		return NULL;
-	*row = (struct row){ .op = op, .class = class, .place = place };
+	*row = (struct row){ .op = op, .class = class, .caller = caller };
 	memmove(c->rows + at + 1, c->rows + at, (c->nrows++ - at) * sizeof(struct row *));
 	c->rows[at] = row;
 	return row;
 }
 
 void comms_count(struct comms *c, enum comms_op op, unsigned nranks, uint64_t bytes,
-		 uint64_t ns, const char *place)
+		 uint64_t ns, const char *caller)
 {
 	unsigned class = bytes ? 64 - (unsigned)__builtin_clzll(bytes) : 0;
 	struct row *row;
 
 	pthread_mutex_lock(&c->lock);
-	row = find_or_add(c, op, class, place);
+	row = find_or_add(c, op, class, caller);
 	if (row) {
 		row->bytes += bytes;
 		row->bus_bytes += (double)bytes * (nranks > 1 ? (nranks - 1.0) / nranks : 1);
@@ -150,7 +150,7 @@ static void tell_row(const struct row *r, FILE *out)
 		names[r->op], r->class ? UINT64_C(1) << (r->class - 1) : 0, r->ns.count,
 		r->bytes, microseconds(r, 0), microseconds(r, 0.5), microseconds(r, 0.99),
 		microseconds(r, 1), gigabits((double)r->bytes, r->ns.sum),
-		gigabits(r->bus_bytes, r->ns.sum), r->place);
+		gigabits(r->bus_bytes, r->ns.sum), r->caller);
 }
 
 static void tell(const struct comms *c, FILE *out)

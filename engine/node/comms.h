@@ -45,11 +45,11 @@ static inline uint64_t comms_begin(const struct comms *c)
 	return c ? monotonic_ns() : 0;
 }
 
-/* Counts an operation that took ns; place, of the source, is kept.  nranks > 1: of a round.
+/* Counts an operation that took ns; caller, a LOG_PLACE, is kept.  nranks > 1: of a round.
  * Beyond COMMS_ROWS rows it is counted among those left out.  Any thread.
  */
 void comms_count(struct comms *c, enum comms_op op, unsigned nranks, uint64_t bytes,
-		 uint64_t ns, const char *place);
+		 uint64_t ns, const char *caller);
 /* Counts that a rank answered so long after the first; 0: it was the first.  Any thread. */
 void comms_behind(struct comms *c, uint32_t rank, uint64_t ns);
 

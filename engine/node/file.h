@@ -103,12 +103,17 @@ struct view_reader { /* what generation an open file shows; under the engine's l
 	struct closed_view *closed; /* made when it opens, so that its end can always be told */
 };
 
-enum { WINDOWS = 4 };
+enum { PREFETCH_WINDOWS = 4 };
 
-enum window_state { WINDOW_NONE, WINDOW_ASKED, WINDOW_THERE };
+enum prefetch_window_state {
+	PREFETCH_WINDOW_NONE,
+	PREFETCH_WINDOW_ASKED,
+	PREFETCH_WINDOW_THERE
+};
 
-struct window { /* bytes of the file's view, in a rank of this host: engine/read/prefetch.h */
-	enum window_state state;
+/* Bytes of the file's view, in a rank of this host: engine/read/prefetch.h. */
+struct prefetch_window {
+	enum prefetch_window_state state;
 	uint64_t id[2];
 	uint64_t view[2];
 	uint64_t offset, size; /* in the file */
@@ -119,7 +124,7 @@ struct window { /* bytes of the file's view, in a rank of this host: engine/read
 };
 
 struct file_prefetch { /* under the engine's lock */
-	struct window windows[WINDOWS];
+	struct prefetch_window windows[PREFETCH_WINDOWS];
 	_Atomic bool any; /* not all are NONE */
 	enum wire_fallback
 		fallback; /* why none is asked for of fallback_view any more; 0: they are */

@@ -255,7 +255,7 @@ int peers_reach(struct engine *e, uint32_t rank)
 	return rc ? -EIO : 0;
 }
 
-int peers_call_from(const char *place, struct engine *e, uint32_t rank, enum wire_type type,
+int peers_call_from(const char *caller, struct engine *e, uint32_t rank, enum wire_type type,
 		    const void *body, const void *tail, size_t tail_size, rpc_done done,
 		    void *owner, uint64_t tag)
 {
@@ -269,7 +269,7 @@ int peers_call_from(const char *place, struct engine *e, uint32_t rank, enum wir
 			e->peers[rank].wants_bulk = true;
 	}
 	if (!rc)
-		rc = rpc_call_from(place, e, rank, link, type, body, tail, tail_size, done,
+		rc = rpc_call_from(caller, e, rank, link, type, body, tail, tail_size, done,
 				   owner, tag);
 	if (rc == -ENOTCONN && slot_map_is_second(link)) {
 		e->peers[rank].bulk_broken = true;

@@ -61,7 +61,7 @@ uint32_t peers_find_trainer(struct engine *e, pid_t thread);
 int peers_reach(struct engine *e, uint32_t rank);
 /* Reaches the rank and asks it by rpc_call.  Engine thread. */
 #define peers_call(...) peers_call_from(LOG_PLACE, __VA_ARGS__)
-int peers_call_from(const char *place, struct engine *e, uint32_t rank, enum wire_type type,
+int peers_call_from(const char *caller, struct engine *e, uint32_t rank, enum wire_type type,
 		    const void *body, const void *tail, size_t tail_size, rpc_done done,
 		    void *owner, uint64_t tag);
 /* Returns true if a rank that has not answered for silence_ms is as good as lost to those who

@@ -26,7 +26,7 @@ struct rpc {
 	uint64_t began_ns; /* 0: not counted */
 	uint64_t first_ns; /* of another rank's answer to the same question; 0: none yet */
 	uint64_t bytes;
-	const char *place;
+	const char *caller;
 };
 
 static const enum comms_op ops[WIRE_TYPES] = {
@@ -42,7 +42,7 @@ static uint64_t bytes_of(enum wire_type type, const void *body, size_t tail_size
 	return type == WIRE_STAGE ? ((const struct wire_stage *)body)->size : tail_size;
 }
 
-int rpc_call_from(const char *place, struct engine *e, uint32_t rank, uint32_t peer,
+int rpc_call_from(const char *caller, struct engine *e, uint32_t rank, uint32_t peer,
 		  enum wire_type type, const void *body, const void *tail, size_t tail_size,
 		  rpc_done done, void *owner, uint64_t tag)
 {
@@ -63,7 +63,7 @@ int rpc_call_from(const char *place, struct engine *e, uint32_t rank, uint32_t p
 			     .op = ops[type],
 			     .began_ns = ops[type] ? comms_begin(e->comms) : 0,
 			     .bytes = bytes_of(type, body, tail_size),
-			     .place = place };
+			     .caller = caller };
 	rc = node_send(e, peer, type, rpc->number, body, tail, tail_size);
 	if (rc) {
 		free(rpc);
@@ -103,7 +103,7 @@ static void count(struct engine *e, struct rpc *rpc, const struct answer *answer
 	uint64_t ns = monotonic_ns() - rpc->began_ns;
 	bool first = !rpc->first_ns && is_asked_alike(rpc->op);
 
-	comms_count(e->comms, rpc->op, 0, rpc->bytes + answer->tail_size, ns, rpc->place);
+	comms_count(e->comms, rpc->op, 0, rpc->bytes + answer->tail_size, ns, rpc->caller);
 	for (struct rpc *other = e->rpc->list; other && first; other = other->next) {
 		if (other == rpc || other->ended || other->owner != rpc->owner ||
 		    other->op != rpc->op || other->rank == rpc->rank || other->first_ns)

@@ -38,7 +38,7 @@ typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag,
  * answer.  On error (-EAGAIN: queue full) it is not called.
  */
 #define rpc_call(...) rpc_call_from(LOG_PLACE, __VA_ARGS__)
-int rpc_call_from(const char *place, struct engine *e, uint32_t rank, uint32_t peer,
+int rpc_call_from(const char *caller, struct engine *e, uint32_t rank, uint32_t peer,
 		  enum wire_type type, const void *body, const void *tail, size_t tail_size,
 		  rpc_done done, void *owner, uint64_t tag);
 /* Ends the request that is answered.  False: the peer was not asked. */

@@ -68,26 +68,26 @@ static void give_up(struct engine *e, struct engine_file *f, enum wire_fallback 
 
 /* ---- windows ---- */
 
-static bool is_of_view(const struct engine_file *f, const struct window *w)
+static bool is_of_view(const struct engine_file *f, const struct prefetch_window *w)
 {
 	return !memcmp(w->view, f->view.id, sizeof(w->view));
 }
 
-static void end_window(struct engine *e, struct engine_file *f, struct window *w)
+static void end_window(struct engine *e, struct engine_file *f, struct prefetch_window *w)
 {
-	if (w->state != WINDOW_NONE)
+	if (w->state != PREFETCH_WINDOW_NONE)
 		view_reader_close_at(e, w->id, w->rank);
-	w->state = WINDOW_NONE;
-	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->prefetch.windows[i].state != WINDOW_NONE)
+	w->state = PREFETCH_WINDOW_NONE;
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++)
+		if (f->prefetch.windows[i].state != PREFETCH_WINDOW_NONE)
 			return;
 	atomic_store(&f->prefetch.any, false);
 }
 
 static void end_asked(struct engine *e, struct engine_file *f)
 {
-	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->prefetch.windows[i].state == WINDOW_ASKED)
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++)
+		if (f->prefetch.windows[i].state == PREFETCH_WINDOW_ASKED)
 			end_window(e, f, &f->prefetch.windows[i]);
 }
 
@@ -108,17 +108,17 @@ void prefetch_close(struct engine *e, struct engine_file *f)
 		want_no_more(e, f);
 	if (!atomic_load(&f->prefetch.any))
 		return;
-	for (unsigned i = 0; i < WINDOWS; i++)
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++)
 		end_window(e, f, &f->prefetch.windows[i]);
 }
 
 /* The one that has byte at. */
-static struct window *find(struct engine_file *f, uint64_t at)
+static struct prefetch_window *find(struct engine_file *f, uint64_t at)
 {
-	for (unsigned i = 0; i < WINDOWS; i++) {
-		struct window *w = &f->prefetch.windows[i];
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++) {
+		struct prefetch_window *w = &f->prefetch.windows[i];
 
-		if (w->state != WINDOW_NONE && is_of_view(f, w) && at >= w->offset &&
+		if (w->state != PREFETCH_WINDOW_NONE && is_of_view(f, w) && at >= w->offset &&
 		    at - w->offset < w->size)
 			return w;
 	}
@@ -128,29 +128,29 @@ static struct window *find(struct engine_file *f, uint64_t at)
 /* Ends windows of an earlier view, and those that the reader has left behind. */
 static void end_old(struct engine *e, struct engine_file *f, uint64_t offset)
 {
-	for (unsigned i = 0; i < WINDOWS; i++) {
-		struct window *w = &f->prefetch.windows[i];
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++) {
+		struct prefetch_window *w = &f->prefetch.windows[i];
 
-		if (w->state != WINDOW_NONE &&
+		if (w->state != PREFETCH_WINDOW_NONE &&
 		    (!is_of_view(f, w) || w->offset + w->size + SLACK < offset))
 			end_window(e, f, w);
 	}
 }
 
-static struct window *find_free(struct engine_file *f)
+static struct prefetch_window *find_free(struct engine_file *f)
 {
-	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->prefetch.windows[i].state == WINDOW_NONE)
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++)
+		if (f->prefetch.windows[i].state == PREFETCH_WINDOW_NONE)
 			return &f->prefetch.windows[i];
 	return NULL;
 }
 
 /* ---- asking ---- */
 
-static struct window *find_number(struct engine_file *f, uint64_t number)
+static struct prefetch_window *find_number(struct engine_file *f, uint64_t number)
 {
-	for (unsigned i = 0; i < WINDOWS; i++)
-		if (f->prefetch.windows[i].state != WINDOW_NONE &&
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++)
+		if (f->prefetch.windows[i].state != PREFETCH_WINDOW_NONE &&
 		    f->prefetch.windows[i].id[1] == number)
 			return &f->prefetch.windows[i];
 	return NULL;
@@ -159,7 +159,7 @@ static struct window *find_number(struct engine_file *f, uint64_t number)
 static bool on_collected(struct engine *e, void *owner, uint64_t number,
 			 const struct answer *answer);
 
-static int ask(struct engine *e, struct engine_file *f, const struct window *w,
+static int ask(struct engine *e, struct engine_file *f, const struct prefetch_window *w,
 	       const struct wire_prefetch *body, const struct wire_piece *pieces)
 {
 	return peers_call(e, w->rank, WIRE_PREFETCH, body, pieces,
@@ -167,7 +167,7 @@ static int ask(struct engine *e, struct engine_file *f, const struct window *w,
 }
 
 /* Asks for a window again, whose request was lost, or waits for its boundary. */
-static bool ask_again(struct engine *e, struct engine_file *f, const struct window *w)
+static bool ask_again(struct engine *e, struct engine_file *f, const struct prefetch_window *w)
 {
 	struct wire_prefetch body = { .id = { w->id[0], w->id[1] } };
 
@@ -177,7 +177,7 @@ static bool ask_again(struct engine *e, struct engine_file *f, const struct wind
 /* Ends a window that cannot be had, and the others that were asked for, which wait for the same
  * cause; but not where memory lacks while the reader has windows to read.
  */
-static void fail(struct engine *e, struct engine_file *f, struct window *w,
+static void fail(struct engine *e, struct engine_file *f, struct prefetch_window *w,
 		 enum wire_fallback fallback, uint64_t now)
 {
 	end_window(e, f, w);
@@ -192,7 +192,8 @@ static void fail(struct engine *e, struct engine_file *f, struct window *w,
 		hold_off(e, fallback, now);
 }
 
-static enum wire_fallback take(struct engine *e, struct window *w, const struct answer *answer)
+static enum wire_fallback take(struct engine *e, struct prefetch_window *w,
+			       const struct answer *answer)
 {
 	struct wire_landed said;
 
@@ -204,7 +205,7 @@ static enum wire_fallback take(struct engine *e, struct window *w, const struct 
 			       ? (enum wire_fallback)said.fallback
 			       : WIRE_FALLBACK_BROKEN;
 	w->address = said.address;
-	w->state = WINDOW_THERE;
+	w->state = PREFETCH_WINDOW_THERE;
 	e->read.prefetch->failures = 0;
 	return WIRE_FALLBACK_NONE;
 }
@@ -213,10 +214,11 @@ static bool on_collected(struct engine *e, void *owner, uint64_t number,
 			 const struct answer *answer)
 {
 	struct engine_file *f = owner;
-	struct window *w = find_number(f, number);
+	struct prefetch_window *w = find_number(f, number);
 	enum wire_fallback fallback;
 
-	if (!w || w->state != WINDOW_ASKED || (answer->status == -EAGAIN && ask_again(e, f, w)))
+	if (!w || w->state != PREFETCH_WINDOW_ASKED ||
+	    (answer->status == -EAGAIN && ask_again(e, f, w)))
 		return false;
 	fallback = take(e, w, answer);
 	if (fallback)
@@ -286,7 +288,7 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 {
 	const struct prefetch *c = e->read.prefetch;
 	struct wire_piece pieces[NODE_PIECES_MAX];
-	struct window *w = find_free(f);
+	struct prefetch_window *w = find_free(f);
 	struct wire_prefetch body = { .id = { e->job.engine_id, ++e->read.view_number },
 				      .count = plan->n,
 				      .tier = (uint32_t)tier,
@@ -294,19 +296,19 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 				      .soon = c->how == PREFETCH_AUTO };
 	int rc;
 
-	*w = (struct window){ .state = WINDOW_ASKED,
-			      .id = { body.id[0], body.id[1] },
-			      .view = { f->view.id[0], f->view.id[1] },
-			      .offset = offset,
-			      .size = plan->covered,
-			      .rank = rank,
-			      .attached = e->peers[rank].attached,
-			      .until_ms = now + 2 * c->wait_ms };
+	*w = (struct prefetch_window){ .state = PREFETCH_WINDOW_ASKED,
+				       .id = { body.id[0], body.id[1] },
+				       .view = { f->view.id[0], f->view.id[1] },
+				       .offset = offset,
+				       .size = plan->covered,
+				       .rank = rank,
+				       .attached = e->peers[rank].attached,
+				       .until_ms = now + 2 * c->wait_ms };
 	list_pieces(f, plan, pieces);
 	/* the pieces are in one tier (look_at): so their ids at their ranks are equal */
 	view_reader_id(f, plan->pieces[0].view, body.view);
 	rc = ask(e, f, w, &body, pieces);
-	w->state = rc ? WINDOW_NONE : WINDOW_ASKED;
+	w->state = rc ? PREFETCH_WINDOW_NONE : PREFETCH_WINDOW_ASKED;
 	if (!rc)
 		atomic_store(&f->prefetch.any, true);
 	return rc;
@@ -338,8 +340,8 @@ static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, 
 	enum wire_fallback fallback =
 		rank == WIRE_OBSERVER ? WIRE_FALLBACK_REACH : WIRE_FALLBACK_NONE;
 
-	for (unsigned n = 0;
-	     n < WINDOWS && !fallback && offset < f->bytes && find_free(f) && !find(f, offset);
+	for (unsigned n = 0; n < PREFETCH_WINDOWS && !fallback && offset < f->bytes &&
+			     find_free(f) && !find(f, offset);
 	     n++) {
 		fallback = ask_next(e, f, rank, &offset, now);
 		if (fallback && n)
@@ -382,15 +384,16 @@ static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset
 static enum prefetch_next look(struct engine *e, struct engine_file *f, uint64_t offset,
 			       uint64_t size, uint64_t now)
 {
-	struct window *first = find(f, offset), *last = find(f, offset + size - 1);
+	struct prefetch_window *first = find(f, offset), *last = find(f, offset + size - 1);
 
 	if (!first || !last)
 		return PREFETCH_NONE;
-	if (first->state == WINDOW_THERE && last->state == WINDOW_THERE)
+	if (first->state == PREFETCH_WINDOW_THERE && last->state == PREFETCH_WINDOW_THERE)
 		return PREFETCH_THERE;
 	if (now < first->until_ms || now < last->until_ms)
 		return PREFETCH_WAIT;
-	fail(e, f, first->state == WINDOW_ASKED ? first : last, WIRE_FALLBACK_BOUNDARY, now);
+	fail(e, f, first->state == PREFETCH_WINDOW_ASKED ? first : last, WIRE_FALLBACK_BOUNDARY,
+	     now);
 	return PREFETCH_NONE;
 }
 
@@ -399,10 +402,10 @@ static uint64_t end_of_all(struct engine_file *f)
 {
 	uint64_t end = 0;
 
-	for (unsigned i = 0; i < WINDOWS; i++) {
-		const struct window *w = &f->prefetch.windows[i];
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++) {
+		const struct prefetch_window *w = &f->prefetch.windows[i];
 
-		if (w->state != WINDOW_NONE && is_of_view(f, w))
+		if (w->state != PREFETCH_WINDOW_NONE && is_of_view(f, w))
 			end = u64_max(end, w->offset + w->size);
 	}
 	return end;
@@ -439,8 +442,8 @@ enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64
 /* ---- copying ---- */
 
 /* The bytes, then their label: the rank may have given the slot to another by now. */
-static enum wire_fallback copy(struct engine *e, const struct window *w, uint64_t inside,
-			       void *out, uint64_t size)
+static enum wire_fallback copy(struct engine *e, const struct prefetch_window *w,
+			       uint64_t inside, void *out, uint64_t size)
 {
 	struct view_label label;
 	struct control_page control;
@@ -459,14 +462,14 @@ static enum wire_fallback copy(struct engine *e, const struct window *w, uint64_
 }
 
 static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
-		       struct window *out)
+		       struct prefetch_window *out)
 {
-	const struct window *w;
+	const struct prefetch_window *w;
 	bool there;
 
 	pthread_mutex_lock(&e->lock);
 	w = f->view.state == VIEW_READER_READY ? find(f, offset) : NULL;
-	there = w && w->state == WINDOW_THERE;
+	there = w && w->state == PREFETCH_WINDOW_THERE;
 	if (there)
 		*out = *w;
 	pthread_mutex_unlock(&e->lock);
@@ -483,10 +486,11 @@ static void want_more(struct engine *e, struct engine_file *f)
 	e->read.prefetch->wanting = f;
 }
 
-static void note_copied(struct engine *e, struct engine_file *f, const struct window *seen,
-			uint64_t size, enum wire_fallback fallback)
+static void note_copied(struct engine *e, struct engine_file *f,
+			const struct prefetch_window *seen, uint64_t size,
+			enum wire_fallback fallback)
 {
-	struct window *w;
+	struct prefetch_window *w;
 	bool over;
 
 	pthread_mutex_lock(&e->lock);
@@ -511,7 +515,7 @@ static void note_copied(struct engine *e, struct engine_file *f, const struct wi
 uint64_t prefetch_copy(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
 		       uint64_t size)
 {
-	struct window w;
+	struct prefetch_window w;
 	enum wire_fallback fallback;
 	uint64_t inside;
 

@@ -40,7 +40,7 @@ void watch_begin_events(struct engine *e);
 bool watch_is_beginning(const struct engine *e);
 void watch_end_events(struct engine *e);
 
-/* Returns true if the engine thread must go round every few ms. */
+/* Returns true if the engine thread must turn every few ms. */
 bool watch_ticks(const struct engine *e);
 
 /* Engine thread.  Moves waits that have ended to the list *finished, for watch_finish. */

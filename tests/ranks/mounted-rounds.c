@@ -187,10 +187,10 @@ void read_first_part(void)
 	observer->read.prefetch->how = how;
 }
 
-struct window *find_window(uint64_t offset)
+struct prefetch_window *find_window(uint64_t offset)
 {
-	for (unsigned i = 0; i < WINDOWS; i++)
-		if (file->prefetch.windows[i].state != WINDOW_NONE &&
+	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++)
+		if (file->prefetch.windows[i].state != PREFETCH_WINDOW_NONE &&
 		    file->prefetch.windows[i].offset == offset)
 			return &file->prefetch.windows[i];
 	return NULL;

@@ -51,6 +51,6 @@ uint64_t elsewhere(uint64_t from);
 uint64_t by_rounds(void);
 uint64_t fallback(enum wire_fallback why);
 /* What the first mount has asked for from there on; NULL: nothing. */
-struct window *find_window(uint64_t offset);
+struct prefetch_window *find_window(uint64_t offset);
 
 #endif

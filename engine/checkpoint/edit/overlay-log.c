@@ -295,7 +295,7 @@ static int read_written(struct log_reader *x, const struct commit *c)
 }
 
 /* Computes the end of a commit from its counts; false: beyond any file's size. */
-static bool place(const struct overlay_log *r, struct commit *c)
+static bool locate(const struct overlay_log *r, struct commit *c)
 {
 	uint64_t rows = (uint64_t)c->nranges * OVERLAY_LOG_RANGE;
 
@@ -329,7 +329,7 @@ static int read_commit(struct log_reader *x, struct commit *c)
 	c->sum = get_le64(h + 24);
 	if ((c->kind != OVERLAY_LOG_EDIT && c->kind != OVERLAY_LOG_WRITTEN) ||
 	    c->number != x->r->edits + 1 || x->r->written ||
-	    (c->kind == OVERLAY_LOG_WRITTEN && (c->bytes || c->nranges)) || !place(x->r, c))
+	    (c->kind == OVERLAY_LOG_WRITTEN && (c->bytes || c->nranges)) || !locate(x->r, c))
 		return damaged(x, "a commit's beginning");
 	return c->end > x->size;
 }

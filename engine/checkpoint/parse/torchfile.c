@@ -18,7 +18,7 @@ struct torchfile_storage {
 	uint64_t size;
 	uint64_t numel;
 	uint8_t item; /* bytes of an element */
-	bool placed;  /* its elements were found in the file */
+	bool located; /* its elements were found in the file */
 };
 
 /* ---- the legacy container ----
@@ -148,13 +148,13 @@ static struct torchfile_storage *find_storage_of(const struct torchfile *f, cons
 		   : NULL;
 }
 
-static int place_storage(struct torchfile *f, struct torchfile_storage *s, uint64_t *at,
-			 struct parse_error *error)
+static int locate_storage(struct torchfile *f, struct torchfile_storage *s, uint64_t *at,
+			  struct parse_error *error)
 {
 	uint64_t numel = 0, end = 0;
 	int rc;
 
-	if (!s || s->placed)
+	if (!s || s->located)
 		return parse_fail(error, -EBADMSG, "a storage that no tensor has, or twice");
 	rc = blob_read(&f->blob, *at, &numel, sizeof(numel), error);
 	if (rc)
@@ -167,13 +167,13 @@ static int place_storage(struct torchfile *f, struct torchfile_storage *s, uint6
 				  " elements, %" PRIu64 " wanted",
 				  (int)u64_min(s->key_size, 40), s->key, f->blob.start + *at,
 				  numel, s->numel);
-	s->placed = true;
+	s->located = true;
 	*at = end;
 	return 0;
 }
 
-static int place_storages(struct torchfile *f, const struct pickle *keys, uint64_t at,
-			  struct parse_error *error)
+static int locate_storages(struct torchfile *f, const struct pickle *keys, uint64_t at,
+			   struct parse_error *error)
 {
 	uint32_t list = pickle_root(keys);
 	int rc = 0;
@@ -184,7 +184,7 @@ static int place_storages(struct torchfile *f, const struct pickle *keys, uint64
 		size_t size = 0;
 		const char *key = pickle_text(keys, pickle_item(keys, list, i), &size);
 
-		rc = place_storage(f, find_storage_of(f, key, size), &at, error);
+		rc = locate_storage(f, find_storage_of(f, key, size), &at, error);
 	}
 	return rc;
 }
@@ -202,7 +202,7 @@ static int open_legacy(struct torchfile *f, struct parse_error *error)
 	if (!rc)
 		rc = collect_storages(f, error);
 	if (!rc)
-		rc = place_storages(f, keys, at, error);
+		rc = locate_storages(f, keys, at, error);
 	pickle_free(keys);
 	return rc;
 }
@@ -224,9 +224,9 @@ static bool find_bytes(const struct torchfile *f, const char *key, size_t size,
 
 	if (f->legacy) {
 		s = find_storage_of(f, key, size);
-		if (s && s->placed)
+		if (s && s->located)
 			*out = (struct storage){ NULL, s->at, s->size };
-		return s && s->placed;
+		return s && s->located;
 	}
 	if (size > KEY_MAX || memchr(key, '\0', size))
 		return false;
@@ -290,8 +290,8 @@ static int take_tensor(const struct pickle *p, const struct pickle_tensor *t,
 	return rc ? rc : tensor_measure(out, error);
 }
 
-static int place(const struct torchfile *f, const struct pickle_tensor *t,
-		 struct torchfile_tensor *out, struct parse_error *error)
+static int locate(const struct torchfile *f, const struct pickle_tensor *t,
+		  struct torchfile_tensor *out, struct parse_error *error)
 {
 	struct storage storage = { 0 };
 	uint64_t end = 0;
@@ -320,7 +320,7 @@ int torchfile_tensor(const struct torchfile *f, uint32_t node, struct torchfile_
 	if (!pickle_tensor(f->pickle, node, &t))
 		return parse_fail(error, -EBADMSG, "no tensor");
 	rc = take_tensor(f->pickle, &t, &out->tensor, error);
-	return rc || !out->tensor.numel ? rc : place(f, &t, out, error);
+	return rc || !out->tensor.numel ? rc : locate(f, &t, out, error);
 }
 
 static int check_tensors(const struct torchfile *f, struct parse_error *error)
