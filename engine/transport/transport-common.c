@@ -9,12 +9,14 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
 	PORT_FIRST = 20000, /* below the kernel's ephemeral ports */
 	PORT_LAST = 32767,
 	PORT_TRIES = 256,
+	STRANGERS_MAX = 4096,
 };
 
 int transport_keep_fd(int *to, int fd)
@@ -106,4 +108,12 @@ int transport_bind_anywhere(int (*bind)(void *arg, uint16_t port), void *arg)
 		rc = bind(arg, (uint16_t)(PORT_FIRST + random % (PORT_LAST + 1 - PORT_FIRST)));
 	}
 	return rc;
+}
+
+unsigned transport_accepted_max(const struct transport_config *config)
+{
+	struct rlimit limit = { .rlim_cur = 0 };
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	return config->expected + (unsigned)u64_min(limit.rlim_cur / 4, STRANGERS_MAX);
 }

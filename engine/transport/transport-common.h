@@ -15,6 +15,11 @@ enum {
 	TRANSPORT_QUEUE_ALL = 512 << 20,
 };
 
+/* How often in a row a peer hangs up on us before it counts as one that refuses us: once may be
+ * the end of a process that would have taken us.
+ */
+enum { TRANSPORT_HANGUPS = 2 };
+
 /* A descriptor that wakes the owner: an epoll of other descriptors and of an eventfd. */
 struct transport_bell {
 	int epoll; /* readable when the bell has rung or a descriptor is ready */
@@ -47,5 +52,10 @@ void transport_message_fill(void *to, const struct iovec *parts, unsigned nparts
 
 /* Calls `bind` with random ports, in host byte order, as long as it returns -EADDRINUSE. */
 int transport_bind_anywhere(int (*bind)(void *arg, uint16_t port), void *arg);
+
+/* Returns how many connections are accepted: the expected ones, and for strangers a quarter of
+ * the descriptors that the process may open.
+ */
+unsigned transport_accepted_max(const struct transport_config *config);
 
 #endif

@@ -17,7 +17,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <zmq.h>
 
 /* Two ROUTER sockets: `in` is bound, and libzmq numbers who connects to it; `out` connects, and
@@ -27,11 +26,7 @@
  * looked at their socket.  For what may have been looked at and not been taken, the bell is
  * rung.
  */
-enum {
-	ROUTER_ID = 5, /* bytes: 0 and libzmq's number */
-	STRANGERS_MAX = 4096,
-	HANGUPS = 2, /* once may be the end of a process that would have taken us */
-};
+enum { ROUTER_ID = 5 }; /* bytes: 0 and libzmq's number */
 
 /* Our name for a connection of `out`. */
 struct out_id {
@@ -87,17 +82,6 @@ static int open_context(struct transport *t, const struct transport_config *conf
 	return transport_curve_open(&t->curve, t->context, config->key, config->reads_only);
 }
 
-/* Returns how many connections are accepted: the expected ones, and for strangers a quarter of
- * the descriptors that the process may open.
- */
-static unsigned accepted_max(const struct transport_config *config)
-{
-	struct rlimit limit = { .rlim_cur = 0 };
-
-	getrlimit(RLIMIT_NOFILE, &limit);
-	return config->expected + (unsigned)u64_min(limit.rlim_cur / 4, STRANGERS_MAX);
-}
-
 static int open_socket(struct transport *t, const struct transport_config *config,
 		       void **socket, struct transport_watch *watch)
 {
@@ -110,7 +94,7 @@ static int open_socket(struct transport *t, const struct transport_config *confi
 			       : transport_curve_join(&t->curve, *socket);
 	if (!rc)
 		rc = transport_watch_open(watch, t->context, *socket, listening ? "in" : "out",
-					  listening ? accepted_max(config) : 0);
+					  listening ? transport_accepted_max(config) : 0);
 	if (!rc)
 		rc = watch_socket(t, *socket);
 	return rc ? rc : watch_socket(t, watch->events);
@@ -307,7 +291,7 @@ static void on_news(void *owner, const char *address, int fd, enum transport_wat
 	else if (peer && news == TRANSPORT_BROKEN)
 		probe(t, peer);
 	else if (peer)
-		peer->hangups += news == TRANSPORT_REFUSED ? HANGUPS : 1;
+		peer->hangups += news == TRANSPORT_REFUSED ? TRANSPORT_HANGUPS : 1;
 }
 
 static bool transport_zmq_gone(struct transport *t, uint32_t *number)
@@ -328,7 +312,7 @@ static bool transport_zmq_refused(struct transport *t, uint32_t number)
 {
 	struct transport_peer *peer = transport_peers_get(&t->peers, number);
 
-	return peer && peer->hangups >= HANGUPS;
+	return peer && peer->hangups >= TRANSPORT_HANGUPS;
 }
 
 /* ---- send ---- */

@@ -12,7 +12,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
@@ -32,11 +31,9 @@ enum {
 	KEEPALIVE_S = 5,
 	KEEPALIVES = 3,
 	BACKLOG = 4096,
-	STRANGERS_MAX = 4096,
-	HANGUPS = 2, /* once may be the end of a process that would have taken us */
 	QUEUE_MAX = 1000,
 	SENDING_MAX = 64 << 10, /* bytes kept for the socket beyond which messages are kept */
-	GATHER = 16 << 10,      /* bytes of a record of TLS */
+	RECORD = 16 << 10,      /* bytes of a record of TLS */
 	TURN_EVENTS = 64,
 	TURN_MESSAGES = 8, /* of a peer, before the others have their turn */
 	DRAINED_MAX = 1 << 20,
@@ -208,7 +205,7 @@ static void lose_outbound(struct transport *t, struct tls_peer *peer, int why)
 	if (why == -ECONNREFUSED)
 		tell_gone(t, peer);
 	if (why == -EACCES)
-		peer->hangups = HANGUPS;
+		peer->hangups = TRANSPORT_HANGUPS;
 	else if (in_handshake && why == -ECONNRESET)
 		peer->hangups++;
 	if (why == -EACCES)
@@ -242,35 +239,35 @@ static void mark_broken(struct transport *t, struct tls_peer *peer)
 
 /* ---- send ---- */
 
-struct gather { /* puts small parts into one record */
+struct record { /* puts small parts into one record */
 	struct tls_stream *stream;
 	size_t n;
 	int rc;
-	uint8_t bytes[GATHER];
+	uint8_t bytes[RECORD];
 };
 
-static void gather_flush(struct gather *g)
+static void record_flush(struct record *r)
 {
-	if (g->n && !g->rc)
-		g->rc = tls_stream_write(g->stream, g->bytes, g->n);
-	g->n = 0;
+	if (r->n && !r->rc)
+		r->rc = tls_stream_write(r->stream, r->bytes, r->n);
+	r->n = 0;
 }
 
-static void gather_add(struct gather *g, const void *bytes, size_t size)
+static void record_add(struct record *r, const void *bytes, size_t size)
 {
 	const uint8_t *at = bytes;
 
-	while (size && !g->rc) {
-		size_t part = u64_min(size, sizeof(g->bytes) - g->n);
+	while (size && !r->rc) {
+		size_t part = u64_min(size, sizeof(r->bytes) - r->n);
 
-		if (!g->n && size >= sizeof(g->bytes)) { /* straight out of the sender's */
-			part = size - size % sizeof(g->bytes);
-			g->rc = tls_stream_write(g->stream, at, part);
+		if (!r->n && size >= sizeof(r->bytes)) { /* straight out of the sender's */
+			part = size - size % sizeof(r->bytes);
+			r->rc = tls_stream_write(r->stream, at, part);
 		} else {
-			memcpy(g->bytes + g->n, at, part);
-			g->n += part;
-			if (g->n == sizeof(g->bytes))
-				gather_flush(g);
+			memcpy(r->bytes + r->n, at, part);
+			r->n += part;
+			if (r->n == sizeof(r->bytes))
+				record_flush(r);
 		}
 		at += part;
 		size -= part;
@@ -282,16 +279,16 @@ static int write_message(struct tls_peer *peer, const struct iovec *parts, unsig
 {
 	const uint8_t head[HEAD] = { (uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16),
 				     (uint8_t)(size >> 24) };
-	struct gather g;
+	struct record r;
 
-	g.stream = &peer->stream;
-	g.n = 0;
-	g.rc = 0;
-	gather_add(&g, head, sizeof(head));
+	r.stream = &peer->stream;
+	r.n = 0;
+	r.rc = 0;
+	record_add(&r, head, sizeof(head));
 	for (unsigned i = 0; i < nparts; i++)
-		gather_add(&g, parts[i].iov_base, parts[i].iov_len);
-	gather_flush(&g);
-	return g.rc;
+		record_add(&r, parts[i].iov_base, parts[i].iov_len);
+	record_flush(&r);
+	return r.rc;
 }
 
 /* Sends the messages that are kept, as far as the socket takes them.  -errno: it is broken. */
@@ -487,7 +484,7 @@ static bool transport_tls_refused(struct transport *t, uint32_t number)
 {
 	const struct tls_peer *peer = tls_peers_get(&t->peers, number);
 
-	return peer && peer->hangups >= HANGUPS;
+	return peer && peer->hangups >= TRANSPORT_HANGUPS;
 }
 
 static struct tls_peer *next_gone(struct tls_peer_list *list)
@@ -808,14 +805,6 @@ static const char *transport_tls_address(struct transport *t)
 
 /* ---- open ---- */
 
-static unsigned accepted_max(const struct transport_config *config)
-{
-	struct rlimit limit = { .rlim_cur = 0 };
-
-	getrlimit(RLIMIT_NOFILE, &limit);
-	return config->expected + (unsigned)u64_min(limit.rlim_cur / 4, STRANGERS_MAX);
-}
-
 struct binding {
 	int fd;
 	struct sockaddr_in at;
@@ -858,7 +847,7 @@ static int open_listener(struct transport *t, const struct transport_config *con
 	if (rc)
 		return rc;
 	setsockopt(t->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	t->accepted_max = accepted_max(config);
+	t->accepted_max = transport_accepted_max(config);
 	rc = bind_listener(t, config->bind);
 	return rc ? rc : poll_for(t, t->listener, 0, EPOLLIN, &t->listener);
 }
