@@ -142,6 +142,16 @@ static void done(struct engine_freeze *freeze, int result)
 	request_put(r);
 }
 
+static void run_line(struct handle *h, fuse_req_t req, const char *line, size_t size,
+		     int (*run)(fuse_req_t req, const struct deferred_call *c))
+{
+	struct fuse_file_info file = { .fh = (uintptr_t)h };
+
+	deferred_run(&h->fs->deferred, req,
+		     &(struct deferred_call){
+			     .run = run, .name = line, .size = size, .file = &file });
+}
+
 void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t size)
 {
 	bool control = h->node.slot == TEXT_CONTROL, held = false;
@@ -155,10 +165,7 @@ void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t siz
 	if (control)
 		log_refused(rc, is_edit(text, size));
 	if (control && !rc && !watch) {
-		if (is_edit(text, size))
-			set_write(h, req, line, size);
-		else
-			place_write(h, req, line, size);
+		run_line(h, req, line, size, is_edit(text, size) ? set_line : place_line);
 		return;
 	}
 	r = rc ? NULL : request_get(&h->fs->requests, req, h);

@@ -21,7 +21,7 @@ static void log_refused(const char *line, int rc)
 					       : strerror(-rc));
 }
 
-static int run(fuse_req_t req, const struct deferred_call *c)
+int place_line(fuse_req_t req, const struct deferred_call *c)
 {
 	struct handle *h = (struct handle *)(uintptr_t)c->file->fh;
 	bool asks = !strncmp(c->name, PLACED_WORD, strlen(PLACED_WORD));
@@ -41,13 +41,4 @@ static int run(fuse_req_t req, const struct deferred_call *c)
 	else if (rc != -EAGAIN)
 		log_refused(c->name, rc);
 	return rc;
-}
-
-void place_write(struct handle *h, fuse_req_t req, const char *line, size_t size)
-{
-	struct fuse_file_info file = { .fh = (uintptr_t)h };
-
-	deferred_run(&h->fs->deferred, req,
-		     &(struct deferred_call){
-			     .run = run, .name = line, .size = size, .file = &file });
 }

@@ -17,7 +17,7 @@
 #define PLACE_WORD "place "
 #define PLACED_WORD "placed "
 
-/* Replies to a write of size bytes that are this line, now or later. */
-void place_write(struct handle *h, fuse_req_t req, const char *line, size_t size);
+/* A deferred_call: replies to a write of c->size bytes that are the line c->name. */
+int place_line(fuse_req_t req, const struct deferred_call *c);
 
 #endif

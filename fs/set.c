@@ -138,7 +138,7 @@ static int start(struct handle *h, fuse_req_t req, size_t size, struct set *set)
 	return 0;
 }
 
-static int run(fuse_req_t req, const struct deferred_call *c)
+int set_line(fuse_req_t req, const struct deferred_call *c)
 {
 	struct handle *h = (struct handle *)(uintptr_t)c->file->fh;
 	struct engine_address address;
@@ -172,13 +172,4 @@ static int run(fuse_req_t req, const struct deferred_call *c)
 	if (rc)
 		free(set);
 	return rc;
-}
-
-void set_write(struct handle *h, fuse_req_t req, const char *line, size_t size)
-{
-	struct fuse_file_info file = { .fh = (uintptr_t)h };
-
-	deferred_run(&h->fs->deferred, req,
-		     &(struct deferred_call){
-			     .run = run, .name = line, .size = size, .file = &file });
 }

@@ -14,7 +14,9 @@
 
 #define SET_WORD "set "
 
-/* Replies to a write of size bytes that are this line, now or when the edit is decided. */
-void set_write(struct handle *h, fuse_req_t req, const char *line, size_t size);
+/* A deferred_call: replies to a write of c->size bytes that are the line c->name, once the edit
+ * is decided.
+ */
+int set_line(fuse_req_t req, const struct deferred_call *c);
 
 #endif
