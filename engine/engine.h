@@ -406,7 +406,7 @@ struct engine_read {
 	void *into;      /* size bytes that the engine may use for the data; NULL: its own */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
-	const char *caller; /* set by engine_read: the place in the source, for `comms` */
+	const char *caller; /* set by engine_read: the line of the call, for `comms` */
 	/* Private to the engine; 0 at first.  is_part: another read counts in the metrics. */
 	void *private;
 	bool is_part;
@@ -455,7 +455,7 @@ struct engine_sums {
 };
 
 /* -EOPNOTSUPP: the source is no job, and `done` is not called.
- * -ENOMEM: as that.
+ * -ENOMEM: `done` is not called.
  */
 int engine_sums(struct engine *e, struct engine_sums *sums);
 /* Makes the engine call `done` soon, with -ECANCELED.  Idempotent; not to be called after
@@ -496,7 +496,7 @@ struct engine_write {
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
 	bool logged;        /* out: the text "log" has a line of what became of it */
-	const char *caller; /* set by engine_write: the place in the source, for `comms` */
+	const char *caller; /* set by engine_write: the line of the call, for `comms` */
 	STAILQ_ENTRY(engine_write) entry; /* private to the engine */
 };
 

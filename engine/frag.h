@@ -297,8 +297,8 @@ FRAG_API uint64_t frag_flat_numel(const struct frag *f, int group);
  */
 FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key,
 				enum frag_dtype dtype, void *memory);
-/* Does so for n parameters: memory[i] for params[i]; memory NULL declares the state.  After an
- * error some may have been registered.
+/* frag_fragment_keep of n parameters: memory[i] for params[i]; memory NULL declares the state.
+ * After an error some may have been registered.
  */
 FRAG_API int frag_fragments_keep(struct frag *f, const int *params, size_t n, const char *key,
 				 enum frag_dtype dtype, void *const *memory);
@@ -388,9 +388,9 @@ FRAG_API int frag_grads_gone(struct frag *f);
 FRAG_API int frag_grads_skip(struct frag *f);
 /* Returns 1 if another rank has ever asked for this rank's states, or for an edit or a freeze,
  * or a mount has and some mount has been heard within the last 10 s, else 0: then nobody reads
- * any.  fd < 0: one load.  fd >= 0: the library writes 8 bytes to a copy of fd, such as an
- * eventfd or a pipe, when somebody asks next, who is answered 0.1 s later; or at once, or at
- * frag_close.  A later call replaces the fd.
+ * any.  fd < 0: one load.  fd >= 0: the library writes 8 bytes, once, to a copy of fd, such as
+ * an eventfd or a pipe: now, if it returns 1; else when somebody asks next, who is answered
+ * 0.1 s later, or at frag_close.  A later call replaces the fd.
  * -EBADF, -EMFILE: fd cannot be copied.
  */
 FRAG_API int frag_asked(struct frag *f, int fd);

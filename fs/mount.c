@@ -243,8 +243,8 @@ static int open_session(struct mount *m)
 	return rc;
 }
 
-/* libfuse's loop looks whether the session has ended, then waits for a signal.  One that comes
- * between the two ends the session and wakes nobody, so it comes again each second.
+/* libfuse's loop looks whether the session has ended, then waits for a signal.  A signal that
+ * comes between the two ends the session and wakes nobody, so it is sent again each second.
  */
 static void end_session(int number)
 {

@@ -45,7 +45,7 @@ const struct table_column diff_columns[] = {
 	{ NULL },
 };
 
-/* What two states are to each other.  Norms are of the elements that are finite in both. */
+/* The difference of two states.  Norms are of the elements that are finite in both. */
 struct difference {
 	const char *name;
 	char state[2 * FRAG_KEY_MAX + 4]; /* "fp32", or "fp32:bf16" */

@@ -20,7 +20,7 @@
 
 enum { SECONDS_MAX = 86400, COUNT_MAX = 1000000, STATES_MAX = 16 };
 
-/* What the words of a command are, for completion. */
+/* The kind of a command's words, for completion. */
 #define MOUNTS "mounts"
 #define JOBS "jobs" /* mounts and jobs */
 #define PARAMS "params"

@@ -21,7 +21,7 @@
 
 enum { AT_ONCE = 1 << 16, FREEZE_SECONDS = 60 };
 
-/* What the elements shall be. */
+/* The new values of the elements. */
 struct change {
 	struct operation operation;
 	int fd;      /* the elements are those of this file; -1: operation makes them */
@@ -128,7 +128,7 @@ static const char *skip_sign(const char *text)
 	return *text == '=' ? text + 1 + strspn(text + 1, " ") : text;
 }
 
-/* What is behind "=" is a file where it reads as no number of the state. */
+/* The word behind "=" names a file where it is no number of the state's dtype. */
 static int parse(struct change *c, const char *text, const struct state_slice *p,
 		 const char *mountpoint)
 {

@@ -105,8 +105,8 @@ static pid_t start_fragfs(const char *source, const char *folder, bool writable,
 }
 
 /* Waits until fragfs has ended.  All signals are blocked here: fragfs alone is told of SIGTERM,
- * and unmounts.  It is told again each second, as one that comes while it installs its handlers
- * is lost.
+ * and unmounts.  SIGTERM is sent again each second, as one that comes while fragfs installs its
+ * handlers is lost.
  */
 static void wait_for(pid_t fragfs)
 {

@@ -62,9 +62,7 @@ static void collect_for_mounts(struct engine *e)
 		log_warn("no memory for what rounds bring to mounts: %s", strerror(-rc));
 }
 
-/* By the first device that is told of.  Its stream has as long to come to a boundary as it has
- * for all else.
- */
+/* Connects by the device that was named first. */
 static int connect(struct engine *e, const struct frag_devices *c)
 {
 	const struct collective_options options = { .device = devices_port(e->registry.devices),

@@ -95,7 +95,7 @@ static int publish(struct engine *e, const char *key_path)
 	return rc;
 }
 
-/* Its files would become ours, and its ranks and mounts come to us. */
+/* A job of the same name would lose its files to us, and its ranks and mounts come to us. */
 static int check_name_free(const struct engine *e)
 {
 	struct jobfile other;
@@ -185,8 +185,8 @@ static void name_range(void *owner, const struct swapper_state *s, uint64_t from
 	swap_text_range(&e->registry, e->own, e->rank, s, from, to, text, size);
 }
 
-/* What is in force, whoever said it. */
-static void tell_place(struct engine *e)
+/* Logs the settings in force, whichever source they come from. */
+static void tell_swapper(struct engine *e)
 {
 	struct swapper_figures f;
 
@@ -199,7 +199,7 @@ static void tell_place(struct engine *e)
 		 f.ahead ? "yes" : "no", f.behind ? "yes" : "no", (unsigned long long)f.least);
 }
 
-static int open_place(struct engine *e)
+static int open_swapper(struct engine *e)
 {
 	const struct swap_config *c = &e->launch.swap;
 	char name[SWAP_NAME_MAX + 1], why[1400];
@@ -238,7 +238,7 @@ static int open_place(struct engine *e)
 		log_warn("no states on NVMe (%s): %s", c->by, why);
 		return rc;
 	}
-	tell_place(e);
+	tell_swapper(e);
 	return pending_reads_init(e);
 }
 
@@ -255,7 +255,7 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 	view_owner_init(&e->view_owner, memory("FRAG_VIEW_MEM", VIEW_MEM));
 	e->trainer->gather_mem = memory("FRAG_GATHER_MEM", GATHER_MEM);
 	e->own = catalog_new();
-	rc = e->own ? open_place(e) : -ENOMEM;
+	rc = e->own ? open_swapper(e) : -ENOMEM;
 	if (!rc)
 		rc = join_start_rank(e, seed);
 	if (!rc && !e->rank)

@@ -17,7 +17,7 @@ struct cpus {
 
 /* Reads a part of a list, "2" or "2-4", of numbers below `below`, and moves *text behind it, to
  * a comma or the end.  *first is above *last where the text has them so.
- * false: it is no such part.
+ * Returns false if the text is no such part.
  */
 bool cpus_range(const char **text, unsigned below, unsigned *first, unsigned *last);
 /* Reads a list, whose parts ascend and do not overlap, without blanks.
@@ -29,7 +29,7 @@ const char *cpus_text(const struct cpus *c, char *text, size_t size);
 
 void cpus_add(struct cpus *c, unsigned number); /* below CPUS_MAX */
 bool cpus_has(const struct cpus *c, unsigned number);
-/* The least number that is not below `from`; CPUS_MAX: none. */
+/* Returns the least number in the set that is not below `from`; CPUS_MAX: none. */
 unsigned cpus_next(const struct cpus *c, unsigned from);
 bool cpus_are_equal(const struct cpus *a, const struct cpus *b);
 /* Returns true if b has all of a. */

@@ -38,7 +38,7 @@ void log_to_syslog(void);
  * there were until now, and returns where they went until now.  A forked child's go to stderr.
  */
 bool log_divert(bool to_next, uint64_t *count);
-/* Bytes of a line's text, of which the rest is cut off; and of one with rank and place. */
+/* Bytes to which a line's text is cut, and room for it with rank and place. */
 enum { LOG_TEXT = 240, LOG_TEXT_MAX = LOG_TEXT + 64 };
 /* Waits for the next shown line after *after, and copies its rank, place and text.
  * false: lines go to stderr now, and all that were said before were copied.

@@ -63,7 +63,7 @@ static bool make_pool(struct device *d, struct cuda_device *dev)
 	return false;
 }
 
-/* Nothing is kept on a device that has no room for it. */
+/* A device without room for the piece keeps nothing. */
 static int make_piece(struct device *d, struct cuda_device *dev)
 {
 	const struct arena_options options = { .size = d->options.keep / ALIGN * ALIGN,

@@ -129,7 +129,7 @@ static void free_staging(struct device *d, struct cuda_device *dev)
 	pinned_close(dev->staging);
 }
 
-/* Its device is the current one. */
+/* The caller has made `dev` the current device. */
 static int make_device(struct device *d, struct cuda_device *dev)
 {
 	int rc = make_stream(d, dev);

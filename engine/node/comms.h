@@ -50,7 +50,7 @@ static inline uint64_t comms_begin(const struct comms *c)
  */
 void comms_count(struct comms *c, enum comms_op op, unsigned nranks, uint64_t bytes,
 		 uint64_t ns, const char *caller);
-/* Counts that a rank answered so long after the first; 0: it was the first.  Any thread. */
+/* Counts that a rank answered ns after the first one; 0: it was the first.  Any thread. */
 void comms_behind(struct comms *c, uint32_t rank, uint64_t ns);
 
 /* Makes a text that the caller frees: a heading and a line for each row, an empty line, then a

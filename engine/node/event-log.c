@@ -167,7 +167,7 @@ static void take_id(json_t *event, uint64_t id[2])
 	id[1] = what && !strncmp(what, "break", 5) ? ~second : second;
 }
 
-/* One that was decided on, and that a rank could not apply, may be there in part. */
+/* "failed": the edit was decided, but a rank could not apply it: it may be there in part. */
 static const char *outcome_of(const struct event_settled *told)
 {
 	if (!told->status)

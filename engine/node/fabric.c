@@ -266,7 +266,7 @@ static void give_up(struct engine *e, uint32_t rank, const char *why)
 	rpc_ask_again(e, rank);
 }
 
-/* It is lost, or another process. */
+/* Forgets a rank that is lost, or has another process now. */
 static void forget(struct engine *e, uint32_t rank)
 {
 	struct reach *r = &e->fabric->ranks[rank];

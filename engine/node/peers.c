@@ -458,7 +458,7 @@ static void look(struct engine *e, struct peer *p, uint32_t rank)
 	}
 }
 
-/* One that may have heard that the rank ends. */
+/* Returns a live rank that may have heard the end of `rank`; WIRE_OBSERVER: none. */
 static uint32_t find_witness(const struct engine *e, uint32_t rank)
 {
 	for (uint32_t i = 0; i < e->world; i++) {
@@ -490,7 +490,7 @@ static bool may_be_told(struct engine *e, struct peer *p, uint32_t rank, uint64_
 	return peer_is_live(w) && !w->vanished && w->pong < p->asked_of;
 }
 
-/* Its process is gone: it has left, or is lost. */
+/* Ends a rank whose process is gone, unless its LEFT may still come. */
 static void settle_vanished(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 {
 	if (may_be_told(e, p, rank, now))

@@ -695,7 +695,7 @@ int plan_describe(struct engine *e, const struct engine_address *a, uint64_t sin
 	return 0;
 }
 
-/* It may have died since, or answer again. */
+/* The rank may have died since the plan was made, or answer again. */
 int plan_lost_status(const struct engine *e, const struct piece *piece)
 {
 	if (!piece->lost || e->peers[piece->rank].state == ENGINE_RANK_LOST)

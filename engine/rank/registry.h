@@ -126,8 +126,8 @@ int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
  */
 void registry_move(struct registry *r, void *to, const void *from, size_t size,
 		   void (*repoint)(void *arg), void *arg);
-/* Do so where the arena is on a device, of whose memory only the port copies.  Trainer's
- * thread, without a lock while a copy is under way.
+/* registry_move in steps, for an arena on a device, whose memory the port alone copies.
+ * Trainer's thread, without a lock while a copy is under way.
  *
  * registry_move_begin waits for the trainer's stream and for copies of readers; from now on
  * readers of what lies in the arena are told -EAGAIN.  registry_move_copy copies as memmove

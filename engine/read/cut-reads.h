@@ -17,7 +17,7 @@
 void cut_reads_start(struct engine *e, struct engine_read *read);
 void cut_reads_cancel(struct engine *e, struct engine_read *read);
 
-/* As reads_get; the place of the call is the one that `comms` shows. */
+/* reads_get in file order; `comms` shows the caller's line. */
 #define cut_reads_get(...) cut_reads_get_from(LOG_PLACE, __VA_ARGS__)
 int cut_reads_get_from(const char *caller, struct engine *e,
 		       const struct engine_address *address, uint64_t offset, void *out,

@@ -100,7 +100,7 @@ static void unqueue(struct readahead_pool *p, struct ahead *s)
 		p->last = last;
 }
 
-/* Called and returns with the lock.  Who is woken needs it: it is free by then. */
+/* Called and returns with the lock, but wakes without it: the woken thread takes it. */
 static void fill(struct readahead_pool *p, struct ahead *s)
 {
 	struct engine_file *f = s->file;

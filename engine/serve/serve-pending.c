@@ -125,7 +125,9 @@ static void answer(struct engine *e, struct pending_read *r, int status)
 	r->answered = true;
 }
 
-/* Nobody waits for it any more.  False: it has to be waited for before the registry ends. */
+/* Lets go of a read that nobody waits for.  Returns false if the registry has to
+ * wait for its fetch.
+ */
 static bool abandon(struct pending_read *r)
 {
 	r->answered = true;

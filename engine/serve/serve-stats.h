@@ -14,7 +14,7 @@
 
 /* Returns the sums that a device makes of that dtype; DEVICE_COPY: it makes none. */
 enum device_what serve_stats_on_device(enum frag_dtype dtype, bool with_bins);
-/* Adds those of n elements, the first of which has the number `first`. */
+/* Adds a device's sums of n elements, the first of which has the number `first`. */
 void serve_stats_add(struct stats *to, const struct device_sums *sums, uint64_t n,
 		     uint64_t first);
 

@@ -12,7 +12,7 @@
 
 /* False: the bytes are in the host's memory. */
 bool tier_read_is_due(struct engine *e, const struct wire_read *read);
-/* Finds the place of the bytes now, and the version to fetch them from, which the caller puts.
+/* Finds where the bytes are now, and the version to fetch them from, which the caller puts.
  * Without a view, bytes of any generation will do.
  * Errors of view_owner_look and registry_version_newest.
  */

@@ -103,7 +103,7 @@ AVX512_INLINE void add_f16_512(struct acc_512 *a, const uint8_t *at)
 	add_512(a, load_f16_512(at));
 }
 
-/* Those of even numbers, which are the lower halves of 32-bit words. */
+/* Loads the elements of even numbers, which are the lower halves of 32-bit words. */
 AVX512_INLINE __m512 load_bf16_512(const uint8_t *at)
 {
 	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(at), 16));

@@ -23,7 +23,7 @@ struct block_sums {
 	uint64_t zero;
 };
 
-/* What instructions leave to be added up. */
+/* Sums by lane, before block_add_up joins the lanes. */
 struct block_lanes {
 	double sums[BLOCK_LANES], squares[BLOCK_LANES];
 	float min[BLOCK_LANES], max[BLOCK_LANES];
@@ -51,7 +51,7 @@ bool block_has(enum frag_dtype dtype);
 bool block_add_up(struct block_sums *to, const struct block_ways *ways, enum frag_dtype dtype,
 		  const void *values, unsigned n);
 
-/* Returns the ways that AVX-512 gives, AVX2 and F16C give; NULL: this processor has it not. */
+/* Returns the ways that AVX-512 gives, AVX2 and F16C give; NULL: this processor lacks them. */
 const struct block_ways *block_avx512(void);
 const struct block_ways *block_avx2(void);
 

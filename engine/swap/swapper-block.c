@@ -69,7 +69,7 @@ static void drop_memory(struct swapper_block *b)
 	b->memory = NULL;
 }
 
-/* Nobody writes it or copies from it: else that one's end calls block_settle. */
+/* Returns true if no write or copy of the block is under way, whose end would settle it. */
 static bool is_idle(const struct swapper_block *b)
 {
 	return !b->writing && !b->copying && !b->written;
@@ -105,7 +105,7 @@ static bool move_to_spare(struct swapper_block *b)
 	return true;
 }
 
-/* Its memory is needed as it is, or it has none. */
+/* Returns true if the block's memory must stay as it is, or the block has none. */
 static bool is_settled(const struct swapper_block *b)
 {
 	return !b->memory || b->writing || b->copying;

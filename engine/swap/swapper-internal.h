@@ -239,7 +239,7 @@ void swapper_timer_end(struct swapper *sw, enum swapper_kind kind, enum swapper_
 
 #define SWAPPER_NO_SLICE UINT64_MAX
 
-/* Counts an operation that took ns: of one that is a phase, what phase_end has returned. */
+/* Counts an operation in its timer.  ns: how long it took; for a phase, phase_end's result. */
 void swapper_timer_add(struct swapper *sw, const struct swapper_state *s, uint64_t slice,
 		       enum swapper_timed timed, uint64_t bytes, uint64_t ns);
 /* Logs a trainer's call on a range, where options.debug is set.  Needs no lock. */

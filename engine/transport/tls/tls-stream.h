@@ -32,8 +32,8 @@ int tls_stream_open(struct tls_stream *s, struct tls_context *context, int fd, b
 /* in_order: the peer is told that nothing more comes. */
 void tls_stream_close(struct tls_stream *s, bool in_order);
 
-/* 0: both sides are who they should be.
- * -EAGAIN: again, when the socket is readable, or writable while tls_stream_waits.
+/* Returns 0 once each side has proven that it has the key.
+ * -EAGAIN: to be called again when the socket is readable, or writable while tls_stream_waits.
  * -EACCES: the peer has another key or speaks another protocol.
  * -ECONNRESET: the peer hung up.
  * -ENOMEM.
@@ -44,7 +44,7 @@ int tls_stream_handshake(struct tls_stream *s);
 int tls_stream_write(struct tls_stream *s, const void *bytes, size_t size);
 /* Sends what is kept.  -EAGAIN: the socket takes no more.  -ECONNRESET. */
 int tls_stream_flush(struct tls_stream *s);
-/* The number of bytes that are kept. */
+/* Returns the number of bytes that are kept. */
 static inline size_t tls_stream_waits(const struct tls_stream *s)
 {
 	return s->out_end - s->out_at;
