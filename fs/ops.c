@@ -241,7 +241,7 @@ static bool list_plain(struct entries_listing *l, const struct tree_entry *entry
 	struct stat st = { .st_ino = tree_inode(entry->node), .st_mode = S_IFREG };
 	size_t n;
 
-	if (node_is_dir(entry->node))
+	if (tree_node_is_dir(entry->node))
 		st.st_mode = S_IFDIR;
 	else if (entry->node.kind == NODE_GROUP_LINK)
 		st.st_mode = S_IFLNK;
@@ -397,7 +397,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 {
 	struct handle *h = handle_of(fi);
 
-	if (node_is_command(h->node)) {
+	if (tree_node_is_command(h->node)) {
 		freeze_write(h, req, buf, size);
 	} else if (h->write_buffer) {
 		atomic_store(&h->writer, fi->lock_owner);

@@ -15,7 +15,7 @@ static struct handle *newest_unread(struct handle *h)
 	struct handle *other;
 
 	LIST_FOREACH (other, &h->fs->handles, entry)
-		if (node_is_same(other->node, h->node) && !other->write_buffer &&
+		if (tree_node_is_same(other->node, h->node) && !other->write_buffer &&
 		    !other->was_read)
 			return other;
 	return h;
@@ -41,7 +41,7 @@ static void join_users(struct handle *h)
 	struct handle *user;
 
 	LIST_FOREACH (user, &h->fs->handles, entry)
-		if (user->pages == PAGES_USED && node_is_same(user->node, h->node))
+		if (user->pages == PAGES_USED && tree_node_is_same(user->node, h->node))
 			break;
 	if (user)
 		join(h, user->newer ? user->newer : user, true);
@@ -54,7 +54,7 @@ static bool are_in_use(const struct fs *fs, struct node n)
 	const struct handle *h;
 
 	LIST_FOREACH (h, &fs->handles, entry)
-		if (h->pages != PAGES_UNUSED && node_is_same(h->node, n))
+		if (h->pages != PAGES_UNUSED && tree_node_is_same(h->node, n))
 			return true;
 	return false;
 }
@@ -84,7 +84,7 @@ static struct pages_refusal *unused_refusal(struct pages *p)
  */
 void pages_choose_inode(struct fs *fs, struct node *n, pid_t opener)
 {
-	if (!node_has_aliases(*n))
+	if (!tree_node_has_aliases(*n))
 		return;
 	pthread_mutex_lock(&fs->lock);
 	if (find_refusal(&fs->pages, *n, opener) || are_in_use(fs, *n))
@@ -100,7 +100,7 @@ int pages_admit(struct handle *h, pid_t opener)
 	struct node n = h->node;
 
 	n.alias = 0;
-	if (in_use && node_has_aliases(n) && !refusal)
+	if (in_use && tree_node_has_aliases(n) && !refusal)
 		unused = unused_refusal(p);
 	if (unused) {
 		*unused = (struct pages_refusal){ tree_inode(n), opener, monotonic_ms() };
@@ -129,7 +129,7 @@ int pages_use(struct handle *h)
 							     : h;
 	if (source)
 		LIST_FOREACH (other, &h->fs->handles, entry)
-			if (node_is_same(other->node, h->node) && !other->write_only)
+			if (tree_node_is_same(other->node, h->node) && !other->write_only)
 				join(other, source, is_fresh);
 	used = h->pages == PAGES_USED;
 	pthread_mutex_unlock(&h->fs->lock);

@@ -24,7 +24,7 @@ static uint64_t changed_ns(struct handle *h)
 {
 	struct engine_address address = tree_address(&h->fs->tree, h->node);
 
-	if (node_is_now(h->node) ||
+	if (tree_node_is_now(h->node) ||
 	    (engine_is_live(h->fs->engine) && !strcmp(address.key, "grad")))
 		return 0;
 	return engine_changed_ns(h->fs->engine, &address);

@@ -78,7 +78,7 @@ static int open_text(struct handle *h)
 {
 	struct fs *fs = h->fs;
 	struct node n = h->node;
-	int64_t length = node_is_universal_text(n)
+	int64_t length = tree_node_is_universal_text(n)
 				 ? universal_build(fs->engine, &fs->hypers,
 						   n.slot - TEXT_UNIVERSAL, n.item, &h->text)
 				 : text_build(&fs->tree, n, &h->text);
@@ -147,7 +147,7 @@ static int state_writable(struct fs *fs, struct node n, struct engine_state *sta
 
 	if (!fs->writable)
 		return -EROFS;
-	if (!node_is_state(n))
+	if (!tree_node_is_state(n))
 		return -EACCES;
 	rc = tree_state(&fs->tree, n, state);
 	if (!rc)
@@ -169,7 +169,7 @@ int state_may_write(struct fs *fs, struct node n, uint64_t *bytes)
 	int rc;
 
 	*bytes = 0;
-	if (node_is_command(n))
+	if (tree_node_is_command(n))
 		return fs->writable ? 0 : -EROFS;
 	rc = state_writable(fs, n, &state, &cells);
 	if (!rc && n.kind != NODE_HYPER)
@@ -205,7 +205,7 @@ static int open_handle(struct fs *fs, struct node n, int flags, struct handle **
 	h->poll.text = n.slot;
 	h->write_only = (flags & O_ACCMODE) == O_WRONLY;
 	rc = open_content(h);
-	if (!rc && (flags & O_ACCMODE) != O_RDONLY && !node_is_command(n))
+	if (!rc && (flags & O_ACCMODE) != O_RDONLY && !tree_node_is_command(n))
 		rc = write_buffer_new(h);
 	if (rc) {
 		state_close(h);
@@ -246,7 +246,7 @@ void state_truncated(struct fs *fs, struct node n, pid_t opener)
 
 	pthread_mutex_lock(&fs->lock);
 	LIST_FOREACH (h, &fs->handles, entry) {
-		if (!node_is_same(h->node, n) || atomic_load(&h->opener) != opener)
+		if (!tree_node_is_same(h->node, n) || atomic_load(&h->opener) != opener)
 			continue;
 		atomic_store(&h->truncated, true);
 		if (opener)

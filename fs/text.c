@@ -125,7 +125,7 @@ static int fragments_text(struct tree *t, struct node n, char **text)
 	struct engine_state states[TREE_STATES_MAX];
 	int count = engine_states(t->engine, n.item, states, TREE_STATES_MAX);
 	struct engine_param param;
-	struct printing p = { .tree = t, .now = node_is_now(n) };
+	struct printing p = { .tree = t, .now = tree_node_is_now(n) };
 	size_t size;
 
 	if (count < 0)

@@ -173,7 +173,8 @@ bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 	for (size_t i = 0; i < TREE_FIXED; i++) {
 		int shown;
 
-		if (tree_fixed[i].dir != d->node.kind || kind_is_hidden(tree_fixed[i].kind) ||
+		if (tree_fixed[i].dir != d->node.kind ||
+		    tree_kind_is_hidden(tree_fixed[i].kind) ||
 		    !tree_has_fixed(d->tree, &tree_fixed[i]) || behind++ != offset)
 			continue;
 		shown = tree_shows_fixed(d->tree, &tree_fixed[i], d->node);
@@ -236,7 +237,7 @@ static nlink_t dir_links(struct tree *t, struct node n)
 		for (size_t i = 0; i < TREE_FIXED; i++)
 			links += tree_fixed[i].dir == n.kind &&
 				 tree_fixed[i].kind <= NODE_CONTROL &&
-				 !kind_is_hidden(tree_fixed[i].kind) &&
+				 !tree_kind_is_hidden(tree_fixed[i].kind) &&
 				 tree_has_fixed(t, &tree_fixed[i]);
 		return links;
 	}
@@ -317,24 +318,24 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 			     .st_atim = t->time,
 			     .st_mtim = tree_is_still(t, n) ? t->data : t->time,
 			     .st_ctim = t->time };
-	if (node_is_dir(n)) {
+	if (tree_node_is_dir(n)) {
 		st->st_mode = S_IFDIR | 0555;
 		st->st_nlink = dir_links(t, n);
 	} else if (n.kind == NODE_GROUP_LINK) {
 		st->st_mode = S_IFLNK | 0777;
 		st->st_size = tree_link(t, n, NULL, 0);
-	} else if (node_is_state(n)) {
+	} else if (tree_node_is_state(n)) {
 		rc = state_attr(t, n, state, st);
 	} else if (n.kind == NODE_STAT) {
 		set_change_time(t, n, st);
 	} else if (n.kind == NODE_EXPORT_FILE) {
 		rc = export_attr(t, n, st);
-	} else if (node_is_universal_text(n) && engine_is_live(t->engine)) {
+	} else if (tree_node_is_universal_text(n) && engine_is_live(t->engine)) {
 		const struct engine_address any = { .kind = ENGINE_PARAM };
 
 		tree_set_time(&st->st_mtim, engine_changed_ns(t->engine, &any));
 	}
-	if (node_is_command(n) && t->writable)
+	if (tree_node_is_command(n) && t->writable)
 		st->st_mode |= 0200;
 	st->st_blocks = (blkcnt_t)u64_div_ceil((uint64_t)st->st_size, 512);
 	return rc;
@@ -351,17 +352,18 @@ bool tree_is_still(const struct tree *t, struct node n)
 double tree_timeout(const struct tree *t, struct node n)
 {
 	if (tree_is_still(t, n)) /* but for the time of the last edit */
-		return t->writable && (node_is_state(n) || n.kind == NODE_EXPORT_FILE) ? 1
-										       : 1e9;
+		return t->writable && (tree_node_is_state(n) || n.kind == NODE_EXPORT_FILE)
+			       ? 1
+			       : 1e9;
 	if (n.kind == NODE_TEXT || n.kind == NODE_HYPER)
 		return 0;
 	/* A state may be dropped: opening it then fails at once, but its name is seen for one
 	 * more second.  Telling the kernel instead would cost a list of the names that the
 	 * kernel holds, and 1 to 9 us for each.
 	 */
-	return node_is_state(n) || n.kind == NODE_RANK_PARAM || n.kind == NODE_STATS_STATE ||
-			       n.kind == NODE_STAT || n.kind == NODE_ELEM_STATE ||
-			       n.kind == NODE_EXPORT_FILE
+	return tree_node_is_state(n) || n.kind == NODE_RANK_PARAM ||
+			       n.kind == NODE_STATS_STATE || n.kind == NODE_STAT ||
+			       n.kind == NODE_ELEM_STATE || n.kind == NODE_EXPORT_FILE
 		       ? 1
 		       : 1e9;
 }
@@ -389,9 +391,10 @@ static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_M
 		strcpy(out, t->parts[n.item].is.name);
 	else if (n.kind == NODE_STATS_STATE || n.kind == NODE_ELEM_STATE)
 		tree_state_file(up.kind, tree_key(t, n), false, out);
-	else if (node_is_state(n))
+	else if (tree_node_is_state(n))
 		tree_state_file(up.kind, tree_key(t, n), n.kind == NODE_NPY, out);
-	else if (node_has_param(n.kind) && !kind_is_hidden(n.kind) && n.kind != NODE_STAT)
+	else if (tree_node_has_param(n.kind) && !tree_kind_is_hidden(n.kind) &&
+		 n.kind != NODE_STAT)
 		strcpy(out, tree_name(t, n.item));
 	for (size_t i = 0; !*out && i < TREE_FIXED; i++) {
 		if (tree_fixed[i].dir == up.kind &&

@@ -260,7 +260,7 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 
 	if (shown < 0)
 		return shown;
-	if (!node_is_dir(dir))
+	if (!tree_node_is_dir(dir))
 		return -ENOTDIR;
 	if (strlen(name) > NAMES_FILE_MAX)
 		return -ENAMETOOLONG;

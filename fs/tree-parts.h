@@ -33,7 +33,7 @@ extern const enum node_kind tree_content[NODE_KINDS];
 int tree_states(struct tree *t, struct node dir, struct engine_state *out, int max);
 
 /* Returns true if entries of the kind are found and not listed. */
-bool kind_is_hidden(enum node_kind kind);
+bool tree_kind_is_hidden(enum node_kind kind);
 
 /* Returns the slot of a key, a new one if it has none.
  * -ENOSPC: the table is full.
@@ -64,6 +64,6 @@ uint32_t tree_part_groups(const struct tree *t, uint32_t part);
 const char *tree_name(const struct tree *t, uint32_t param);
 int64_t tree_find(const struct tree *t, uint32_t part, const char *file);
 
-bool node_has_param(enum node_kind kind);
+bool tree_node_has_param(enum node_kind kind);
 
 #endif

@@ -259,7 +259,7 @@ static bool has_rank(enum node_kind kind)
 	       kind == NODE_PARTITION_STATE;
 }
 
-bool node_has_param(enum node_kind kind)
+bool tree_node_has_param(enum node_kind kind)
 {
 	return kind == NODE_PARAM || kind == NODE_RANK_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY || kind == NODE_RANK_STATE || kind == NODE_GROUP_LINK ||
@@ -274,12 +274,12 @@ static bool has_group(enum node_kind kind)
 	       kind == NODE_GROUP_PARAMS || kind == NODE_HYPER || kind == NODE_GROUP_LINK;
 }
 
-bool node_is_dir(struct node n)
+bool tree_node_is_dir(struct node n)
 {
 	return n.kind <= NODE_CONTROL;
 }
 
-bool node_is_state(struct node n)
+bool tree_node_is_state(struct node n)
 {
 	return n.kind >= NODE_STATE && n.kind <= NODE_HYPER;
 }
@@ -291,7 +291,7 @@ static bool has_key(enum node_kind kind)
 	       kind == NODE_STAT || kind == NODE_ELEM_STATE;
 }
 
-bool kind_is_hidden(enum node_kind kind)
+bool tree_kind_is_hidden(enum node_kind kind)
 {
 	return kind == NODE_STATS || kind == NODE_ELEM || kind == NODE_STATS_TABLE ||
 	       kind == NODE_EXPORT;
@@ -351,16 +351,17 @@ static bool has_part(enum node_kind kind)
 static bool node_exists(const struct tree *t, struct node n)
 {
 	enum node_kind kind = n.kind == NODE_TEXT ? text_dir(t, n.slot) : n.kind;
-	bool may_be_buffer = node_has_param(kind) && !has_rank(kind) && kind != NODE_GROUP_LINK;
+	bool may_be_buffer =
+		tree_node_has_param(kind) && !has_rank(kind) && kind != NODE_GROUP_LINK;
 	uint32_t tensors = may_be_buffer ? t->ntensors : t->nparams;
 
 	if (kind >= NODE_KINDS || is_missing(t, kind) ||
 	    (has_rank(kind) && n.rank >= t->nranks) ||
-	    (kind_is_of_params(kind) && n.rank > !!(t->has & TREE_NOW)) ||
+	    (tree_kind_is_of_params(kind) && n.rank > !!(t->has & TREE_NOW)) ||
 	    (has_part(kind) && n.item >= t->nparts) || n.stat >= STATS ||
 	    (kind == NODE_PART && !(t->has & TREE_PARTS)))
 		return false;
-	if ((node_has_param(kind) && n.item >= tensors) ||
+	if ((tree_node_has_param(kind) && n.item >= tensors) ||
 	    (has_group(kind) && node_group(n) >= t->ngroups))
 		return false;
 	return !has_key(n.kind) || slot_is_taken(t, n.slot);
@@ -389,9 +390,9 @@ int tree_node(const struct tree *t, uint64_t inode, struct node *n)
 
 	if (got.kind == NODE_STAT)
 		got.stat = got.rank >> 1;
-	if (node_has_aliases(got))
+	if (tree_node_has_aliases(got))
 		got.alias = got.rank >> 1;
-	if (got.kind == NODE_STAT || node_has_aliases(got))
+	if (got.kind == NODE_STAT || tree_node_has_aliases(got))
 		got.rank &= 1;
 	if (got.kind == NODE_CELLS && !set_found(t, &got))
 		return -ESTALE;
@@ -463,7 +464,7 @@ struct node tree_parent(const struct tree *t, struct node n)
 		up.kind = NODE_BUFFERS;
 	if (n.kind == NODE_GROUP_LINK)
 		up = (struct node){ .kind = NODE_GROUP_PARAMS, .item = n.rank << 16 };
-	if (!has_rank(up.kind) && !kind_is_of_params(up.kind))
+	if (!has_rank(up.kind) && !tree_kind_is_of_params(up.kind))
 		up.rank = 0;
 	if (n.kind == NODE_EXPORT_FILE && n.slot >= EXPORT_INDEX)
 		up.kind = NODE_EXPORT_HF;
@@ -472,7 +473,7 @@ struct node tree_parent(const struct tree *t, struct node n)
 		up.kind = NODE_PART;
 	if (has_part(up.kind))
 		up.item = part_above(t, n);
-	else if (!node_has_param(up.kind) && !has_group(up.kind))
+	else if (!tree_node_has_param(up.kind) && !has_group(up.kind))
 		up.item = 0;
 	return up;
 }
@@ -497,9 +498,9 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 	};
 	struct engine_address a = { .kind = kinds[n.kind],
 				    .rank = n.rank,
-				    .now = node_is_now(n) };
+				    .now = tree_node_is_now(n) };
 
-	if (node_has_param(n.kind))
+	if (tree_node_has_param(n.kind))
 		a.param = n.item;
 	else
 		a.group = node_group(n);
@@ -539,7 +540,7 @@ int tree_states(struct tree *t, struct node dir, struct engine_state *out, int m
 		break;
 	}
 	n = n < max ? n : max;
-	for (int i = 0; i < n && node_is_now(dir); i++)
+	for (int i = 0; i < n && tree_node_is_now(dir); i++)
 		out[i].flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
 	return n;
 }

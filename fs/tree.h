@@ -154,7 +154,7 @@ static inline uint32_t node_group(struct node n)
 }
 
 /* Returns true if the kind belongs to params/ and, with rank 1, to now/.  NODE_TEXT may too. */
-static inline bool kind_is_of_params(enum node_kind kind)
+static inline bool tree_kind_is_of_params(enum node_kind kind)
 {
 	return kind == NODE_PARAMS || kind == NODE_PARAM || kind == NODE_STATE ||
 	       kind == NODE_NPY || kind == NODE_STATS || kind == NODE_STATS_STATE ||
@@ -165,26 +165,26 @@ static inline bool kind_is_of_params(enum node_kind kind)
 /* Returns true if the node is below now/, where files show bytes as they are when they are
  * read.
  */
-static inline bool node_is_now(struct node n)
+static inline bool tree_node_is_now(struct node n)
 {
 	bool text = n.kind == NODE_TEXT && n.slot >= TEXT_SHAPE && n.slot <= TEXT_FRAGMENTS;
 
-	return n.rank && (text || kind_is_of_params(n.kind));
+	return n.rank && (text || tree_kind_is_of_params(n.kind));
 }
 
-static inline bool node_has_aliases(struct node n)
+static inline bool tree_node_has_aliases(struct node n)
 {
 	return n.kind == NODE_STATE || n.kind == NODE_NPY || n.kind == NODE_CELLS ||
 	       n.kind == NODE_EXPORT_FILE || n.kind == NODE_UNIVERSAL_STATE;
 }
 
-static inline bool node_is_universal_text(struct node n)
+static inline bool tree_node_is_universal_text(struct node n)
 {
 	return n.kind == NODE_TEXT && n.slot >= TEXT_UNIVERSAL;
 }
 
 /* Returns true for the files to which commands are written: fs/freeze.h. */
-static inline bool node_is_command(struct node n)
+static inline bool tree_node_is_command(struct node n)
 {
 	return n.kind == NODE_TEXT && (n.slot == TEXT_FREEZE || n.slot == TEXT_CONTROL);
 }
@@ -245,7 +245,7 @@ int tree_init(struct tree *t, struct engine *engine, bool writable);
 void tree_fini(struct tree *t);
 
 uint64_t tree_inode(struct node n);
-static inline bool node_is_same(struct node a, struct node b)
+static inline bool tree_node_is_same(struct node a, struct node b)
 {
 	return tree_inode(a) == tree_inode(b);
 }
@@ -332,8 +332,8 @@ double tree_timeout(const struct tree *t, struct node n);
  */
 bool tree_is_still(const struct tree *t, struct node n);
 
-bool node_is_dir(struct node n);
-bool node_is_state(struct node n); /* has a struct engine_state; NODE_NPY too */
+bool tree_node_is_dir(struct node n);
+bool tree_node_is_state(struct node n); /* has a struct engine_state; NODE_NPY too */
 
 /* Writes the target of a symbolic link and returns its length; as snprintf. */
 int tree_link(const struct tree *t, struct node n, char *out, size_t size);

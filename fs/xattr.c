@@ -45,7 +45,7 @@ static bool of_state(const struct tree *t, struct node n)
 
 static bool of_state_now(const struct tree *t, struct node n)
 {
-	return of_state(t, n) && node_is_now(n);
+	return of_state(t, n) && tree_node_is_now(n);
 }
 
 static bool of_live_grad(const struct tree *t, struct node n)
@@ -84,7 +84,7 @@ static int get_dtype(struct tree *t, struct node n, char **value)
 	struct engine_state state;
 	int rc;
 
-	if (!node_is_state(n))
+	if (!tree_node_is_state(n))
 		return get_text(t, n, TEXT_DTYPE, value);
 	rc = tree_state(t, n, &state);
 	*value = rc ? NULL : strdup(frag_dtype_name(state.dtype));

@@ -22,7 +22,7 @@ static int open_devices(struct engine *e, const struct frag_devices *c,
 						.wait_ms = c->timeout_ms,
 						.keep = c->keep ? c->keep : KEEP };
 	struct devices *d;
-	int rc = pending_reads_init(e);
+	int rc = serve_pending_init(e);
 
 	if (!rc)
 		rc = devices_open(&d, ops, &options);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/api/api.h"
+#include "engine/base/vec.h"
 #include "engine/job/rendezvous.h"
 #include "engine/node/plan.h"
 #include "engine/rounds/communicator.h"
@@ -21,31 +22,30 @@ struct group_gather {
 	uint64_t start_ns, bytes;
 	uint8_t *out;
 	const struct catalog_group *group;
-	uint32_t replica; /* of this rank */
-	struct piece *pieces;
-	unsigned n, room;
+	uint32_t replica;  /* of this rank */
+	struct vec pieces; /* of struct piece */
 	uint64_t covered;
 };
 
 /* ---- what lies where ---- */
 
+static const struct piece *pieces_of(const struct group_gather *g)
+{
+	return g->pieces.items;
+}
+
 static int note_piece(void *arg, const struct piece *piece)
 {
 	struct group_gather *g = arg;
 	uint32_t member = catalog_member(g->group, piece->rank);
+	struct piece *noted;
 
 	if (member / catalog_shards(g->group) != g->replica || g->covered == g->bytes)
 		return 0;
-	if (g->n == g->room) {
-		unsigned room = g->room * 2 + 16;
-		struct piece *more = realloc(g->pieces, room * sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		g->pieces = more;
-		g->room = room;
-	}
-	g->pieces[g->n++] = *piece;
+	noted = vec_add(&g->pieces, sizeof(*noted));
+	if (!noted)
+		return -ENOMEM;
+	*noted = *piece;
 	g->covered += piece->size;
 	return 0;
 }
@@ -69,12 +69,12 @@ static int find_pieces(struct group_gather *g, uint64_t deadline)
 	int rc;
 
 	do {
-		g->n = 0;
+		g->pieces.count = 0;
 		g->covered = 0;
 		rc = plan_write(g->e, &g->address, g->start_ns, 0, g->bytes, note_piece, g);
 	} while (node_ask_again(g->e, rc, deadline));
-	for (unsigned i = 0; i < g->n && !rc; i++)
-		rc = check_piece(g, &g->pieces[i]);
+	for (unsigned i = 0; i < g->pieces.count && !rc; i++)
+		rc = check_piece(g, &pieces_of(g)[i]);
 	return !rc && g->covered < g->bytes ? -EREMOTE : rc;
 }
 
@@ -84,9 +84,9 @@ static unsigned count_moves(const struct group_gather *g)
 {
 	unsigned own = 0;
 
-	for (unsigned i = 0; i < g->n; i++)
-		own += g->pieces[i].rank == g->e->rank;
-	return own * catalog_shards(g->group) + g->n;
+	for (unsigned i = 0; i < g->pieces.count; i++)
+		own += pieces_of(g)[i].rank == g->e->rank;
+	return own * catalog_shards(g->group) + g->pieces.count;
 }
 
 static void add(struct collective_io *io, struct collective_move *moves, bool to_peer,
@@ -115,8 +115,8 @@ static int lay_moves(const struct group_gather *g, struct send *send, struct col
 {
 	int rc = 0;
 
-	for (unsigned i = 0; i < g->n && !rc; i++) {
-		const struct piece *piece = &g->pieces[i];
+	for (unsigned i = 0; i < g->pieces.count && !rc; i++) {
+		const struct piece *piece = &pieces_of(g)[i];
 		void *from;
 
 		add(io, moves, false, communicator_member(g->e, piece->rank),
@@ -137,17 +137,17 @@ static int lay_moves(const struct group_gather *g, struct send *send, struct col
  */
 static bool is_equal(const struct group_gather *g)
 {
-	bool equal = g->n && g->n == communicator_ranks(g->e);
+	bool equal = g->pieces.count && g->pieces.count == communicator_ranks(g->e);
 
-	for (unsigned i = 0; i < g->n && equal; i++)
-		equal = g->pieces[i].size == g->pieces[0].size &&
-			communicator_member(g->e, g->pieces[i].rank) == (int)i;
+	for (unsigned i = 0; i < g->pieces.count && equal; i++)
+		equal = pieces_of(g)[i].size == pieces_of(g)[0].size &&
+			communicator_member(g->e, pieces_of(g)[i].rank) == (int)i;
 	return equal;
 }
 
 static int lay_equal(const struct group_gather *g, struct send *send, struct collective_io *io)
 {
-	const struct piece *own = &g->pieces[communicator_member(g->e, g->e->rank)];
+	const struct piece *own = &pieces_of(g)[communicator_member(g->e, g->e->rank)];
 	void *from;
 	int rc = send_source_from(g->e, send, 0, own->row, own->offset, own->size, &from);
 
@@ -166,7 +166,7 @@ static int take(struct group_gather *g)
 	CLEANUP(free)
 	struct collective_move *moves = malloc((count_moves(g) + 1) * sizeof(*moves));
 	struct communicator_io io = { .io = { .what = COLLECTIVE_MOVES } };
-	struct send *send = send_source_new(g->n, false);
+	struct send *send = send_source_new(g->pieces.count, false);
 	int rc = moves && send ? 0 : -ENOMEM;
 
 	if (!rc)
@@ -258,6 +258,6 @@ int frag_gather(struct frag *f, int param, const char *key, void *out, uint64_t 
 	pthread_mutex_lock(&g.e->lock);
 	rc = gather(&g, timeout_ms);
 	pthread_mutex_unlock(&g.e->lock);
-	free(g.pieces);
+	free(g.pieces.items);
 	return rc;
 }

@@ -239,7 +239,7 @@ static int open_swapper(struct engine *e)
 		return rc;
 	}
 	tell_swapper(e);
-	return pending_reads_init(e);
+	return serve_pending_init(e);
 }
 
 static int start_rank(struct engine *e, const struct launch *launch, const char *seed,

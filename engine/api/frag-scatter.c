@@ -3,6 +3,7 @@
 
 #include "engine/api/api.h"
 #include "engine/base/dtype.h"
+#include "engine/base/vec.h"
 #include "engine/write/stage.h"
 #include "engine/write/transaction.h"
 #include "engine/job/rendezvous.h"
@@ -49,9 +50,8 @@ struct scatter {
 	int number;           /* of the device that it is on */
 	const struct catalog_group *group;
 	struct span *held; /* [group's ranks]: what each holds something of */
-	struct own *own;
-	unsigned nown, room;
-	uint64_t epoch; /* of this rank's rows */
+	struct vec own;    /* of struct own */
+	uint64_t epoch;    /* of this rank's rows */
 	struct wire_rendezvous said;
 	uint64_t transaction[2]; /* the root's */
 	uint8_t *slot;           /* LANDING_SLOT bytes that devices reach */
@@ -78,16 +78,11 @@ struct noting {
 
 static int note_own(struct scatter *s, const struct piece *piece, enum frag_dtype dtype)
 {
-	if (s->nown == s->room) {
-		unsigned room = s->room * 2 + 4;
-		struct own *more = realloc(s->own, room * sizeof(*more));
+	struct own *own = vec_add(&s->own, sizeof(*own));
 
-		if (!more)
-			return -ENOMEM;
-		s->own = more;
-		s->room = room;
-	}
-	s->own[s->nown++] = (struct own){
+	if (!own)
+		return -ENOMEM;
+	*own = (struct own){
 		piece->row, piece->offset, { piece->at, piece->at + piece->size }, dtype
 	};
 	return 0;
@@ -135,7 +130,7 @@ static int note_all(struct scatter *s)
 	enum frag_dtype lp;
 	int rc;
 
-	s->nown = 0;
+	s->own.count = 0;
 	memset(s->held, 0, s->group->nranks * sizeof(*s->held));
 	rc = note_state(s, s->file->parts->address.key, s->file->parts->dtype);
 	if (rc || !stage_lp_follows(s->e, s->file, &lp))
@@ -283,8 +278,8 @@ static int keep_all_aside(struct scatter *s, const struct span *chunk, const str
 		return 0;
 	if (is_root(s))
 		bytes += came->from - chunk->from;
-	for (unsigned i = 0; i < s->nown && !rc; i++)
-		rc = keep_aside(s, &s->own[i], came, bytes);
+	for (unsigned i = 0; i < s->own.count && !rc; i++)
+		rc = keep_aside(s, (struct own *)s->own.items + i, came, bytes);
 	return rc;
 }
 
@@ -458,7 +453,7 @@ static void end(struct scatter *s)
 	return_slot(s);
 	live_file_close(s->file);
 	free(s->held);
-	free(s->own);
+	free(s->own.items);
 }
 
 int frag_scatter(struct frag *f, int param, const char *key, int root, const void *value,

@@ -3,6 +3,7 @@
 
 #include "engine/api/api.h"
 #include "engine/base/log.h"
+#include "engine/base/vec.h"
 #include "engine/swap/tensor-swp.h"
 
 #include <dirent.h>
@@ -36,8 +37,7 @@ struct swp {
 	int folder;
 	struct home *homes;
 	uint32_t nhomes;
-	struct swp_item *items;
-	size_t nitems;
+	struct vec items; /* of struct swp_item */
 	char why[TENSOR_SWP_FILE_MAX + 200];
 };
 
@@ -93,6 +93,11 @@ static int list_homes(struct swp *s)
 	return 0;
 }
 
+static struct swp_item *item_at(const struct swp *s, size_t i)
+{
+	return (struct swp_item *)s->items.items + i;
+}
+
 static const char *key_of(const struct swp_item *item)
 {
 	return item->swp.key[0] ? item->swp.key : "fp32";
@@ -105,13 +110,10 @@ static uint64_t bytes_of(const struct swp *s, const struct swp_item *item)
 
 static int add_item(struct swp *s, const struct tensor_swp *swp, uint32_t home)
 {
-	struct swp_item *items = realloc(s->items, (s->nitems + 1) * sizeof(*items));
-	struct swp_item *item;
+	struct swp_item *item = vec_add(&s->items, sizeof(*item));
 
-	if (!items)
+	if (!item)
 		return -ENOMEM;
-	s->items = items;
-	item = &items[s->nitems++];
 	*item = (struct swp_item){ .swp = *swp, .home = home, .dtype = FRAG_F32 };
 	item->row =
 		registry_find(&s->f->engine->registry, STATE_PARTITION, s->homes[home].group,
@@ -126,7 +128,7 @@ static void close_swp(struct swp *s)
 	if (s->folder >= 0)
 		close(s->folder);
 	free(s->homes);
-	free(s->items);
+	free(s->items.items);
 }
 
 static int open_swp(struct swp *s, struct frag *f, const struct frag_swp *config)
@@ -201,8 +203,8 @@ static int list_folder(struct swp *s)
 
 static bool has_item(const struct swp *s, uint32_t home, const char *key)
 {
-	for (size_t i = 0; i < s->nitems; i++)
-		if (s->items[i].home == home && !strcmp(s->items[i].swp.key, key))
+	for (size_t i = 0; i < s->items.count; i++)
+		if (item_at(s, i)->home == home && !strcmp(item_at(s, i)->swp.key, key))
 			return true;
 	return false;
 }
@@ -231,7 +233,7 @@ static int check_complete(struct swp *s, const char *key)
 static bool is_first_of_key(const struct swp *s, size_t item)
 {
 	for (size_t i = 0; i < item; i++)
-		if (!strcmp(s->items[i].swp.key, s->items[item].swp.key))
+		if (!strcmp(item_at(s, i)->swp.key, item_at(s, item)->swp.key))
 			return false;
 	return true;
 }
@@ -240,9 +242,9 @@ static int check_all_complete(struct swp *s)
 {
 	int rc = check_complete(s, "");
 
-	for (size_t i = 0; i < s->nitems && !rc; i++)
+	for (size_t i = 0; i < s->items.count && !rc; i++)
 		if (is_first_of_key(s, i))
-			rc = check_complete(s, s->items[i].swp.key);
+			rc = check_complete(s, item_at(s, i)->swp.key);
 	return rc;
 }
 
@@ -258,8 +260,8 @@ static int check_files(struct swp *s)
 {
 	int fd = 0;
 
-	for (size_t i = 0; i < s->nitems && fd >= 0; i++) {
-		fd = open_item(s, &s->items[i]);
+	for (size_t i = 0; i < s->items.count && fd >= 0; i++) {
+		fd = open_item(s, item_at(s, i));
 		if (fd >= 0)
 			close(fd);
 	}
@@ -322,8 +324,8 @@ int64_t frag_swp_import(struct frag *f, const struct frag_swp *config)
 		rc = check_all_complete(&s);
 	if (!rc)
 		rc = check_files(&s);
-	for (; !rc && done < s.nitems; done++)
-		rc = import_item(&s, &s.items[done]);
+	for (; !rc && done < s.items.count; done++)
+		rc = import_item(&s, item_at(&s, done));
 	return end(&s, rc, done);
 }
 
@@ -381,7 +383,7 @@ int64_t frag_swp_export(struct frag *f, const struct frag_swp *config)
 
 	for (uint32_t i = 0; !rc && i < s.nhomes; i++)
 		rc = list_states(&s, i);
-	for (; !rc && done < s.nitems; done++)
-		rc = export_item(&s, &s.items[done]);
+	for (; !rc && done < s.items.count; done++)
+		rc = export_item(&s, item_at(&s, done));
 	return end(&s, rc, done);
 }

@@ -172,7 +172,7 @@ static void lose_gone(struct engine *e, const struct node_port *port)
 		if (e->is_rank)
 			edit_report_gone(e, peer);
 		leave_gone(e, peer);
-		pending_reads_gone(e, peer);
+		serve_pending_gone(e, peer);
 		serve_stats_gone(e, peer);
 		fabric_peer_gone(e, peer);
 	}
@@ -385,7 +385,7 @@ void loop_free(struct engine *e)
 	if (e->memory.transport)
 		e->memory.ops->close(e->memory.transport);
 	if (e->is_rank) {
-		pending_reads_free(e);
+		serve_pending_free(e);
 		serve_stats_free(e);
 		checks_free(e);
 		participant_fini(&e->participant);

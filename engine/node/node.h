@@ -25,12 +25,13 @@
  *   4  registry.lock                   rank: the table of states and their addresses
  *   5  devices.lock                    rank: copies under way from and to devices, marks
  *      swapper.lock                    swap: blocks and versions of one state on NVMe
- *      pending_reads.lock              serve: which reads' sources have come
+ *      serve_pending.lock              serve: which reads' sources have come
  *      stats_server.lock               serve: statistics that were asked for
  *      tier_fetch.lock                 serve: one fetch of bytes that statistics are made of
  *   6  swap_file.lock -> io's lock     swap: room in a file; the parts of one request
  *      pinned.lock                     memory: free buffers
  *   7  disk's lock (uring, threads)    swap: the queue of requests
+ *      swap_sum_threads.lock           swap: the queue of chunks whose checksums are computed
  *   8  NCCL's calls -> its lock        collective: calls of NCCL; what is launched
  *      collective-host's lock          collective: all communicators of this process
  *   9  a device's lock (host, cuda)    device: ranges, events, blocks of its pool
@@ -49,6 +50,9 @@
  *   readahead_pool.lock                read: streams of readers; let go while bytes are copied
  *   the waits of reads.c, devices.c and the swapper: one call's result, on its stack
  *   gather_run.lock                    gather.c: one request; let go in calls of the engine
+ *
+ * tls-context's gate is locked for reading around calls of OpenSSL, whatever else is held: its
+ * only writer, in exit(3), tries and never blocks.
  *
  * An open checkpoint has no struct engine; its locks are checkpoint.lock -> fetch.lock, and,
  * each held alone, those of editor and rwgate.
@@ -212,9 +216,9 @@ struct engine {
 	struct watch *watch;
 	struct {
 		struct serve *state;
-		LIST_HEAD(, pending_wait) waits;     /* of observers, to be answered */
-		struct pending_reads *pending_reads; /* NULL: all states are in memory */
-		struct stats_server *stats;          /* NULL: nobody has asked yet */
+		LIST_HEAD(, pending_wait) waits; /* of observers, to be answered */
+		struct serve_pending *pending;   /* NULL: all states are in memory */
+		struct stats_server *stats;      /* NULL: nobody has asked yet */
 		struct checks *checks; /* the trainer's thread's; NULL: no watch yet */
 		/* for this rank's states, an edit or a freeze: by a rank, or by an observer
 		 * that has been heard since; any thread, atomic */

@@ -15,7 +15,7 @@ enum { READS_MAX = 256, READS_OF_PEER_MAX = READS_MAX / 4 * 3, REQUESTS_MAX = 4 
 
 struct pending_read {
 	TAILQ_ENTRY(pending_read) link;
-	struct pending_reads *of;
+	struct serve_pending *of;
 	uint32_t peer;
 	struct wire_read asked;
 	uint64_t requests[REQUESTS_MAX]; /* the READs of the peer that this one answers */
@@ -23,7 +23,7 @@ struct pending_read {
 	uint64_t began_ms;
 	bool bound;    /* the fetch cannot be cancelled */
 	bool answered; /* it took too long, or its reader has left */
-	bool ended;    /* under the lock of pending_reads, as status */
+	bool ended;    /* under the lock of serve_pending, as status */
 	int status;
 	struct view_look shown; /* version: fetch's */
 	struct registry_fetch fetch;
@@ -32,7 +32,7 @@ struct pending_read {
 
 TAILQ_HEAD(pending_list, pending_read);
 
-struct pending_reads {
+struct serve_pending {
 	struct engine *engine; /* NULL: it has gone, and each read ends by itself */
 	pthread_mutex_t lock;  /* of reads' ended and status; takes no other */
 	pthread_cond_t came;
@@ -40,17 +40,17 @@ struct pending_reads {
 	unsigned count;
 };
 
-int pending_reads_init(struct engine *e)
+int serve_pending_init(struct engine *e)
 {
-	if (e->serve.pending_reads)
+	if (e->serve.pending)
 		return 0;
-	e->serve.pending_reads = calloc(1, sizeof(*e->serve.pending_reads));
-	if (!e->serve.pending_reads)
+	e->serve.pending = calloc(1, sizeof(*e->serve.pending));
+	if (!e->serve.pending)
 		return -ENOMEM;
-	e->serve.pending_reads->engine = e;
-	TAILQ_INIT(&e->serve.pending_reads->reads);
-	pthread_mutex_init(&e->serve.pending_reads->lock, NULL);
-	thread_cond_init(&e->serve.pending_reads->came);
+	e->serve.pending->engine = e;
+	TAILQ_INIT(&e->serve.pending->reads);
+	pthread_mutex_init(&e->serve.pending->lock, NULL);
+	thread_cond_init(&e->serve.pending->came);
 	return 0;
 }
 
@@ -60,14 +60,14 @@ static void read_free(struct pending_read *r)
 	free(r);
 }
 
-static void drop(struct pending_reads *l, struct pending_read *r)
+static void drop(struct serve_pending *l, struct pending_read *r)
 {
 	TAILQ_REMOVE(&l->reads, r, link);
 	l->count--;
 	read_free(r);
 }
 
-static void destroy(struct pending_reads *l)
+static void destroy(struct serve_pending *l)
 {
 	pthread_cond_destroy(&l->came);
 	pthread_mutex_destroy(&l->lock);
@@ -75,7 +75,7 @@ static void destroy(struct pending_reads *l)
 }
 
 /* A disk that was silent when the rank ended has ended a fetch after all. */
-static void end_alone(struct pending_reads *l, struct pending_read *r)
+static void end_alone(struct serve_pending *l, struct pending_read *r)
 {
 	bool last;
 
@@ -92,7 +92,7 @@ static void end_alone(struct pending_reads *l, struct pending_read *r)
 static void on_fetched(struct registry_fetch *f, int status)
 {
 	struct pending_read *r = container_of(f, struct pending_read, fetch);
-	struct pending_reads *l = r->of;
+	struct serve_pending *l = r->of;
 	bool alone;
 
 	pthread_mutex_lock(&l->lock);
@@ -108,7 +108,7 @@ static void on_fetched(struct registry_fetch *f, int status)
 		end_alone(l, r);
 }
 
-static bool has_ended(struct pending_reads *l, const struct pending_read *r)
+static bool has_ended(struct serve_pending *l, const struct pending_read *r)
 {
 	bool ended;
 
@@ -135,7 +135,7 @@ static bool abandon(struct pending_read *r)
 }
 
 /* Under l's lock: is one under way, or one that cannot be cancelled? */
-static bool is_under_way(const struct pending_reads *l, bool bound)
+static bool is_under_way(const struct serve_pending *l, bool bound)
 {
 	const struct pending_read *r;
 
@@ -145,9 +145,9 @@ static bool is_under_way(const struct pending_reads *l, bool bound)
 	return false;
 }
 
-void pending_reads_free(struct engine *e)
+void serve_pending_free(struct engine *e)
 {
-	struct pending_reads *l = e->serve.pending_reads;
+	struct serve_pending *l = e->serve.pending;
 	struct timespec end = thread_in_ms(u64_min(e->timeout_ms, SWAPPER_END_MS));
 	struct pending_list ended = TAILQ_HEAD_INITIALIZER(ended);
 	struct pending_read *r, *next;
@@ -175,11 +175,11 @@ void pending_reads_free(struct engine *e)
 		read_free(r);
 	if (!left)
 		destroy(l);
-	e->serve.pending_reads = NULL;
+	e->serve.pending = NULL;
 }
 
 /* Adds a request to a pending read of the same bytes, at the same version, by the same peer. */
-static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
+static bool join(struct serve_pending *l, uint32_t peer, uint64_t request,
 		 const struct wire_read *read, const struct view_look *shown)
 {
 	struct pending_read *r;
@@ -197,7 +197,7 @@ static bool join(struct pending_reads *l, uint32_t peer, uint64_t request,
 }
 
 /* Returns true if the peer has as many pending reads as it may: three quarters of all. */
-static bool is_full(const struct pending_reads *l, uint32_t peer)
+static bool is_full(const struct serve_pending *l, uint32_t peer)
 {
 	const struct pending_read *r;
 	unsigned own = 0;
@@ -210,7 +210,7 @@ static bool is_full(const struct pending_reads *l, uint32_t peer)
 static int begin(struct engine *e, uint32_t peer, uint64_t request,
 		 const struct wire_read *read, const struct view_look *shown)
 {
-	struct pending_reads *l = e->serve.pending_reads;
+	struct serve_pending *l = e->serve.pending;
 	struct pending_read *r;
 	int rc;
 
@@ -250,40 +250,40 @@ static int join_or_begin(struct engine *e, uint32_t peer, uint64_t request,
 
 	if (rc)
 		return rc;
-	joined = join(e->serve.pending_reads, peer, request, read, &shown);
+	joined = join(e->serve.pending, peer, request, read, &shown);
 	rc = joined ? 0 : begin(e, peer, request, read, &shown);
 	if (joined || rc)
 		registry_version_put(shown.version);
 	return rc;
 }
 
-bool pending_reads_start(struct engine *e, uint32_t peer, uint64_t request,
+bool serve_pending_start(struct engine *e, uint32_t peer, uint64_t request,
 			 const struct wire_read *read)
 {
 	int rc;
 
 	assert(node_is_engine_thread(e));
-	if (!e->serve.pending_reads || read->size > WIRE_CHUNK || !tier_read_is_due(e, read))
+	if (!e->serve.pending || read->size > WIRE_CHUNK || !tier_read_is_due(e, read))
 		return false;
 	rc = join_or_begin(e, peer, request, read);
 	if (rc)
 		serve_data(e, peer, request, rc, NULL, 0);
 	else
-		pending_reads_turn(e, monotonic_ms());
+		serve_pending_turn(e, monotonic_ms());
 	return true;
 }
 
-void pending_reads_turn(struct engine *e, uint64_t now)
+void serve_pending_turn(struct engine *e, uint64_t now)
 {
 	struct pending_read *r, *next;
 
-	if (!e->serve.pending_reads)
+	if (!e->serve.pending)
 		return;
-	TAILQ_FOREACH_SAFE (r, &e->serve.pending_reads->reads, link, next) {
-		if (has_ended(e->serve.pending_reads, r)) {
+	TAILQ_FOREACH_SAFE (r, &e->serve.pending->reads, link, next) {
+		if (has_ended(e->serve.pending, r)) {
 			answer(e, r,
 			       tier_read_check(e, &r->asked, &r->shown, &r->fetch, r->status));
-			drop(e->serve.pending_reads, r);
+			drop(e->serve.pending, r);
 		} else if (!r->answered && now >= r->began_ms + e->timeout_ms) {
 			answer(e, r, -ETIMEDOUT);
 			abandon(r);
@@ -291,13 +291,13 @@ void pending_reads_turn(struct engine *e, uint64_t now)
 	}
 }
 
-void pending_reads_gone(struct engine *e, uint32_t peer)
+void serve_pending_gone(struct engine *e, uint32_t peer)
 {
 	struct pending_read *r;
 
-	if (!e->serve.pending_reads)
+	if (!e->serve.pending)
 		return;
-	TAILQ_FOREACH (r, &e->serve.pending_reads->reads, link)
+	TAILQ_FOREACH (r, &e->serve.pending->reads, link)
 		if (r->peer == peer && !r->answered)
 			abandon(r);
 }

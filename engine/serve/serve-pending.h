@@ -12,18 +12,18 @@
 /* Before the first row that is not in memory: trainer's thread, with the lock.  Called again:
  * nothing.  -ENOMEM.
  */
-int pending_reads_init(struct engine *e);
+int serve_pending_init(struct engine *e);
 /* Cancels all fetches, and waits for them; one that a disk does not end within SWAPPER_END_MS
  * ends later, by itself.
  */
-void pending_reads_free(struct engine *e);
+void serve_pending_free(struct engine *e);
 
 /* Serves a READ.  False: the row is in the host's memory. */
-bool pending_reads_start(struct engine *e, uint32_t peer, uint64_t request,
+bool serve_pending_start(struct engine *e, uint32_t peer, uint64_t request,
 			 const struct wire_read *read);
 /* A reader has left: nobody waits for its reads. */
-void pending_reads_gone(struct engine *e, uint32_t peer);
+void serve_pending_gone(struct engine *e, uint32_t peer);
 /* Answers the READs whose fetches have ended. */
-void pending_reads_turn(struct engine *e, uint64_t now);
+void serve_pending_turn(struct engine *e, uint64_t now);
 
 #endif

@@ -256,7 +256,7 @@ static int read_bytes(struct engine *e, const struct wire_read *read, void *byte
 	else
 		rc = registry_read_memory(&e->registry, read->epoch, read->state, read->offset,
 					  bytes, read->size);
-	/* the row has moved since pending_reads_start looked: the reader asks again */
+	/* the row has moved since serve_pending_start looked: the reader asks again */
 	return rc == -EREMOTE ? -EAGAIN : rc;
 }
 
@@ -268,7 +268,7 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 	memcpy(&read, body, sizeof(read));
 	if (!read.view[0] && !read.epoch) {
 		status = -ESTALE;
-	} else if (pending_reads_start(e, peer, request, &read)) {
+	} else if (serve_pending_start(e, peer, request, &read)) {
 		return; /* bytes on NVMe or a device: answered when they have come */
 	} else if (read.size <= WIRE_CHUNK) {
 		if (!e->serve.state->chunk)
@@ -552,7 +552,7 @@ void serve_turn(struct engine *e, uint64_t now)
 	e->serve.state->copies_ahead =
 		is_stepping(e, now) && view_owner_copy_ahead(&e->view_owner, &e->registry, now);
 	edit_report_turn(e, now);
-	pending_reads_turn(e, now);
+	serve_pending_turn(e, now);
 	serve_stats_turn(e);
 	checks_turn(e, now);
 	serve_swap_turn(e, now);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The folders of engine/ include and call only what the table in engine/README.md allows, downwards; fs/ and
-# mount-helpers/ include the headers listed there; no circle of modules within a folder; no folder of engine/ has more than
-# 40 files; no file stands twice in a list.
+# mount-helpers/ include the headers listed there; no circle of modules within a folder; functions that other files call
+# begin with their module's name; no folder of engine/ has more than 40 files; no file stands twice in a list.
 # A module is a header, and the files whose names begin with the header's: swapper.h, swapper.c, swapper-block.c.
 set -eu
 cd "${top_srcdir:-.}"
@@ -83,6 +83,18 @@ awk -v headers="$TMPDIR/headers" '
 		if (from == to && subject($2) != subject($3)) print module($2), module($3)
 	}' "$TMPDIR/edges" | sort -u >"$TMPDIR/modules"
 tsort "$TMPDIR/modules" >/dev/null 2>"$TMPDIR/circles" || { cat "$TMPDIR/circles"; bad=1; }
+
+# What other files call begins with its module's name, or with api_, of api/api.h, or engine_, of engine.h.
+awk '
+	function is_named(symbol, path,   stem) {
+		stem = path; sub(/^.*\//, "", stem); sub(/\.c$/, "", stem); gsub(/-/, "_", stem)
+		while (symbol != stem && index(symbol, stem "_") != 1)
+			if (!sub(/_[a-z0-9]+$/, "", stem)) return 0
+		return 1
+	}
+	$1 == "call" && $4 !~ /^(frag|api|engine)_/ && !is_named($4, $3) && !said[$4]++ {
+		print $3 ": " $4 " does not begin with its module'"'"'s name"; bad = 1 }
+	END { exit bad }' "$TMPDIR/edges" || bad=1
 
 find engine -name '*.[ch]' | sed 's:/[^/]*$::' | sort | uniq -c |
 	awk '$1 > 40 { print $2 ": " $1 " files"; bad = 1 } END { exit bad }' || bad=1

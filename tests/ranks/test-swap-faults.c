@@ -289,7 +289,7 @@ static void ask_much_from(uint32_t from)
 					  .offset = 4 + i,
 					  .size = 1 };
 
-		ck_assert(pending_reads_start(rank0(), from, MANY + i, &read));
+		ck_assert(serve_pending_start(rank0(), from, MANY + i, &read));
 	}
 }
 

@@ -55,7 +55,7 @@ static void visit(struct node dir, const char *path)
 		char below[2048], said[2048];
 		struct node n;
 
-		dirs += node_is_dir(e.node);
+		dirs += tree_node_is_dir(e.node);
 		if (!strcmp(e.name, ".") || !strcmp(e.name, ".."))
 			continue;
 		visited++;
@@ -69,8 +69,8 @@ static void visit(struct node dir, const char *path)
 		ck_assert_str_eq(said, below);
 		ck_assert_int_eq(tree_attr(&tree, n, NULL, &st), 0);
 		ck_assert_uint_eq(st.st_ino, tree_inode(n));
-		ck_assert_int_eq(S_ISDIR(st.st_mode), node_is_dir(n));
-		if (node_is_dir(n))
+		ck_assert_int_eq(S_ISDIR(st.st_mode), tree_node_is_dir(n));
+		if (tree_node_is_dir(n))
 			visit(n, below);
 	}
 	ck_assert_int_eq(tree_attr(&tree, dir, NULL, &st), 0);
