@@ -5,7 +5,8 @@
 #include "engine/base/one-line.h"
 #include "engine/catalog/condition.h"
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mount-file.h"
+#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/target.h"
 #include "mount-helpers/watch.h"
 

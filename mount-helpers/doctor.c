@@ -2,7 +2,8 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mounts.h"
+#include "mount-helpers/settings.h"
 
 #include "engine/base/base.h"
 #include "engine/base/mount.h"
@@ -176,7 +177,7 @@ static void look_at_io_uring(struct doctor *d)
 		say(d, "io_uring", GOOD, NULL, "works");
 		return;
 	}
-	machine_setting("/proc/sys/kernel/io_uring_disabled", disabled, sizeof(disabled));
+	settings_get("/proc/sys/kernel/io_uring_disabled", disabled, sizeof(disabled));
 	if (!strcmp(disabled, "0") || !strcmp(disabled, "-"))
 		say(d, "io_uring", SLOW,
 		    e == -ENOSYS ? "a kernel with io_uring"
@@ -187,7 +188,7 @@ static void look_at_io_uring(struct doctor *d)
 		    "kernel.io_uring_disabled is %s; threads read and write instead", disabled);
 }
 
-static void look_at_huge_pages(struct doctor *d, const struct machine *m)
+static void look_at_huge_pages(struct doctor *d, const struct settings *m)
 {
 	bool never = !strcmp(m->huge_pages, "never") || !strcmp(m->huge_pages, "-");
 
@@ -200,7 +201,7 @@ static void look_at_huge_pages(struct doctor *d, const struct machine *m)
 	    "%s", m->shared_huge_pages);
 }
 
-static void look_at_ptrace(struct doctor *d, const struct machine *m)
+static void look_at_ptrace(struct doctor *d, const struct settings *m)
 {
 	bool off = !strcmp(m->yama, "-") || !strcmp(m->yama, "0") || !geteuid();
 
@@ -294,14 +295,14 @@ static void look_at_job(void *arg, const struct jobfile *j)
 int doctor_run(const struct call *call)
 {
 	const char *key = getenv("FRAG_KEY_FILE");
-	struct machine machine;
+	struct settings machine;
 	struct table t;
 	struct doctor d = { .t = &t };
 	int rc = table_init(&t, call, doctor_columns);
 
 	if (rc)
 		return rc;
-	machine_read(&machine);
+	settings_read(&machine);
 	look_at_fuse(&d);
 	look_at_fusermount(&d);
 	look_at_fuse_conf(&d);

@@ -5,7 +5,7 @@
 
 #include "engine/base/base.h"
 #include "engine/base/vec.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mount-file.h"
 
 #include <errno.h>
 #include <inttypes.h>

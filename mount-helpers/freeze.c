@@ -4,7 +4,7 @@
 #include "engine/base/base.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/target.h"
 
 #include <errno.h>

@@ -3,7 +3,6 @@
 
 #include "engine/launch/jobfile.h"
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
 #include "mount-helpers/table.h"
 
 enum { COLUMN_JOB, COLUMN_ADDRESS, COLUMN_WORLD, COLUMN_PID, COLUMN_KEY_FILE };

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mount-file.h"
 #include "mount-helpers/fragments.h"
 #include "mount-helpers/state-file.h"
 #include "mount-helpers/target.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/fragctl.h"
+#include "engine/base/base.h"
+#include "mount-helpers/mount-file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { TEXT_MAX = 64 << 20 }; /* 65536 ranks fit */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mounts.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <mntent.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int append(struct mount_entry **entries, int *n, const struct mntent *e)

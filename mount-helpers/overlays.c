@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/fragctl.h"
 #include "engine/overlay.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"

@@ -2,7 +2,8 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mount-file.h"
+#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"

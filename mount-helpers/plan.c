@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mounts.h"
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"

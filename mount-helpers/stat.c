@@ -3,7 +3,6 @@
 
 #include "engine/base/base.h"
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
 #include "mount-helpers/fragments.h"
 #include "mount-helpers/params.h"
 #include "mount-helpers/target.h"

@@ -3,7 +3,7 @@
 
 #include "engine/base/base.h"
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mount-file.h"
 #include "mount-helpers/params.h"
 #include "mount-helpers/target.h"
 

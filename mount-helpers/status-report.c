@@ -2,7 +2,10 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mounts.h"
+#include "mount-helpers/status.h"
+#include "mount-helpers/checkpoint-status.h"
+#include "mount-helpers/settings.h"
 #include "mount-helpers/table.h"
 #include "mount-helpers/target.h"
 
@@ -118,14 +121,14 @@ static int show_job(struct report *report, const char *name)
 	return rc;
 }
 
-static json_t *machine_json(const struct machine *m)
+static json_t *machine_json(const struct settings *m)
 {
 	return json_pack("{s:s s:s s:s s:b}", "transparent_hugepage", m->huge_pages,
 			 "shmem_enabled", m->shared_huge_pages, "ptrace_scope", m->yama,
 			 "dev_fuse", m->fuse);
 }
 
-static void print_machine(const struct machine *m)
+static void print_machine(const struct settings *m)
 {
 	printf("this machine: huge pages %s, shared huge pages %s, ptrace_scope %s, /dev/fuse "
 	       "%s\n",
@@ -135,9 +138,9 @@ static void print_machine(const struct machine *m)
 
 static int finish(struct report *report)
 {
-	struct machine machine;
+	struct settings machine;
 
-	machine_read(&machine);
+	settings_read(&machine);
 	if (!report->mounts) {
 		if (!call_has(report->call, 'H'))
 			print_machine(&machine);

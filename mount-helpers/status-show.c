@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/status.h"
 #include "mount-helpers/table.h"
 
 #include <inttypes.h>

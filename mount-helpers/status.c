@@ -2,7 +2,9 @@
 #include <config.h>
 
 #include "engine/catalog/health.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mount-file.h"
+#include "mount-helpers/status.h"
+#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/target.h"
 
 #include <dirent.h>

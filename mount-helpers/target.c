@@ -6,7 +6,9 @@
 #include "engine/base/base.h"
 #include "engine/catalog/health.h"
 #include "engine/launch/jobfile.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mount-file.h"
+#include "mount-helpers/mounts.h"
+#include "mount-helpers/checkpoint-status.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,9 @@
 #define NCURSES_WIDECHAR 1
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mount-file.h"
+#include "mount-helpers/status.h"
+#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/state-file.h"
 #include "mount-helpers/target.h"
 

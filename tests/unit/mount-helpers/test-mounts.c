@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/fragctl.h"
+#include "mount-helpers/mounts.h"
+#include "mount-helpers/settings.h"
 #include "tests/run-suite.h"
 
 static char table[] = "/dev/vda1 / ext4 rw,relatime 0 0\n"
@@ -39,11 +40,11 @@ START_TEST(the_chosen_word_of_a_kernel_setting_is_found)
 {
 	char word[16];
 
-	machine_chosen("always [madvise] never\n", word, sizeof(word));
+	settings_chosen("always [madvise] never\n", word, sizeof(word));
 	ck_assert_str_eq(word, "madvise");
-	machine_chosen("1\n", word, sizeof(word));
+	settings_chosen("1\n", word, sizeof(word));
 	ck_assert_str_eq(word, "1");
-	machine_chosen("", word, sizeof(word));
+	settings_chosen("", word, sizeof(word));
 	ck_assert_str_eq(word, "");
 }
 END_TEST

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_CHECKPOINT_STATUS_H
+#define MOUNT_HELPERS_CHECKPOINT_STATUS_H
+
+/* The status of a mounted checkpoint.  On an error `why` (whysize bytes) has one line; a result
+ * NULL is an error.
+ */
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Returns true if a checkpoint is mounted there. */
+bool checkpoint_status_is(const char *mountpoint);
+int checkpoint_status_print(const char *mountpoint, FILE *to, char *why, size_t whysize);
+json_t *checkpoint_status_json(const char *mountpoint, char *why, size_t whysize);
+
+#endif

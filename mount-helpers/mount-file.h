@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_MOUNT_FILE_H
+#define MOUNT_HELPERS_MOUNT_FILE_H
+
+/* The text files of a mount. */
+
+#include <stddef.h>
+
+/* Reads all of a file; the caller frees *text.  -EFBIG: it has 64 MiB or more. */
+int mount_file_read(const char *mountpoint, const char *name, char **text);
+/* Reads the file's first line, cut to size. */
+int mount_file_value(const char *mountpoint, const char *name, char *value, size_t size);
+
+#endif

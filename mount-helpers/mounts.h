@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOUNT_HELPERS_MOUNTS_H
+#define MOUNT_HELPERS_MOUNTS_H
+
+/* The mounts of fragfs, in a table like /proc/self/mounts. */
+
+#include <stddef.h>
+#include <stdio.h>
+
+struct mount_entry {
+	char *mountpoint;
+	char *source;
+};
+
+/* Fills *entries, which mounts_free frees.  Returns how many; -ENOMEM. */
+int mounts_read(FILE *table, struct mount_entry **entries);
+/* Reads this process's table. */
+int mounts_read_own(struct mount_entry **entries);
+void mounts_free(struct mount_entry *entries, int n);
+/* Writes the mount that is named or, with NULL, the only one.  -ENOENT: there is none, or there
+ * are several; a line was printed.
+ */
+int mounts_find(const char *named, char *out, size_t size);
+
+#endif
