@@ -745,9 +745,9 @@ FRAG_API int frag_state_clear(struct frag *f, int group, uint32_t sub, const cha
 /* ---- leaves: modules whose parameters are used as one ----
  *
  * A module is what parameters' names have before a dot: "layers.0", of "layers.0.mlp.up".
- * Where the order in which a module's parameters are used is another in each step, as that of
- * experts, or where they are many and small, frag_params_in and frag_params_ahead of one of
- * them read the others ahead, too.  Of marked modules in one another the outermost is the leaf.
+ * frag_params_in and frag_params_ahead of one parameter of a leaf read the others ahead, too:
+ * for modules whose parameters are used in another order in each step, as experts are, or are
+ * many and small.  The outermost of marked modules that lie in one another is the leaf.
  */
 
 enum frag_leaf_match {

@@ -271,9 +271,8 @@ struct engine_address tree_address(const struct tree *t, struct node n);
  * -EAGAIN: its rank's table is on its way.
  */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);
-/* Sets *v to how the node of a state, which is not in a group, shows it.  Of a
- * NODE_UNIVERSAL_STATE, and if text is not NULL, *text is its header and trailer, which the
- * caller frees.
+/* Sets *c to how the node of a state, which is not in a group, shows it.  If text is not NULL,
+ * *text of a NODE_UNIVERSAL_STATE is its header and trailer, which the caller frees.
  * -ENOENT: it cannot show it, any more.
  */
 int tree_cells(const struct tree *t, struct node n, const struct engine_state *state,

@@ -2,8 +2,8 @@
 #ifndef MOUNT_HELPERS_COMMAND_H
 #define MOUNT_HELPERS_COMMAND_H
 
-/* What the command line gives a command of fragctl, and what commands share to answer: exit
- * statuses, JSON, progress.  The table of commands is in fragctl.c.
+/* The call of a command of fragctl, by its words and options, and what commands share to
+ * answer: exit statuses, JSON, progress.  The table of commands is in fragctl.c.
  */
 
 #include <jansson.h>

@@ -33,7 +33,7 @@ bool state_file_values(const struct state_file *s, const void *elements, uint64_
 		       double *values);
 
 /* Returns the state that stands for the parameter: fp32, else the low-precision copy, else the
- * first.  It is one of the list; NULL: that is empty.
+ * first.  The result is one of the list; NULL: the list is empty.
  */
 const char *state_file_main(char **states);
 

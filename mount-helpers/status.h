@@ -2,7 +2,7 @@
 #ifndef MOUNT_HELPERS_STATUS_H
 #define MOUNT_HELPERS_STATUS_H
 
-/* What fragctl status knows of one job, through a mount or from the job itself.  On an error
+/* The status of one job, through a mount or from the job itself.  On an error
  * `why` (whysize bytes) has one line; a result NULL is an error.
  */
 

@@ -2,8 +2,8 @@
 #ifndef MOUNT_HELPERS_TARGET_H
 #define MOUNT_HELPERS_TARGET_H
 
-/* What a command of fragctl looks at: a mount that is there, or a job or a checkpoint, which is
- * mounted in a temporary folder by fragfs until fragctl ends, also by a signal.
+/* The mount that a command of fragctl looks at: one that is there, or one of a job or of a
+ * checkpoint, which fragfs mounts in a temporary folder until fragctl ends, also by a signal.
  */
 
 #include "mount-helpers/command.h"

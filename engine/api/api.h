@@ -2,7 +2,7 @@
 #ifndef ENGINE_API_API_H
 #define ENGINE_API_API_H
 
-/* What the files behind frag.h share: frag-open.c, frag-describe.c, frag-step.c, frag-access.c,
+/* Shared by the files behind frag.h: frag-open.c, frag-describe.c, frag-step.c, frag-access.c,
  * hp-lp.c ...  All functions are for the trainer's thread.
  */
 

@@ -88,7 +88,7 @@ static int hold(struct engine *e, int param, const char *key, struct row_fragmen
 
 /* ---- the fragment's bytes ---- */
 
-/* What a get or a set may touch now. */
+/* Finds the fragment for a get or a set of so many bytes, and holds it. */
 static int hold_for(struct engine *e, int param, const char *key, uint64_t bytes,
 		    struct row_fragment *h)
 {

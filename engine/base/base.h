@@ -2,7 +2,7 @@
 #ifndef ENGINE_BASE_BASE_H
 #define ENGINE_BASE_BASE_H
 
-/* What every module uses: checked arithmetic, cleanup, the clock, the environment. */
+/* Used by every module: checked arithmetic, cleanup, the clock, the environment. */
 
 #include <assert.h>
 #include <stdbool.h>

@@ -67,7 +67,7 @@ void log_put(enum log_level level, const char *place, const char *fmt, ...) PRIN
 #define LOG_STRING(x) LOG_STRING_(x)
 #define LOG_PLACE __FILE_NAME__ ":" LOG_STRING(__LINE__)
 
-/* Where nobody wants the level the arguments are not evaluated. */
+/* Logs a line.  The arguments are evaluated only if somebody wants the level. */
 #define log_line(level, ...)                                                                   \
 	do {                                                                                   \
 		if (log_wants(level))                                                          \

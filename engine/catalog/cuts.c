@@ -192,7 +192,7 @@ static uint64_t run_of(const struct cuts *c, const struct cuts_box *box)
 	return run;
 }
 
-/* Where element `at` of the box is in file order. */
+/* Returns the number in file order of element `at` of the box. */
 static uint64_t file_order(const struct cuts *c, const struct cuts_box *box, uint64_t at)
 {
 	uint64_t slice = 1, position = 0;

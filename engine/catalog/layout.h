@@ -2,9 +2,9 @@
 #ifndef ENGINE_CATALOG_LAYOUT_H
 #define ENGINE_CATALOG_LAYOUT_H
 
-/* Where the elements of a param group's parameters lie in the partitions of its shards,
- * from shapes alone, for all shards at once.  Arithmetic only: no I/O, no threads, no clock;
- * memory is O(parameters), never O(parameters x shards).
+/* A layout says where the elements of a param group's parameters lie in the partitions of its
+ * shards, from shapes alone, for all shards at once.  Arithmetic only: no I/O, no threads, no
+ * clock; memory is O(parameters), never O(parameters x shards).
  *
  * LAYOUT_FLAT: ZeRO stages 0, 1, 2 and BF16_Optimizer.  The trainable parameters, in order, are
  * one flat tensor, padded at its end and cut into equal partitions:

@@ -7,7 +7,7 @@
  *
  *	layers.0.mlp.up.weight    is in layers, layers.0, layers.0.mlp, layers.0.mlp.up
  *
- * Of marked modules that lie in one another the outermost is the leaf.  The parameters of a
+ * The outermost of marked modules that lie in one another is the leaf.  The parameters of a
  * leaf are a ring, in the order of their numbers.  No I/O, no threads.
  */
 

@@ -3,8 +3,8 @@
 #define ENGINE_DEVICE_DEVICE_KERNELS_H
 
 /* The contract between device-kernels.cu and its launcher.  Each kernel takes (to, from, count)
- * and runs with any number of blocks.  Where count is not 0, kernels of sums leave one struct
- * device_sums per block in `to`.
+ * and runs with any number of blocks.  Kernels of sums leave one struct device_sums per block
+ * in `to`, unless count is 0.
  */
 
 enum {

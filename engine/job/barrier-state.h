@@ -2,7 +2,7 @@
 #ifndef ENGINE_JOB_BARRIER_STATE_H
 #define ENGINE_JOB_BARRIER_STATE_H
 
-/* What an engine knows of barriers; a rank that joins, or comes back, counts on from there. */
+/* An engine's count of barriers; a rank that joins, or comes back, counts on from there. */
 
 #include "engine/catalog/wire.h"
 

@@ -108,7 +108,7 @@ static void leave_heap(struct arena *a, uint32_t hole)
 
 /* ---- a bin: a treap of the tops ---- */
 
-/* Where the hole of that size is in its bin's tree; what that points to is ARENA_NONE: none. */
+/* Returns the link to the hole of that size in its bin's tree; *link is ARENA_NONE: none. */
 static uint32_t *find_size(struct arena *a, uint64_t size)
 {
 	uint32_t *link = &a->bins[arena_hole_bin(size)];

@@ -10,9 +10,8 @@
  * once: VIEW_OPEN, PREPARE, DECIDE.  Quantiles of latencies are a histogram's
  * (engine/base/histogram.h).
  *
- * algbw is bytes by time.  Of a round, whose n ranks bring the parts of its bytes to one of
- * them, busbw is algbw * (n - 1) / n, as of an all_gather; of all else, between two, it is
- * algbw.
+ * algbw is bytes by time.  A round, in which n ranks bring their parts to one of them, has
+ * busbw = algbw * (n - 1) / n, as an all_gather; all else, between two, has algbw.
  */
 
 #include "engine/base/base.h"

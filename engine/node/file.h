@@ -53,7 +53,7 @@ enum view_reader_state {
 	VIEW_READER_FAILED
 };
 
-/* What one rank has of a view in rows of one tier: a view to that rank (view-owner.h). */
+/* One rank's part of a view, in rows of one tier: a view to that rank (view-owner.h). */
 struct view_reader_piece {
 	uint32_t rank;
 	uint32_t number; /* its id there is the view's, and this more */

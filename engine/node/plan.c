@@ -12,7 +12,7 @@
  * (engine/catalog/layout.h); the ranks' tables of states say where each partition lies.
  */
 
-/* Where the bytes of one address can be: found once, then walked. */
+/* The rows that can have the bytes of one address: found once, then walked. */
 struct location {
 	enum { IN_PARTITIONS, IN_WHOLE, IN_LP_SHARDS, IN_LP, IN_ROW } kind;
 	const struct catalog_param *param;
@@ -467,7 +467,7 @@ static int run_on_rank(struct engine *e, const struct location *p, uint32_t rank
 	return 0;
 }
 
-/* What one rank holds of a parameter: *run and its row there. */
+/* Finds the run of a parameter that one rank holds, and its row there. */
 static int held_by(struct engine *e, const struct location *p, uint32_t rank,
 		   struct replicas_run *run)
 {

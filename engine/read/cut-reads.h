@@ -5,9 +5,9 @@
 /* Reads of files whose stored order is not file order (engine/catalog/cuts.h).  A request is
  * divided into reads of stored order, one for each run of elements that follow each other there
  * and are all asked for, at most ENGINE_READ_MAX bytes long: what the request has of a shard is
- * one run, and runs of neighbouring shards that meet are one.  What the reads bring is put in
- * its place.  No other bytes are moved, but for elements of which some bytes are asked for.
- * Other files are read as they are.
+ * one run, and runs of neighbouring shards that meet are one.  The bytes that the reads bring
+ * are put where the request has them.  No other bytes are moved, but for elements of which some
+ * bytes are asked for. Other files are read as they are.
  */
 
 #include "engine/base/log.h"

@@ -4,7 +4,7 @@
 
 /* Read-ahead: one worker thread of an engine copies a sequential reader's next requests while
  * the reader takes the last one.  It does so for memory of this host alone, where the copy is
- * the cost.  What it has copied is good for a short time only, since the job trains on.
+ * the cost.  Its copies are good for a short time only, since the job trains on.
  */
 
 #include "engine/node/file.h"

@@ -4,9 +4,9 @@
 
 /* A rank's part in a watch: at a boundary the trainer's thread, which waits for the coordinator
  * anyway, looks at the rank's own fragments of the parameters that the condition names, and the
- * engine thread tells the coordinator what was found.  Of replicas the first one that lives is
- * looked at.  What has not changed since it was looked at last, and what is being changed, is
- * passed over: gradients count once in each of their windows, other states once a generation.
+ * engine thread tells the coordinator what was found.  The first live replica alone is looked
+ * at.  A fragment that has not changed since the last look, or is being changed, is passed
+ * over: gradients count once in each of their windows, other states once a generation.
  */
 
 #include "engine/node/node.h"

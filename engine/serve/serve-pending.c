@@ -134,7 +134,7 @@ static bool abandon(struct pending_read *r)
 	return registry_fetch_cancel(&r->fetch);
 }
 
-/* Under l's lock: is one under way, or one that cannot be cancelled? */
+/* Under l's lock.  Returns true if a fetch is under way; bound: one that has no cancelling. */
 static bool is_under_way(const struct serve_pending *l, bool bound)
 {
 	const struct pending_read *r;

@@ -137,7 +137,7 @@ static void add_bins(struct stats *s, const double *values, unsigned n)
 	}
 }
 
-/* What is known of some finite elements: without bins, which would have to be cleared. */
+/* Statistics of finite elements, without bins, which would have to be cleared. */
 struct values_block {
 	uint64_t finite, zero;
 	double min, max, mean, deviations, squares;

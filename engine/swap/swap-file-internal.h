@@ -51,7 +51,7 @@ static inline uint64_t swap_file_blocks(uint64_t bytes)
 void swap_file_sum_threads_start(struct swap_sum_threads *s);
 /* No request may be under way. */
 void swap_file_sum_threads_stop(struct swap_sum_threads *s);
-/* Is the chunk large enough for them? */
+/* Returns true if the chunk is large enough for the threads. */
 bool swap_file_sum_threads_want(const struct swap_sum_threads *s, const struct swap_chunk *c);
 void swap_file_sum_threads_add(struct swap_sum_threads *s, struct swap_chunk *c);
 

@@ -260,7 +260,7 @@ static void cut(struct swap_io *io, struct swap_chunk *c)
 	}
 }
 
-/* Does the block have bytes of the extent that the request does not bring? */
+/* Returns true if a block has bytes of the extent that the request does not bring. */
 static bool is_part(const struct swap_chunk *c)
 {
 	return c->lead || (c->count < SWAP_BLOCK && c->at + c->count < c->io->extent->bytes);

@@ -231,7 +231,7 @@ static void release(struct swap_file *f, const struct swap_extent *x)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* Where the file system gives nothing beforehand, writes find out. */
+/* Reserves disk space; on a file system that cannot, writes find out whether there is any. */
 static int allocate(int fd, uint64_t from, uint64_t bytes)
 {
 	struct rlimit limit;

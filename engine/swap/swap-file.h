@@ -89,8 +89,8 @@ struct swap_chunk { /* the file's */
 	TAILQ_ENTRY(swap_chunk) in_queue; /* of the threads for checksums */
 };
 
-/* A request on any range of an extent.  Where offset and memory are multiples of SWAP_BLOCK no
- * byte is copied, else the blocks at the edges are, or all.
+/* A request on any range of an extent.  No byte is copied if offset and memory are multiples of
+ * SWAP_BLOCK, else the blocks at the edges are, or all.
  */
 struct swap_io { /* the caller's memory until done is called */
 	struct swap_extent *extent;

@@ -28,8 +28,8 @@ enum {
 	SWAPPER_AHEAD = 4,    /* slices that a sweep prefetches */
 };
 
-/* Where a block's bytes in memory are: in a pinned buffer, in ordinary memory that counts as
- * spare, or in that of a small state, which never leaves memory.
+/* The memory of a block's bytes: a pinned buffer, ordinary memory that counts as spare, or that
+ * of a small state, which never leaves memory.
  */
 enum swapper_memory { SWAPPER_PINNED, SWAPPER_SPARE, SWAPPER_SMALL };
 

@@ -303,8 +303,8 @@ void swapper_log_failure(struct swapper *sw, struct swapper_failure *failure);
  * A read, a write or a wait is measured once, as a phase (engine/base/phase.h), and counted
  * twice: as swap_in, swap_out or swap_wait, quantiles beside those of views and commits, also
  * of what failed; and in a timer, which has DeepSpeed's name and meaning: sums, bytes and rates
- * of one kind of states.  What of it the trainer's thread spends, copies from memory and
- * initial values are timers alone.
+ * of one kind of states.  The time of the trainer's thread, copies from memory and initial
+ * values are in timers alone.
  */
 
 struct swapper_timer {

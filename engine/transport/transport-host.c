@@ -151,7 +151,7 @@ static int look_at_cookie(const struct process *p)
 	return rc ? rc : check_cookie(p, cookie);
 }
 
-/* A range that is not there, or another process there? */
+/* Tells a range that is not there from another process that has the pid now. */
 static int diagnose(const struct process *p, int rc)
 {
 	int other = 0;

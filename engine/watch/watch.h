@@ -31,10 +31,10 @@ struct watch {
 void watch_look(struct engine *e);
 
 /* A stream of events is opened: the engine thread fetches events that happen from now on.
- * Where the speaker's memory is out of reach, the stream is "beginning" until the speaker has
- * answered with the number of its newest event; then the epoch grows and e->changed is
- * signalled.  Events are fetched for timeout_ms more if a stream is closed while it is
- * beginning, so that its opener may open another.
+ * A stream whose speaker's memory is out of reach is "beginning" until the speaker has answered
+ * with the number of its newest event; then the epoch grows and e->changed is signalled.
+ * Events are fetched for timeout_ms more if a stream is closed while it is beginning, so that
+ * its opener may open another.
  */
 void watch_begin_events(struct engine *e);
 bool watch_is_beginning(const struct engine *e);

@@ -27,8 +27,7 @@ struct file_lock_holder file_lock_holder(int fd);
  */
 int file_lock_wait(int fd, int how, uint64_t until_ms, const char *name);
 
-/* Takes shared locks on a table's files.  Where the file system has no locks, the
- * log says so.
+/* Takes shared locks on a table's files.  The log says so if the file system has no locks.
  * -EBUSY: another mount edits the files.
  */
 int file_lock_to_read(struct table *t, char *why, size_t whysize);

@@ -2,7 +2,7 @@
 #ifndef ENGINE_TRANSPORT_TLS_TLS_CONTEXT_H
 #define ENGINE_TRANSPORT_TLS_TLS_CONTEXT_H
 
-/* What OpenSSL needs to know of a job's key.  TLS 1.3 with an external pre-shared key (RFC
+/* A job's key, for OpenSSL: TLS 1.3 with an external pre-shared key (RFC
  * 8446, 4.2.11) and an ephemeral X25519 exchange: both sides prove that they have the key, no
  * certificate is sent or taken, and who learns the key later cannot read what was sent before.
  * The pre-shared key of a process follows from the job's key; that of a reader from the

@@ -15,7 +15,7 @@ enum {
 	GREETING = 8,
 };
 
-/* Of AES-GCM, a key may encrypt 2^24.5 records of 16 KiB (RFC 8446, 5.5). */
+/* A key of AES-GCM may encrypt 2^24.5 records of 16 KiB (RFC 8446, 5.5). */
 #define KEY_MAX_BYTES (1ull << 36)
 
 static const char greeting[GREETING + 1] = "frag 1\r\n";

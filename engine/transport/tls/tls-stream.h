@@ -3,7 +3,8 @@
 #define ENGINE_TRANSPORT_TLS_TLS_STREAM_H
 
 /* Bytes in both directions over a connected socket that does not block: by TLS, or plain, which
- * begins with a greeting.  What the socket does not take is kept until it does.  One thread.
+ * begins with a greeting.  Bytes that the socket does not take are kept until it does.  One
+ * thread.
  */
 
 #include "engine/transport/tls/tls-context.h"
