@@ -6,7 +6,6 @@
 #include "engine/catalog/condition.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
-#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/target.h"
 #include "mount-helpers/watch.h"
 
@@ -267,7 +266,7 @@ int break_run(const struct call *call)
 	rc = target_open(call->job, *call->words, mountpoint);
 	if (rc)
 		return rc;
-	if (checkpoint_status_is(mountpoint))
+	if (target_is_checkpoint(mountpoint))
 		return call_fail("%s: a checkpoint is mounted there: nothing trains",
 				 target_name(mountpoint));
 	if (!*call->words)

@@ -6,17 +6,7 @@
 #include "mount-helpers/target.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
-#include <unistd.h>
-
-bool checkpoint_status_is(const char *mountpoint)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/.frag/source", mountpoint);
-	return !access(path, F_OK);
-}
 
 static int read_texts(const char *mountpoint, char **config, char **source, char *why,
 		      size_t whysize)

@@ -7,11 +7,8 @@
  */
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdio.h>
 
-/* Returns true if a checkpoint is mounted there. */
-bool checkpoint_status_is(const char *mountpoint);
 int checkpoint_status_print(const char *mountpoint, FILE *to, char *why, size_t whysize);
 json_t *checkpoint_status_json(const char *mountpoint, char *why, size_t whysize);
 

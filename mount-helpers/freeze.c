@@ -4,7 +4,6 @@
 #include "engine/base/base.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"
-#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/target.h"
 
 #include <errno.h>
@@ -49,7 +48,7 @@ static int fail(const char *mountpoint, int error)
 {
 	if (error != ENOENT)
 		return call_fail("%s: %s", target_name(mountpoint), why_not(error));
-	return call_fail(checkpoint_status_is(mountpoint)
+	return call_fail(target_is_checkpoint(mountpoint)
 				 ? "%s: a checkpoint is mounted there: nothing trains"
 				 : "%s: no mount of fragfs is there",
 			 target_name(mountpoint));
@@ -144,7 +143,7 @@ int freeze_run(const struct call *call)
 		return rc;
 	/* the mount keeps up the freeze, and ends with this process */
 	if (!call->program && target_is_private(mountpoint) &&
-	    !checkpoint_status_is(mountpoint))
+	    !target_is_checkpoint(mountpoint))
 		return call_usage("%s: is not mounted: name a command that it shall be frozen "
 				  "for, fragctl freeze -j %s -- COMMAND",
 				  call->job, call->job);

@@ -3,7 +3,6 @@
 
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
-#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
@@ -287,7 +286,7 @@ int place_run(const struct call *call)
 
 	if (rc)
 		return rc;
-	if (checkpoint_status_is(mountpoint))
+	if (target_is_checkpoint(mountpoint))
 		return call_fail("%s: a checkpoint is mounted there: nothing trains",
 				 target_name(mountpoint));
 	if (!call->words[0])

@@ -57,7 +57,7 @@ static void show_mount(struct report *report, const char *mountpoint, const char
 	struct status s;
 	char why[512];
 
-	if (checkpoint_status_is(mountpoint))
+	if (target_is_checkpoint(mountpoint))
 		show_checkpoint(report, mountpoint);
 	else if (status_of_mount(&s, mountpoint, source, why, sizeof(why)))
 		fail(report, why);

@@ -4,7 +4,6 @@
 #include "engine/catalog/health.h"
 #include "mount-helpers/mount-file.h"
 #include "mount-helpers/status.h"
-#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/target.h"
 
 #include <dirent.h>
@@ -136,7 +135,7 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 		e = count_entries(mountpoint, "params", &s->nparams);
 	if (e == -ENOENT && !at)
 		snprintf(why, whysize,
-			 checkpoint_status_is(mountpoint)
+			 target_is_checkpoint(mountpoint)
 				 ? "%s: a checkpoint is mounted there, not a job"
 				 : "%s: no mount of fragfs is there",
 			 target_name(mountpoint));

@@ -8,7 +8,6 @@
 #include "engine/launch/jobfile.h"
 #include "mount-helpers/mount-file.h"
 #include "mount-helpers/mounts.h"
-#include "mount-helpers/checkpoint-status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -324,13 +323,21 @@ static bool has_rank(const char *mountpoint, int64_t rank)
 	return !access(path, F_OK);
 }
 
+bool target_is_checkpoint(const char *mountpoint)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/.frag/source", mountpoint);
+	return !access(path, F_OK);
+}
+
 int target_check_rank(const char *mountpoint, int64_t rank, char *why, size_t whysize)
 {
 	int64_t n = 0;
 
-	if (checkpoint_status_is(mountpoint) || !has_rank(mountpoint, 0)) {
+	if (target_is_checkpoint(mountpoint) || !has_rank(mountpoint, 0)) {
 		snprintf(why, whysize, "%s: %s", target_name(mountpoint),
-			 checkpoint_status_is(mountpoint)
+			 target_is_checkpoint(mountpoint)
 				 ? "a checkpoint is mounted there, not a job"
 				 : "no mount of a job is there");
 		return -ENOENT;

@@ -28,6 +28,8 @@ int target_open(const char *where, bool writable, char mountpoint[TARGET_PATH_MA
 int target_open_word(const struct call *call, bool writable, char mountpoint[TARGET_PATH_MAX]);
 /* Returns true if the mount ends with fragctl. */
 bool target_is_private(const char *mountpoint);
+/* Returns true if a checkpoint is mounted there. */
+bool target_is_checkpoint(const char *mountpoint);
 /* Returns how the user named what is mounted there: the mount point, if it is not private. */
 const char *target_name(const char *mountpoint);
 /* Checks that a job is mounted there, and has the rank; -1: any.

@@ -6,7 +6,6 @@
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
 #include "mount-helpers/status.h"
-#include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/state-file.h"
 #include "mount-helpers/target.h"
 
@@ -543,7 +542,7 @@ int top_run(const struct call *call)
 	setlocale(LC_ALL, "");
 	setlocale(LC_NUMERIC, "C");
 	top.utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8") && !call_has(call, 'a');
-	rc = checkpoint_status_is(mountpoint)
+	rc = target_is_checkpoint(mountpoint)
 		     ? call_fail("%s: a checkpoint is mounted there, not a job",
 				 target_name(mountpoint))
 		     : find_groups(&top);

@@ -8,7 +8,7 @@
  * of it, and every copy of them: a trainer that resumes reads those from the file.
  */
 
-#include "engine/checkpoint/edit/patch.h"
+#include "engine/checkpoint/edit/patches.h"
 #include "engine/engine.h"
 
 /* True for a state that is shown as it is stored.  A coherent edit of the model's own values is

@@ -21,7 +21,7 @@
  * Numbers are little-endian.  The reader checks everything: anybody may have written the file.
  */
 
-#include "engine/checkpoint/edit/patch.h"
+#include "engine/checkpoint/edit/patches.h"
 
 #include <stdatomic.h>
 

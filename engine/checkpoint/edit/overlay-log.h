@@ -27,7 +27,7 @@
  * misfit is damage.  The reader trusts nothing: anybody may have written the log.
  */
 
-#include "engine/checkpoint/edit/patch.h"
+#include "engine/checkpoint/edit/patches.h"
 
 #include <stdatomic.h>
 

@@ -77,13 +77,13 @@ static void load(void)
 		dlclose(library);
 }
 
-const struct ucx *ucx_load(void)
+const struct ucx *transport_ucx_load(void)
 {
 	pthread_once(&once, load);
 	return loaded ? &calls : NULL;
 }
 
-int ucx_errno(ucs_status_t status)
+int transport_ucx_errno(ucs_status_t status)
 {
 	switch (status) {
 	case UCS_OK:

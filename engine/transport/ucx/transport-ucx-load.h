@@ -43,10 +43,10 @@ struct ucx {
  * not set: best called before other threads read the environment.  NULL: there is no libucp, or
  * it is too old; a line says so.  Any thread.
  */
-const struct ucx *ucx_load(void);
+const struct ucx *transport_ucx_load(void);
 
 /* Translates a status to 0 or -errno. */
-int ucx_errno(ucs_status_t status);
+int transport_ucx_errno(ucs_status_t status);
 
 #endif
 #endif

@@ -1074,7 +1074,8 @@ static int listen_at(void *arg, uint16_t port)
 	};
 
 	l->name.sin_port = htons(port);
-	return ucx_errno(t->ucx->ucp_listener_create(t->worker, &params, &t->listener));
+	return transport_ucx_errno(
+		t->ucx->ucp_listener_create(t->worker, &params, &t->listener));
 }
 
 /* UCX does not say why it cannot. */
@@ -1117,7 +1118,7 @@ static int open_all(struct transport *t, const struct transport_config *config)
 		status = open_worker(t);
 	if (status != UCS_OK) {
 		log_warn("UCX on %s: %s", config->devices, t->ucx->ucs_status_string(status));
-		return ucx_errno(status);
+		return transport_ucx_errno(status);
 	}
 	rc = open_events(t);
 	return !rc && config->bind ? open_listener(t, config->bind) : rc;
@@ -1127,7 +1128,7 @@ static void transport_ucx_close(struct transport *t);
 
 static int transport_ucx_open(struct transport **out, const struct transport_config *config)
 {
-	const struct ucx *ucx = config->devices ? ucx_load() : NULL;
+	const struct ucx *ucx = config->devices ? transport_ucx_load() : NULL;
 	uint32_t max = config->peers_max ? config->peers_max : TRANSPORT_PEERS_MAX;
 	struct transport *t = ucx ? calloc(1, sizeof(*t)) : NULL;
 	sigset_t all, before;

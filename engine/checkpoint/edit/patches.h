@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_EDIT_PATCH_H
-#define ENGINE_CHECKPOINT_EDIT_PATCH_H
+#ifndef ENGINE_CHECKPOINT_EDIT_PATCHES_H
+#define ENGINE_CHECKPOINT_EDIT_PATCHES_H
 
 /* Patches: new bytes for ranges of a table's files, and the CRCs of zip entries that change
  * with them.  Used in this order:

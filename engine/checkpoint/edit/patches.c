@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/fd.h"
-#include "engine/checkpoint/edit/patch.h"
+#include "engine/checkpoint/edit/patches.h"
 
 #include <errno.h>
 #include <string.h>
