@@ -27,7 +27,7 @@ start() {
 	done
 }
 listens() {
-	grep -q "^train: address $1:" rank0.log
+	grep -qs "^train: address $1:" rank0.log
 }
 both_are() {
 	for rank in 0 1; do
