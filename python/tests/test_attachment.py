@@ -168,6 +168,68 @@ class Memory(unittest.TestCase):
         self.assertEqual(raised.exception.errno, errno.ENODATA)
 
 
+@unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
+@unittest.skipUnless(TORCH, "torch is not installed")
+class Optimizers(unittest.TestCase):
+    """Each of torch's, in one process: what it keeps of a parameter is shown, and an edit is what it goes on with."""
+
+    def setUp(self) -> None:
+        self.enterContext(unittest.mock.patch.dict(
+            os.environ, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", FRAG_PLAIN="1",
+            FRAG_JOB_ID=f"optimizers-{os.getpid()}"))
+
+    def train(self, kind: str, make: type) -> None:
+        import torch
+
+        layer = torch.nn.Embedding(11, 3, sparse=True) if kind == "SparseAdam" else torch.nn.Linear(7, 5, bias=kind != "Muon")
+        given = torch.tensor([2, 7]) if kind == "SparseAdam" else torch.randn(4, 7)
+        optimizer = make(layer.parameters(), lr=1e-3)
+
+        def loss() -> torch.Tensor:
+            optimizer.zero_grad()
+            value = layer(given).square().mean()
+            value.backward()
+            return value
+
+        def step() -> None:
+            if kind == "LBFGS":  # which has the gradients computed within its step
+                optimizer.step(loss)
+            else:
+                loss()
+                optimizer.step()
+
+        with fragfs.attach(layer, optimizer, strict=True) as attachment:
+            for _ in range(3):
+                step()
+            with fragfs.open(attachment.address, "rw") as mount:
+                for name, p in layer.named_parameters():
+                    kept = {} if kind == "LBFGS" else optimizer.state[p]  # its states are of all parameters at once
+                    kept = {key: value for key, value in kept.items() if key != "step" and value.shape == p.shape}
+                    if p.grad is not None and not p.grad.is_sparse:
+                        kept["grad"] = p.grad
+                    for key, value in {**kept, "fp32": p.detach()}.items():
+                        self.assertTrue(torch.equal(mount[name][key].torch(), value), f"{name}/{key}")
+                writer = threading.Thread(target=mount.groups[0].__setitem__, args=("lr", 0.0))
+                writer.start()
+                while writer.is_alive():
+                    step()
+                before = layer.weight.detach().clone()
+                step()
+                self.assertEqual(optimizer.param_groups[0]["lr"], 0)
+                self.assertTrue(kind == "Rprop" or torch.equal(layer.weight, before))  # whose lr is but its first step's
+            self.assertTrue(attachment)
+
+    def test_all_of_torch(self) -> None:
+        import torch
+
+        kinds = {name: kind for name, kind in vars(torch.optim).items()
+                 if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and name != "Optimizer"}
+        self.assertGreater(len(kinds), 10)
+        for name, kind in kinds.items():
+            with self.subTest(name):
+                self.train(name, kind)
+
+
 class Hypers(unittest.TestCase):
     def test_one_that_is_not_there_now_is_what_it_was(self) -> None:
         options = {"lr": 0.5, "betas": (0.9, 0.99), "foreach": None}

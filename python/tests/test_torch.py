@@ -84,7 +84,7 @@ class Torch(unittest.TestCase):
                 self.run_ranks([str(HERE / "mesh_job.py"), case], case, world)
 
     def test_parameters_that_are_not_cut_by_rows(self) -> None:
-        self.run_mesh_jobs(("tp", 2), ("tp", 3), ("fsdp2-tp", 4), ("fsdp2-columns", 2), ("fsdp2-columns", 4))
+        self.run_mesh_jobs(("tp", 2), ("tp", 3), ("tp", 4), ("fsdp2-tp", 4), ("fsdp2-columns", 2), ("fsdp2-columns", 4))
 
     def test_fsdp1(self) -> None:
         self.run_mesh_jobs(("fsdp1", 2), ("fsdp1", 3), ("fsdp1", 4), ("fsdp1-grad", 2), ("fsdp1-hybrid", 2), ("fsdp1-hybrid", 4))
@@ -97,7 +97,7 @@ class Torch(unittest.TestCase):
         self.run_mesh_jobs(("zero-redundancy", 2), ("zero-redundancy", 3), ("zero-redundancy", 4))
 
     def test_the_forms_of_torchs_optimizers(self) -> None:
-        self.run_mesh_jobs(("foreach", 2), ("fused", 2))
+        self.run_mesh_jobs(("foreach", 2), ("foreach", 4), ("fused", 2), ("fused", 4))
 
     def test_odd_parameters(self) -> None:
         self.run_mesh_jobs(("odd", 1), ("odd-sparse", 1))
