@@ -107,6 +107,13 @@ void memory_free(void *memory, uint64_t bytes)
 		munmap(memory, rounded(bytes));
 }
 
+void *memory_for_copies(size_t bytes)
+{
+	enum { PAGE = 4096 };
+
+	return aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
+}
+
 /* The kernel walks the remote ranges for us and says EFAULT where a load would have crashed. */
 static int copy_own(const struct iovec *local, const struct iovec *remote, unsigned nremote,
 		    size_t size, bool write)

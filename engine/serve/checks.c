@@ -5,6 +5,7 @@
 #include "engine/base/vec.h"
 #include "engine/catalog/condition.h"
 #include "engine/commit/termination.h"
+#include "engine/memory/memory.h"
 #include "engine/node/peers.h"
 #include "engine/serve/checks.h"
 #include "engine/serve/serve-stats.h"
@@ -287,7 +288,7 @@ static int begin_watch(struct engine *e, struct checks *k,
 {
 	forget(k);
 	k->live = calloc(e->world, sizeof(*k->live));
-	k->chunk = malloc(CHUNK);
+	k->chunk = memory_for_copies(CHUNK);
 	if (!k->live || !k->chunk)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < e->own->nparams; i++) {

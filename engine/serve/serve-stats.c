@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/thread.h"
+#include "engine/memory/memory.h"
 #include "engine/serve/serve-stats.h"
 #include "engine/serve/tier-read.h"
 #include "engine/stats/stats.h"
@@ -281,7 +282,7 @@ static int need_server(struct engine *e)
 	if (!s)
 		return -ENOMEM;
 	s->engine = e;
-	s->chunk = malloc(CHUNK);
+	s->chunk = memory_for_copies(CHUNK);
 	STAILQ_INIT(&s->jobs);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);

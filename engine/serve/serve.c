@@ -10,6 +10,7 @@
 #include "engine/job/join.h"
 #include "engine/job/leave.h"
 #include "engine/job/rendezvous.h"
+#include "engine/memory/memory.h"
 #include "engine/node/fabric.h"
 #include "engine/node/peers.h"
 #include "engine/node/writer-memory.h"
@@ -272,7 +273,7 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 		return; /* bytes on NVMe or a device: answered when they have come */
 	} else if (read.size <= WIRE_CHUNK) {
 		if (!e->serve.state->chunk)
-			e->serve.state->chunk = malloc(WIRE_CHUNK);
+			e->serve.state->chunk = memory_for_copies(WIRE_CHUNK);
 		status = e->serve.state->chunk ? read_bytes(e, &read, e->serve.state->chunk)
 					       : -ENOMEM;
 	}
