@@ -27,6 +27,7 @@ enum {
 	/* Bytes of a message; larger ones are never sent, and dropped if received. */
 	TRANSPORT_MESSAGE_MAX = 2 << 20,
 	TRANSPORT_PEERS_MAX = 65536,
+	TRANSPORT_ROOM = 4 << 20, /* bytes of the memory that a large message comes in */
 };
 
 struct transport_config {
@@ -128,6 +129,13 @@ struct transport_ops {
 
 	/* Delivers at most max of the messages that have arrived; returns how many. */
 	int (*turn)(struct transport *t, transport_receive receive, void *owner, int max);
+
+	/* In receive: gives the owner the memory that the message's data lies in, for other, of
+	 * TRANSPORT_ROOM bytes like it, which the transport frees or uses again.  Both are from
+	 * aligned_alloc.  NULL: the message is a small one, and other is still the owner's.
+	 * NULL: all messages are.
+	 */
+	void *(*exchange)(struct transport *t, void *other);
 
 	/* ---- memory; NULL where there is none.  Any thread; blocks only for the copy. ---- */
 

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
@@ -37,6 +38,9 @@ enum {
 	TURN_EVENTS = 64,
 	TURN_MESSAGES = 8, /* of a peer, before the others have their turn */
 	DRAINED_MAX = 1 << 20,
+	LARGE = 256 << 10, /* such a message ends the turn: the owner has others to serve */
+	SPARES = 4,
+	HUGE_PAGE = 2 << 20,
 };
 
 #define NEVER UINT64_MAX
@@ -57,6 +61,9 @@ struct transport {
 	unsigned ngone;  /* peers that gone is to tell of */
 	struct tls_peers peers;
 	struct tls_peer *delivering; /* whose message the owner looks at; NULL: none */
+	void *delivered;             /* the room that it is in; NULL: it is not large */
+	void *spare[SPARES];         /* rooms for large messages */
+	unsigned nspare;
 	char address[TRANSPORT_ADDRESS];
 };
 
@@ -87,12 +94,23 @@ static int poll_for(struct transport *t, int fd, uint32_t before, uint32_t event
 	return epoll_ctl(t->bell.epoll, how, fd, &event) ? -errno : 0;
 }
 
+/* Who asks and does not take the answers is not asked for more questions: answers would be kept
+ * for it.  Its answers to us are: of two that both wait for the other none would go on.
+ */
+static bool is_behind(const struct tls_peer *peer)
+{
+	return !peer->outbound && !peer->is_broken &&
+	       (peer->nqueued || tls_stream_waits(&peer->stream) >= SENDING_MAX);
+}
+
 static int poll_peer(struct transport *t, struct tls_peer *peer)
 {
 	uint32_t events = peer->state == TLS_PEER_CONNECTS ? EPOLLOUT : EPOLLIN;
 	int rc;
 
-	if (tls_stream_waits(&peer->stream))
+	if (is_behind(peer))
+		events = EPOLLOUT;
+	else if (tls_stream_waits(&peer->stream))
 		events |= EPOLLOUT;
 	if (events == peer->events)
 		return 0;
@@ -307,6 +325,8 @@ static int pump(struct transport *t, struct tls_peer *peer)
 	}
 	if (rc == -EAGAIN)
 		rc = 0;
+	if (!rc && !is_behind(peer))
+		tls_peers_set_ready(&t->peers, peer); /* questions may have come meanwhile */
 	return rc ? rc : poll_peer(t, peer);
 }
 
@@ -594,8 +614,31 @@ static int read_up_to(struct tls_peer *peer, uint8_t *to, uint64_t have, uint64_
 	return 0;
 }
 
+/* To touch a page for the first time costs more than to copy it: rooms are used again. */
+static uint8_t *get_room(struct transport *t, uint64_t size)
+{
+	void *room;
+
+	if (size < LARGE)
+		return malloc(size + 1); /* NULL is not a message of 0 bytes */
+	if (t->nspare)
+		return t->spare[--t->nspare];
+	room = aligned_alloc(HUGE_PAGE, TRANSPORT_ROOM);
+	if (room)
+		madvise(room, TRANSPORT_ROOM, MADV_HUGEPAGE);
+	return room;
+}
+
+static void put_room(struct transport *t, void *room, uint64_t size)
+{
+	if (size >= LARGE && t->nspare < SPARES)
+		t->spare[t->nspare++] = room;
+	else
+		free(room);
+}
+
 /* Reads the rest of a message's head, and makes room for its bytes. */
-static int read_head(struct tls_peer *peer)
+static int read_head(struct transport *t, struct tls_peer *peer)
 {
 	const uint8_t *h = peer->head;
 	int rc = peer->message ? 0 : read_up_to(peer, peer->head, peer->have, HEAD);
@@ -605,14 +648,14 @@ static int read_head(struct tls_peer *peer)
 	peer->size = h[0] | (uint64_t)h[1] << 8 | (uint64_t)h[2] << 16 | (uint64_t)h[3] << 24;
 	if (peer->size > TRANSPORT_MESSAGE_MAX)
 		return -EMSGSIZE;
-	peer->message = malloc(peer->size + 1); /* NULL is not a message of 0 bytes */
+	peer->message = get_room(t, peer->size);
 	return peer->message ? 0 : -ENOMEM;
 }
 
 /* -EAGAIN: no whole message has come. */
-static int read_message(struct tls_peer *peer)
+static int read_message(struct transport *t, struct tls_peer *peer)
 {
-	int rc = read_head(peer);
+	int rc = read_head(t, peer);
 
 	if (rc)
 		return rc;
@@ -623,18 +666,21 @@ static int read_message(struct tls_peer *peer)
 static bool deliver(struct transport *t, struct tls_peer *peer, struct delivery *d)
 {
 	uint8_t *message = peer->message;
+	void *room = message;
 	uint64_t size = peer->size;
 
 	peer->message = NULL;
 	tls_peers_drop_incoming(peer);
-	d->left--;
+	d->left = size < LARGE ? d->left - 1 : 0;
 	if (peer->outbound || !tls_peers_heard(&t->peers, peer)) {
 		t->delivering = peer;
+		t->delivered = size < LARGE ? NULL : message;
 		d->receive(d->owner, peer->number, message, size);
 		t->delivering = NULL;
+		room = t->delivered ? t->delivered : message;
 		d->count++;
 	}
-	free(message);
+	put_room(t, room, size);
 	if (peer->left)
 		tls_peers_remove(&t->peers, peer);
 	else
@@ -647,9 +693,9 @@ static void take_from(struct transport *t, struct tls_peer *peer, struct deliver
 	int rc = 0;
 
 	for (int i = 0; i < TURN_MESSAGES && d->left > 0; i++) {
-		if (peer->state != TLS_PEER_OPEN)
+		if (peer->state != TLS_PEER_OPEN || is_behind(peer))
 			return;
-		rc = read_message(peer);
+		rc = read_message(t, peer);
 		if (rc == -EAGAIN)
 			return;
 		if (rc) {
@@ -793,6 +839,15 @@ static int transport_tls_turn(struct transport *t, transport_receive receive, vo
 	return d.count;
 }
 
+static void *transport_tls_exchange(struct transport *t, void *other)
+{
+	void *room = t->delivering ? t->delivered : NULL;
+
+	if (room)
+		t->delivered = other;
+	return room;
+}
+
 static int transport_tls_fd(struct transport *t)
 {
 	return t->bell.epoll;
@@ -930,6 +985,8 @@ static void transport_tls_close(struct transport *t)
 		transport_bell_close(&t->bell);
 	}
 	tls_peers_fini(&t->peers);
+	while (t->nspare)
+		free(t->spare[--t->nspare]);
 	tls_context_free(t->context);
 	free(t);
 }
@@ -972,4 +1029,5 @@ const struct transport_ops transport_tls = {
 	.refused = transport_tls_refused,
 	.gone = transport_tls_gone,
 	.turn = transport_tls_turn,
+	.exchange = transport_tls_exchange,
 };

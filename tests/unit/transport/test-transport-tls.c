@@ -509,6 +509,82 @@ START_TEST(who_asks_and_does_not_take_has_a_bounded_number_of_bytes_kept)
 }
 END_TEST
 
+enum { BLOCK = 1 << 20, QUESTIONS = 60, ANSWERS_UNDER_WAY = 40 };
+
+static void answer_with_a_block(struct side *s)
+{
+	static const uint8_t block[BLOCK];
+
+	ck_assert_int_eq(side_send(s, s->from, block, sizeof(block)), 0);
+}
+
+/* Else the answers would be copied, to be kept. */
+START_TEST(who_does_not_take_answers_is_not_asked_for_more_questions)
+{
+	uint32_t peer;
+
+	side_open(&sides[0], &variants[_i]);
+	side_open(&sides[1], &variants[_i]);
+	exchange(1, 0, 2);
+	sides[0].received = answer_with_a_block;
+	peer = side_connect(&sides[1], &sides[0]);
+	for (int i = 0; i < QUESTIONS; i++)
+		ck_assert_int_eq(side_send(&sides[1], peer, "ask", 3), 0);
+	for (int i = 0; i < 50; i++)
+		sides_poll(sides, 1, 10);
+	ck_assert_int_gt(sides[0].count, 1);
+	ck_assert_int_lt(sides[0].count, ANSWERS_UNDER_WAY);
+	sides_wait(sides, 2, 1, QUESTIONS);
+	ck_assert_uint_eq(sides[1].size, BLOCK);
+	sides[0].received = NULL;
+	close_sides(2);
+}
+END_TEST
+
+static void *taken, *given;
+
+static void take_room(struct side *s)
+{
+	given = aligned_alloc(4096, TRANSPORT_ROOM);
+	taken = transport_tls.exchange(s->t, given);
+	if (!taken)
+		free(given);
+}
+
+START_TEST(the_memory_of_a_large_message_is_exchanged)
+{
+	static uint8_t block[BLOCK];
+	void *first, *first_given;
+	uint32_t peer;
+
+	side_open(&sides[0], &variants[_i]);
+	side_open(&sides[1], &variants[_i]);
+	exchange(1, 0, 2);
+	sides[0].received = take_room;
+	peer = side_connect(&sides[1], &sides[0]);
+	memset(block, 'a', BLOCK);
+	ck_assert_int_eq(side_send(&sides[1], peer, block, BLOCK), 0);
+	sides_wait(sides, 2, 0, 2);
+	first = taken;
+	first_given = given;
+	ck_assert(first && !memcmp(first, block, BLOCK));
+	memset(block, 'b', BLOCK);
+	ck_assert_int_eq(side_send(&sides[1], peer, block, BLOCK), 0);
+	sides_wait(sides, 2, 0, 3);
+	ck_assert_ptr_eq(taken, first_given); /* it is used again */
+	ck_assert(!memcmp(taken, block, BLOCK));
+	memset(block, 'a', BLOCK);
+	ck_assert(!memcmp(first, block, BLOCK));
+	free(first);
+	free(taken);
+	ck_assert_int_eq(side_send(&sides[1], peer, "small", 5), 0);
+	sides_wait(sides, 2, 0, 4);
+	ck_assert_ptr_null(taken);
+	sides[0].received = NULL;
+	close_sides(2);
+}
+END_TEST
+
 static int count_sockets(void)
 {
 	struct dirent *entry;
@@ -641,6 +717,9 @@ int main(void)
 			    ARRAY_SIZE(places));
 	tcase_add_loop_test(t, who_asks_and_does_not_take_has_a_bounded_number_of_bytes_kept,
 			    TLS_PLAIN, TLS + 1);
+	tcase_add_loop_test(t, who_does_not_take_answers_is_not_asked_for_more_questions,
+			    TLS_PLAIN, TLS + 1);
+	tcase_add_loop_test(t, the_memory_of_a_large_message_is_exchanged, TLS_PLAIN, TLS + 1);
 	tcase_add_loop_test(t, strangers_that_stay_leave_descriptors_to_others, TLS_PLAIN,
 			    TLS + 1);
 	tcase_add_test(t, a_forked_child_keeps_no_socket);
