@@ -16,6 +16,7 @@
 #include "engine/read/owner-stats.h"
 #include "engine/read/prefetch.h"
 #include "engine/read/readahead.h"
+#include "engine/read/remote-read.h"
 #include "engine/read/view-reader.h"
 #include "engine/watch/event-stream.h"
 #include "engine/watch/place-order.h"
@@ -130,6 +131,7 @@ int live_open(struct engine **out, const struct engine_options *o, char *why, si
 		e->timeout_ms = o->timeout_ms;
 	e->write.allowed = o->writable;
 	e->write.local_allowed = o->local;
+	e->read.asks_ahead = !o->readahead_off;
 	rc = check_gather(e, o->gather, why, whysize);
 	if (!rc)
 		rc = open_source(e, o, why, whysize);
@@ -353,6 +355,7 @@ void live_file_close(struct engine_file *f)
 	readahead_drop(f);
 	pthread_mutex_lock(&f->engine->lock);
 	prefetch_close(f->engine, f);
+	remote_read_drop_ahead(f->engine, f);
 	view_reader_close(f->engine, f);
 	pthread_mutex_unlock(&f->engine->lock);
 	if (f->bytes > ENGINE_READ_MAX && f->whole) {

@@ -134,6 +134,16 @@ struct file_prefetch { /* under the engine's lock */
 	struct engine_file *next_wanting;
 };
 
+enum { REMOTE_AHEAD = 3 };
+
+struct remote_read;
+
+struct remote_ahead {  /* a sequential reader's next requests, asked for by message */
+	uint64_t next; /* where its reader goes on */
+	int streak;    /* requests in sequence; below 0: none is asked ahead */
+	struct remote_read *reads[REMOTE_AHEAD];
+};
+
 struct file_part { /* one state of an open file */
 	struct engine_address address;
 	enum frag_dtype dtype;
@@ -158,7 +168,8 @@ struct engine_file {
 	_Atomic bool view_is_ready;
 	struct view_reader view;
 	struct file_prefetch prefetch;
-	_Atomic(uint8_t *) whole; /* all of a small file, read at once: it needs no view */
+	struct remote_ahead remote; /* under the engine's lock */
+	_Atomic(uint8_t *) whole;   /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */
 	uint64_t next_offset;
 	int streak; /* requests in sequence; below 0: of one too slow to read ahead for */

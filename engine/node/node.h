@@ -209,6 +209,7 @@ struct engine {
 		bool allowed;       /* a rank, or an observer that may write */
 		bool local_allowed; /* also what one rank holds, there alone */
 		bool by_memory; /* within this host; engine/node/writer-memory.h has the word */
+		bool asks_ahead; /* by message; set before the first file is opened */
 		uint64_t word[2];
 		_Atomic uint64_t edits; /* made here: what was read ahead before one is old */
 		struct transaction_list transactions;

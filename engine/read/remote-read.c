@@ -6,6 +6,7 @@
 #include "engine/node/plan.h"
 #include "engine/read/onesided-read.h"
 #include "engine/read/prefetch.h"
+#include "engine/read/readahead.h"
 #include "engine/read/remote-read.h"
 #include "engine/read/view-reader.h"
 #include "engine/read/waiting.h"
@@ -14,6 +15,11 @@
 #include <string.h>
 
 enum { WHOLE_MS = 20, LONG_MS = 100, OWN_MS = 200, NOWAIT_MS = 700 };
+enum {
+	AHEAD_MIN = 64 << 10,
+	AHEAD_STREAK = 2,
+	NO_AHEAD = -64, /* requests without, for bytes that are in reach of memory again */
+};
 
 /* In this order: of the answers to one plan the greatest state counts. */
 enum remote_read_state {
@@ -31,6 +37,8 @@ struct remote_read {
 	bool cancelled;
 	bool asked_view;        /* since this read began its owners were asked for the view */
 	bool tried_memory;      /* since its view is there */
+	bool is_ahead;          /* nobody waits for it: read is own, and its file lists it */
+	bool is_over;           /* ahead: its bytes have come, and it is in no other list */
 	struct waiting waiting; /* for trainers */
 	struct pace pace;
 	unsigned outstanding; /* answers */
@@ -43,7 +51,25 @@ struct remote_read {
 	int64_t result;
 	struct plan plan;
 	uint8_t *buffer;
+	uint8_t *bytes; /* in it: what was read */
+	struct engine_read own;
 };
+
+/* Large buffers are used again: to touch a page for the first time costs more than to copy it.
+ */
+static uint8_t *get_buffer(struct engine *e, size_t size)
+{
+	return size >= AHEAD_MIN && e->read.ahead ? readahead_buffer(e)
+						  : malloc(size ? size : 1);
+}
+
+static void put_buffer(struct engine *e, void *buffer, size_t size)
+{
+	if (size >= AHEAD_MIN)
+		readahead_give(e, buffer);
+	else
+		free(buffer);
+}
 
 static void raise_state(struct remote_read *t, enum remote_read_state state)
 {
@@ -73,10 +99,31 @@ static bool is_to_come(const struct remote_read *t, const struct piece *piece,
 	return !data->status && t->read->file->is_grad && !(data->control.grads & 1);
 }
 
-static void take_bytes(struct engine *e, struct remote_read *t, const struct piece *piece,
-		       const void *bytes)
+/* Takes the memory that a message with all bytes of the read came in, and gives its buffer for
+ * it.
+ */
+static bool exchange(struct engine *e, struct remote_read *t, const struct answer *answer)
 {
-	memcpy(t->buffer + t->done + piece->at, bytes, piece->size);
+	const struct node_port *port = node_port_of(e, answer->peer);
+	void *room;
+
+	_Static_assert((int)READAHEAD_BUFFER == (int)TRANSPORT_ROOM, "they are exchanged");
+	if (answer->tail_size != t->size || t->size < AHEAD_MIN || t->read->into ||
+	    !e->read.ahead || answer->peer == NODE_LOCAL || !port->ops->exchange)
+		return false;
+	room = port->ops->exchange(port->transport, t->buffer);
+	if (!room)
+		return false;
+	t->buffer = room;
+	t->bytes = (uint8_t *)(uintptr_t)answer->tail;
+	return true;
+}
+
+static void take_bytes(struct engine *e, struct remote_read *t, const struct piece *piece,
+		       const struct answer *answer)
+{
+	if (!exchange(e, t, answer))
+		memcpy(t->bytes + t->done + piece->at, answer->tail, piece->size);
 	atomic_fetch_add_explicit(&e->counters.owner_bytes_messages, piece->size,
 				  memory_order_relaxed);
 	atomic_fetch_add_explicit(&e->counters.owner_reads_messages, 1, memory_order_relaxed);
@@ -99,7 +146,7 @@ static void take_data(struct engine *e, struct remote_read *t, struct piece *pie
 	else if (data.size != piece->size || answer->tail_size != piece->size)
 		piece_failed(e, t, piece->rank, -EIO);
 	else
-		take_bytes(e, t, piece, answer->tail);
+		take_bytes(e, t, piece, answer);
 }
 
 static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
@@ -140,11 +187,41 @@ static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 		t->outstanding++;
 }
 
+/* Returns true if the bytes of a piece can be copied out of the owner's memory. */
+static bool is_in_memory(const struct engine *e, const struct piece *piece)
+{
+	const struct peer *p = &e->peers[piece->rank];
+	const struct state_row *row;
+
+	if (piece->lost || p->way != PEER_WAY_MEMORY || !p->states ||
+	    piece->row >= p->states->nrows)
+		return false;
+	row = &p->states->rows[piece->row];
+	return row->tier == STATE_HOST && row->nsegments;
+}
+
+/* What an owner's memory has is not asked for ahead by message, and what is lost not at all. */
+static bool is_worth_ahead(const struct engine *e, struct remote_read *t)
+{
+	for (unsigned i = 0; i < t->plan.n; i++) {
+		const struct piece *piece = &t->plan.pieces[i];
+
+		if (!piece->lost && !is_in_memory(e, piece))
+			continue;
+		t->read->file->remote.streak = NO_AHEAD;
+		t->result = -EAGAIN;
+		return false;
+	}
+	return true;
+}
+
 /* In the engine thread even pieces in reach of memory go by message when onesided_read could
  * not.
  */
 static void ask(struct engine *e, struct remote_read *t)
 {
+	if (t->is_ahead && !is_worth_ahead(e, t))
+		return;
 	t->state = REMOTE_READ_ASKED;
 	for (unsigned i = 0; i < t->plan.n; i++) {
 		uint32_t rank = t->plan.pieces[i].rank;
@@ -161,7 +238,7 @@ static bool take_whole(struct remote_read *t)
 	const uint8_t *whole = atomic_load(&t->read->file->whole);
 
 	if (whole) {
-		memcpy(t->buffer, whole + t->offset, t->size);
+		memcpy(t->bytes, whole + t->offset, t->size);
 		t->done = t->size;
 	}
 	return whole;
@@ -173,15 +250,9 @@ static bool is_in_reach(struct engine *e, struct remote_read *t)
 	    plan_file(e, t->read->file, UINT64_MAX, t->offset, t->size, &t->plan) ||
 	    t->plan.covered < t->size)
 		return false;
-	for (unsigned i = 0; i < t->plan.n; i++) {
-		const struct piece *piece = &t->plan.pieces[i];
-		const struct peer *p = &e->peers[piece->rank];
-
-		if (piece->lost || p->way != PEER_WAY_MEMORY ||
-		    p->states->rows[piece->row].tier != STATE_HOST ||
-		    !p->states->rows[piece->row].nsegments)
+	for (unsigned i = 0; i < t->plan.n; i++)
+		if (!is_in_memory(e, &t->plan.pieces[i]))
 			return false;
-	}
 	return true;
 }
 
@@ -256,7 +327,7 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;
 	}
-	if (!rc)
+	if (!rc && !t->is_ahead)
 		rc = plan_round(e, t, now);
 	return rc ? rc : view_reader_plan(f, offset, size, &t->plan);
 }
@@ -450,6 +521,53 @@ static bool turn(struct engine *e, struct remote_read *t, uint64_t now)
 	return is_finished(e, t);
 }
 
+/* ---- ahead ---- */
+
+static void drop_ahead(struct engine *e, struct remote_read *t)
+{
+	struct remote_ahead *a = &t->own.file->remote;
+
+	for (unsigned i = 0; i < REMOTE_AHEAD; i++)
+		if (a->reads[i] == t)
+			a->reads[i] = NULL;
+	if (!t->is_over)
+		LIST_REMOVE(t, entry);
+	rpc_forget(e, t);
+	put_buffer(e, t->buffer, t->size);
+	free(t);
+}
+
+/* It stays with its file, or, where it failed, is as if it had not been: the reader's own
+ * request says why.
+ */
+static void end_ahead(struct engine *e, struct remote_read *t)
+{
+	if (t->result != (int64_t)t->size) {
+		drop_ahead(e, t);
+		return;
+	}
+	LIST_REMOVE(t, entry);
+	t->is_over = true;
+}
+
+void remote_read_drop_ahead(struct engine *e, struct engine_file *f)
+{
+	for (unsigned i = 0; i < REMOTE_AHEAD; i++)
+		if (f->remote.reads[i])
+			drop_ahead(e, f->remote.reads[i]);
+}
+
+static struct remote_read **find_ahead(struct engine_file *f, uint64_t offset, size_t size)
+{
+	for (unsigned i = 0; i < REMOTE_AHEAD; i++) {
+		const struct remote_read *t = f->remote.reads[i];
+
+		if (t && t->offset == offset && t->size == size)
+			return &f->remote.reads[i];
+	}
+	return NULL;
+}
+
 void remote_read_turn(struct engine *e, uint64_t now, struct remote_read_list *finished)
 {
 	struct remote_read *t, *next;
@@ -458,6 +576,10 @@ void remote_read_turn(struct engine *e, uint64_t now, struct remote_read_list *f
 	LIST_FOREACH_SAFE (t, &e->read.remote, entry, next) {
 		if (!turn(e, t, now))
 			continue;
+		if (t->is_ahead) {
+			end_ahead(e, t);
+			continue;
+		}
 		LIST_REMOVE(t, entry);
 		LIST_INSERT_HEAD(finished, t, entry);
 	}
@@ -468,9 +590,9 @@ static int copy_all(struct remote_read *t)
 {
 	struct engine_file *f = t->read->file;
 	bool viewed = atomic_load(&f->view_is_ready);
-	int rc = onesided_read(f->engine, f, t->offset, t->buffer, t->size, t->read->caller);
+	int rc = onesided_read(f->engine, f, t->offset, t->bytes, t->size, t->read->caller);
 
-	if (!rc && !viewed && !(rc = view_reader_keep_whole(f, t->buffer)))
+	if (!rc && !viewed && !(rc = view_reader_keep_whole(f, t->bytes)))
 		take_whole(t);
 	t->state = REMOTE_READ_PLANS;
 	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);
@@ -484,8 +606,9 @@ static void end(struct engine *e, struct remote_read *t)
 	uint8_t *own = t->read->into ? NULL : t->buffer;
 
 	node_count_read(e, t->read, t->result);
-	t->read->done(t->read, t->result < 0 ? NULL : t->buffer, t->result);
-	free(own);
+	t->read->done(t->read, t->result < 0 ? NULL : t->bytes, t->result);
+	if (own)
+		put_buffer(e, own, t->size);
 	free(t);
 }
 
@@ -552,34 +675,157 @@ void remote_read_describe(struct engine *e, FILE *out)
 	const struct remote_read *t;
 
 	LIST_FOREACH (t, &e->read.remote, entry)
-		describe(e, t, out);
+		if (!t->is_ahead)
+			describe(e, t, out);
 }
 
 void remote_read_abandon(struct engine *e)
 {
-	struct remote_read *t;
+	struct remote_read *t, *next;
 
-	LIST_FOREACH (t, &e->read.remote, entry)
-		t->result = -ECANCELED;
+	LIST_FOREACH_SAFE (t, &e->read.remote, entry, next)
+		if (t->is_ahead)
+			drop_ahead(e, t);
+		else
+			t->result = -ECANCELED;
 	remote_read_finish(e, &e->read.remote);
 }
 
-void remote_read_start(struct engine *e, struct engine_read *read)
+static struct remote_read *new_read(struct engine *e, struct engine_read *read)
 {
 	struct remote_read *t = calloc(1, sizeof(*t));
 
 	if (t)
-		t->buffer = read->into ? read->into : malloc(read->size ? read->size : 1);
+		t->buffer = read->into ? read->into : get_buffer(e, read->size);
 	if (!t || !t->buffer) {
 		free(t);
-		read->done(read, NULL, -ENOMEM);
-		return;
+		return NULL;
 	}
 	t->read = read;
+	t->bytes = t->buffer;
 	t->offset = read->offset;
 	t->size = read->size;
 	t->alive_ms = t->progress_ms = monotonic_ms();
 	t->start_ns = monotonic_ns();
+	return t;
+}
+
+static void begin_ahead(struct engine *e, const struct engine_read *read, uint64_t offset,
+			struct remote_read **slot)
+{
+	struct engine_read own = { .file = read->file,
+				   .offset = offset,
+				   .size = u64_min(read->size, read->file->bytes - offset),
+				   .nowait = true,
+				   .caller = read->caller,
+				   .is_part = true };
+	struct remote_read *t = new_read(e, &own);
+
+	if (!t)
+		return;
+	t->own = own;
+	t->read = &t->own;
+	t->is_ahead = t->tried_memory = true;
+	LIST_INSERT_HEAD(&e->read.remote, t, entry);
+	*slot = t;
+}
+
+static void drop_passed(struct engine *e, const struct engine_read *read)
+{
+	struct remote_ahead *a = &read->file->remote;
+
+	for (unsigned i = 0; i < REMOTE_AHEAD; i++)
+		if (a->reads[i] &&
+		    (a->reads[i]->offset <= read->offset ||
+		     a->reads[i]->offset > read->offset + REMOTE_AHEAD * read->size))
+			drop_ahead(e, a->reads[i]);
+}
+
+/* Asks for the requests that follow, the farthest first: the list is asked from its head.
+ * Returns true if one more is under way.
+ */
+static bool go_ahead(struct engine *e, const struct engine_read *read)
+{
+	struct engine_file *f = read->file;
+	struct remote_ahead *a = &f->remote;
+	bool began = false;
+
+	drop_passed(e, read);
+	for (unsigned i = REMOTE_AHEAD; i > 0; i--) {
+		uint64_t at = read->offset + i * read->size;
+		struct remote_read **slot = a->reads;
+
+		if (at >= f->bytes || find_ahead(f, at, u64_min(read->size, f->bytes - at)))
+			continue;
+		while (slot < a->reads + REMOTE_AHEAD - 1 && *slot)
+			slot++;
+		if (!*slot)
+			begin_ahead(e, read, at, slot);
+		began |= *slot != NULL;
+	}
+	return began;
+}
+
+static bool is_sequential(const struct engine_read *read)
+{
+	struct engine_file *f = read->file;
+	struct remote_ahead *a = &f->remote;
+	bool goes_on = read->offset == a->next;
+
+	a->next = read->offset + read->size;
+	if (a->streak < 0 || goes_on)
+		a->streak += a->streak < AHEAD_STREAK;
+	else
+		a->streak = 0;
+	return f->engine->read.asks_ahead && a->streak >= AHEAD_STREAK &&
+	       read->size >= AHEAD_MIN && !f->live && !f->is_grad &&
+	       f->view.state == VIEW_READER_READY;
+}
+
+/* Makes the read's what was asked for ahead, which then ends as any. */
+static void adopt(struct remote_read *t, struct engine_read *read)
+{
+	t->read = read;
+	t->read->private = t;
+	t->is_ahead = false;
+	t->alive_ms = t->progress_ms = monotonic_ms();
+	t->start_ns = monotonic_ns();
+}
+
+static bool take_ahead(struct engine *e, struct engine_read *read)
+{
+	struct remote_read **slot, *t = NULL;
+	bool over = false, began = false;
+
+	pthread_mutex_lock(&e->lock);
+	slot = find_ahead(read->file, read->offset, read->size);
+	if (slot) {
+		t = *slot;
+		*slot = NULL;
+		over = t->is_over;
+		adopt(t, read);
+	}
+	if (is_sequential(read))
+		began = go_ahead(e, read);
+	pthread_mutex_unlock(&e->lock);
+	if (t && began)
+		node_wake(e);
+	if (over)
+		end(e, t);
+	return t != NULL;
+}
+
+void remote_read_start(struct engine *e, struct engine_read *read)
+{
+	struct remote_read *t;
+
+	if (!read->into && take_ahead(e, read))
+		return;
+	t = new_read(e, read);
+	if (!t) {
+		read->done(read, NULL, -ENOMEM);
+		return;
+	}
 	add(e, t);
 	node_wake(e);
 }

@@ -12,19 +12,28 @@
  * A read plans (engine/node/plan.h) the bytes that it lacks.  It stays in PLANS, without
  * pieces, while its file's view opens, a round brings its bytes, or tables of states are
  * fetched.  It ends with its bytes; with the first error; by cancellation; or with -ETIMEDOUT
- * after timeout_ms of silence.  done is called exactly once, by remote_read_finish.
+ * after timeout_ms of silence.  done is called exactly once.
+ *
+ * For a sequential reader of a view the next requests are asked for ahead.  Such a read has no
+ * asker until the reader comes to its bytes: it then goes on as the reader's own, or is over
+ * already.  One that fails before that is forgotten.
  */
 
 #include "engine/node/file.h"
 
 #include <stdio.h>
 
-/* Any thread, without the lock.  read->done is called later, or at once with -ENOMEM. */
+/* Any thread, without the lock.  read->done is called later; or at once, with -ENOMEM, or with
+ * bytes that were asked for ahead.
+ */
 void remote_read_start(struct engine *e, struct engine_read *read);
 /* Any thread, without the lock: the read ends soon, with -ECANCELED if not otherwise. */
 void remote_read_cancel(struct engine *e, struct engine_read *read);
 /* remote_read_cancel with the lock held, which wakes nobody. */
 void remote_read_end(struct engine_read *read);
+
+/* A file is closed: forgets what was asked for ahead.  Any thread, with the lock. */
+void remote_read_drop_ahead(struct engine *e, struct engine_file *f);
 
 /* Engine thread, with the lock: one step of each read.  Moves reads that have ended, and those
  * whose bytes memory may have, to finished.
