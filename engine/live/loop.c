@@ -41,12 +41,19 @@
 #include <errno.h>
 #include <locale.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 
-enum { MESSAGES_PER_TURN = 64 };
+enum {
+	MESSAGES_PER_TURN = 64,
+	LOOK_NS = 50000,
+	LOOK_LONG_NS = 200000, /* where the last two came within this time */
+	YIELD_NS = 100000,
+	COLD_NS = 500000000,
+};
 
 /* Allocates what each module keeps in the engine: NULL has no meaning in these. */
 static int alloc_modules(struct engine *e)
@@ -191,6 +198,15 @@ static void refuse_right(struct engine *e, uint32_t peer, const struct wire_head
 		node_ack(e, peer, header->request, -EACCES);
 }
 
+static void note_bytes(struct engine *e)
+{
+	uint64_t now = monotonic_ns();
+	bool soon = now < e->thread.hot_ns + LOOK_LONG_NS;
+
+	e->thread.hot_ns = now;
+	e->thread.look_ns = now + (soon ? LOOK_LONG_NS : LOOK_NS);
+}
+
 static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 {
 	struct engine *e = owner;
@@ -216,6 +232,8 @@ static void receive(void *owner, uint32_t peer, const void *data, size_t size)
 		refuse_right(e, peer, &header);
 		return;
 	}
+	if (header.type == WIRE_READ || header.type == WIRE_DATA)
+		note_bytes(e);
 	if (permissions_is_answer(header.type))
 		take_answer(e, peer, &header, body, tail, tail_size);
 	else
@@ -264,6 +282,31 @@ static int wait_time(struct engine *e, int wait_ms)
 	return wait_ms;
 }
 
+/* Who has just asked for bytes, or got some, asks again soon: to be woken takes longer than to
+ * answer.  Returns true if something came while it looked.  Whoever else wants the core gets
+ * it; if that takes long, a trainer computes there, and the next ones sleep at once.
+ */
+static bool looks_again(struct engine *e, struct pollfd *fds, nfds_t n)
+{
+	uint64_t now = monotonic_ns();
+
+	if (!e->thread.started || now < e->thread.cold_ns)
+		return false;
+	while (now < e->thread.look_ns) {
+		uint64_t before = now;
+
+		if (poll(fds, n, 0) > 0)
+			return true;
+		sched_yield();
+		now = monotonic_ns();
+		if (now > before + YIELD_NS) {
+			e->thread.cold_ns = now + COLD_NS;
+			return false;
+		}
+	}
+	return false;
+}
+
 static void wait_for_work(struct engine *e, int wait_ms)
 {
 	struct pollfd fds[4] = { { .fd = e->thread.wake_fd, .events = POLLIN },
@@ -277,7 +320,9 @@ static void wait_for_work(struct engine *e, int wait_ms)
 	if (e->bulk.transport)
 		fds[n++] = (struct pollfd){ .fd = e->bulk.ops->fd(e->bulk.transport),
 					    .events = POLLIN };
-	poll(fds, n, wait_ms);
+	if (!looks_again(e, fds, n))
+		poll(fds, n, wait_ms);
+	e->thread.only_bulk = n == 4 && !fds[2].revents && fds[3].revents;
 	if (fds[0].revents & POLLIN && read(e->thread.wake_fd, &count, sizeof(count)) < 0 &&
 	    errno != EAGAIN)
 		log_error("eventfd: %s", strerror(errno));
@@ -297,12 +342,16 @@ void loop_turn(struct engine *e, int wait_ms)
 	pthread_mutex_lock(&e->lock);
 	wait_ms = wait_time(e, wait_ms);
 	pthread_mutex_unlock(&e->lock);
+	e->thread.only_bulk = false;
 	if (wait_ms)
 		wait_for_work(e, wait_ms);
 
 	pthread_mutex_lock(&e->lock);
 	now = monotonic_ms();
-	turn_port(e, &e->messages);
+	if (!e->thread.only_bulk || now > e->thread.turned_ms) {
+		turn_port(e, &e->messages);
+		e->thread.turned_ms = now;
+	}
 	turn_port(e, &e->bulk);
 	bulk_turn(e, now);
 	fabric_turn(e, now, take_answer);

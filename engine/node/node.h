@@ -130,6 +130,14 @@ struct engine {
 		pthread_t id;
 		bool started; /* false: tests turn the engine by hand */
 		_Atomic bool stop;
+		uint64_t hot_ns;  /* when bytes of a state were last asked for, or came */
+		uint64_t look_ns; /* until then it looks for more before it sleeps */
+		uint64_t cold_ns; /* until then it sleeps at once */
+		/* what woke it came by the bulk port, and ZeroMQ, which takes ten system calls
+		 * to look, has had its turn in this millisecond, in turned_ms
+		 */
+		bool only_bulk;
+		uint64_t turned_ms;
 		int wake_fd;                    /* any thread: node_wake writes to it */
 		STAILQ_HEAD(, message) to_self; /* what the engine sends to itself */
 		void (*yield)(void *arg);       /* tests: turns the thread's other engines */
