@@ -309,12 +309,22 @@ static int read_word(struct launch_reader *r, const char *name, const char *word
 	return !text || *is_said ? 0 : bad(r, "%s=%.40s is not %s", name, text, word);
 }
 
+static int read_bulk(struct launch_reader *r)
+{
+	const char *text = env_text("FRAG_BULK");
+
+	r->l->bulk = !text || !strcmp(text, "tls");
+	if (r->l->bulk || !strcmp(text, "zmq"))
+		return 0;
+	return bad(r, "FRAG_BULK=%.40s is neither tls nor zmq", text);
+}
+
 static int read_ways(struct launch_reader *r)
 {
 	int rc = read_word(r, "FRAG_TRANSPORT", "zmq", &r->l->no_memory);
 
 	if (!rc)
-		rc = read_word(r, "FRAG_BULK", "tls", &r->l->bulk);
+		rc = read_bulk(r);
 	if (!rc)
 		rc = read_word(r, "FRAG_PTRACER", "any", &r->l->any_reads);
 	return rc ? rc : read_word(r, "FRAG_GATHER", "host", &r->l->gather_by_host);

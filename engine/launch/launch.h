@@ -22,7 +22,7 @@ struct launch {
 	char host[MACHINE_ID]; /* launch_host */
 	bool plain;            /* FRAG_PLAIN=1: no authentication */
 	bool no_memory;        /* FRAG_TRANSPORT=zmq */
-	bool bulk;             /* FRAG_BULK=tls */
+	bool bulk;             /* false: FRAG_BULK=zmq */
 	bool any_reads;        /* FRAG_PTRACER=any */
 	bool gather_by_host;   /* FRAG_GATHER=host */
 	bool is_bound;         /* FRAG_BIND */

@@ -75,12 +75,16 @@ void bulk_unlink(struct engine *e, struct peer *p)
 	p->bulk_pong = 0;
 }
 
+/* A warning says it of a rank once, and of one rank where a firewall keeps the ports of all. */
 static void give_up(struct engine *e, uint32_t rank, uint64_t now, const char *why)
 {
 	struct peer *p = &e->peers[rank];
 	uint32_t link = p->bulk_link;
+	bool told = p->bulk_pause_ms || (!p->bulk && e->bulk_told);
 
-	log_warn("rank %u %s by TLS: ZeroMQ goes on", rank, why);
+	log_line(told ? LOG_INFO : LOG_WARN, "rank %u %s by TLS at port %u: ZeroMQ goes on",
+		 rank, why, p->entry.bulk);
+	e->bulk_told |= !p->bulk;
 	bulk_unlink(e, p);
 	p->bulk_pause_ms = u64_max(AGAIN_MS, u64_min(2 * p->bulk_pause_ms, AGAIN_MAX_MS));
 	p->bulk_again_ms = now + p->bulk_pause_ms;

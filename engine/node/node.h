@@ -146,6 +146,7 @@ struct engine {
 
 	struct node_port messages; /* engine thread */
 	struct node_port bulk;     /* engine thread; engine/node/bulk.h */
+	bool bulk_told;            /* the log has said that a rank's does not answer */
 	struct node_port memory;   /* reads memory of this host's processes */
 	struct fabric *fabric;     /* NULL: none */
 
@@ -208,6 +209,7 @@ struct engine {
 		struct owner_stats_list stats;
 		uint64_t stats_number;        /* the id of the newest STATS */
 		struct readahead_pool *ahead; /* NULL: no read-ahead */
+		bool asks_ahead; /* by message; set before the first file is opened */
 		struct prefetch *prefetch;
 		SLIST_HEAD(, closed_view) closed; /* which owners do not know yet */
 		uint64_t view_number;             /* second half of the newest view's id */
@@ -217,7 +219,6 @@ struct engine {
 		bool allowed;       /* a rank, or an observer that may write */
 		bool local_allowed; /* also what one rank holds, there alone */
 		bool by_memory; /* within this host; engine/node/writer-memory.h has the word */
-		bool asks_ahead; /* by message; set before the first file is opened */
 		uint64_t word[2];
 		_Atomic uint64_t edits; /* made here: what was read ahead before one is old */
 		struct transaction_list transactions;

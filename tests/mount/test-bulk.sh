@@ -5,7 +5,6 @@
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
-export FRAG_BULK=tls
 
 by_tls() {
 	start_job "$1" 3 small

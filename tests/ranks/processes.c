@@ -44,6 +44,7 @@ static const char *const launchers[] = {
 	"FRAG_HOST",
 	"FRAG_TRANSPORT",
 	"FRAG_LOG",
+	"FRAG_BULK",
 	"FRAG_FABRIC",
 	"FRAG_FABRIC_DEVICES",
 	"FRAG_FABRIC_OPEN",

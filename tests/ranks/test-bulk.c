@@ -15,8 +15,7 @@
 
 enum { RANKS = 3, SECONDS = 30 };
 
-static const char *const by_tls[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info", "FRAG_BULK=tls",
-				      NULL };
+static const char *const by_tls[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info", NULL };
 static const char *const by_tcp[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info", "FRAG_BULK=tls",
 				      "FRAG_PLAIN=1", NULL };
 
@@ -143,7 +142,8 @@ END_TEST
 
 START_TEST(who_does_not_listen_is_read_by_messages)
 {
-	static const char *const without[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info", NULL };
+	static const char *const without[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info",
+					       "FRAG_BULK=zmq", NULL };
 	struct process p[2];
 
 	processes_start(p, 2, 1, without);

@@ -36,7 +36,7 @@ static void start(struct process *p, int rank, int stage, const char *key)
 				   "WORLD_SIZE=4",
 				   "FRAG_JOB_ID=two-hosts",
 				   "MASTER_ADDR=10.77.0.1",
-				   by_ucx ? "FRAG_FABRIC=ucx" : NULL,
+				   by_ucx ? "FRAG_FABRIC=ucx" : "FRAG_FABRIC=",
 				   "FRAG_FABRIC_OPEN=1",
 				   rank < RANKS / 2 ? "FRAG_FABRIC_DEVICES=frag-ucx-a"
 						    : "FRAG_FABRIC_DEVICES=frag-ucx-b",
@@ -150,6 +150,56 @@ START_TEST(a_cut_fabric_is_seen_and_messages_go_on)
 }
 END_TEST
 
+/* Host B's answers from the port at which a rank listens for TLS are dropped. */
+static void raise_firewall(struct process *all, int rank)
+{
+	char text[8192], rule[160];
+	unsigned port;
+
+	until_says(all, rank, "bulk data goes by TLS, here at ");
+	process_errors(&all[rank], text, sizeof(text));
+	ck_assert_int_eq(sscanf(strstr(text, "here at "), "here at tcp://10.77.0.2:%u", &port),
+			 1);
+	snprintf(rule, sizeof(rule),
+		 "ip -n %s rule add from 10.77.0.2 ipproto tcp sport %u type blackhole",
+		 getenv("HOST_B"), port);
+	ck_assert_int_eq(system(rule), 0);
+}
+
+static unsigned warnings(const struct process *p, const char *words)
+{
+	char text[8192], *line = text, *next;
+	unsigned n = 0;
+
+	process_errors(p, text, sizeof(text));
+	while ((next = strchr(line, '\n'))) {
+		*next = '\0';
+		n += strstr(line, "warn: ") && strstr(line, words);
+		line = next + 1;
+	}
+	return n;
+}
+
+START_TEST(what_a_firewall_keeps_comes_by_messages)
+{
+	struct process p[RANKS];
+
+	by_ucx = false;
+	start_all(p, 1);
+	raise_firewall(p, 2);
+	raise_firewall(p, 3);
+	processes_say(p, RANKS, "check");
+	processes_expect(p, RANKS, 0);
+	until_says(p, 0, "rank 2 does not answer by TLS at port");
+	until_says(p, 0, "rank 3 does not answer by TLS at port");
+	until_says(p, 3, "rank 0 answers by TLS");
+	processes_say(p, RANKS, "check");
+	processes_expect(p, RANKS, 0);
+	ck_assert_uint_eq(warnings(&p[0], "ZeroMQ goes on"), 1);
+	processes_end(p, RANKS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("two-hosts");
@@ -159,6 +209,8 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, every_rank_reads_the_other_hosts_states, 0, 4);
 	tcase_add_test(t, a_host_that_is_gone_is_eio_and_the_other_goes_on);
+	if (getenv("TEST_FIREWALL"))
+		tcase_add_test(t, what_a_firewall_keeps_comes_by_messages);
 	if (ucx_is_there())
 		tcase_add_test(t, a_cut_fabric_is_seen_and_messages_go_on);
 	return run_suite(s, t);

@@ -184,6 +184,8 @@ START_TEST(what_is_wrong_is_named)
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_PLAIN=yes"), "FRAG_PLAIN");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_TRANSPORT=ucx"),
 		   "FRAG_TRANSPORT=ucx is not zmq");
+	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_BULK=ucx"),
+		   "FRAG_BULK=ucx is neither tls nor zmq");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_PTRACER=foo"),
 		   "FRAG_PTRACER=foo is not any");
 	expect_bad(LAUNCH("RANK=0", "WORLD_SIZE=1", "FRAG_GATHER=hots"),
