@@ -143,24 +143,36 @@ unmount "$work/frag"
 
 # ---- by messages ----
 
-by_zmq() {
+dd_socket() { "$tools/measure" socket "$bytes"; }
+random_socket() { "$tools/measure" asks 4000; }
+
+# by_messages OPTIONS NAME GOAL-DD GOAL-4-KIB, against a socket
+by_messages() {
 	mount_frag "$work/frag" "$1"
 	file=$state/fp32
-	dd_rows "by zmq, $2" null null
-	random_rows "by zmq, $2" null
+	dd_frag >/dev/null # which connects
+	interleave dd_frag dd_trivial dd_socket
+	row "dd $size of another host, $2" "$(rate_of dd_frag)" GB/s "trivial server" \
+		"$(rate_of dd_trivial)" null higher
+	row "dd $size of another host, $2" "$(rate_of dd_frag)" GB/s "TCP socket" \
+		"$(rate_of dd_socket)" "$3" higher
+	interleave random_frag random_trivial random_socket
+	row "4 KiB at random of another host, $2, p50" "$(median random_frag)" us "trivial server" \
+		"$(median random_trivial)" null lower
+	row "4 KiB at random of another host, $2, p50" "$(median random_frag)" us "TCP socket" \
+		"$(median random_socket)" "$4" lower
 	unmount "$work/frag"
 }
 
 [ "$rounds" -lt 3 ] || rounds=3
-by_zmq transport=zmq CURVE
+by_messages transport=zmq TLS 0.7 null
 stop_job
-export FRAG_BULK=tls
+export FRAG_BULK=zmq
 start_job 4 "$bytes" 1
-by_zmq transport=zmq "bytes by TLS"
+by_messages transport=zmq CURVE null null
 stop_job
-unset FRAG_BULK
 FRAG_PLAIN=1
 export FRAG_PLAIN
 start_job 4 "$bytes" 1
-by_zmq transport=zmq,plain plain
+by_messages transport=zmq,plain plain null null
 stop_job

@@ -7,6 +7,9 @@
  *				percentile, microseconds
  *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it:
  *				seconds of the writes, seconds of the close
+ *   measure socket BYTES	gets them from another process by a TCP socket on lo: seconds
+ *   measure asks COUNT		asks another process for 4 KiB by a TCP socket on lo: median and
+ *				99th percentile, microseconds
  *   measure copy BYTES		memcpy from and to memory in huge pages: seconds
  *   measure time COMMAND...	runs it, its output thrown away: seconds
  *   measure load FILE...	reads them all into its memory: MiB it then had at most
@@ -14,12 +17,17 @@
 
 #include "engine/base/base.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -63,6 +71,13 @@ static void *aligned(size_t size)
 	return memory;
 }
 
+static void tell_times(uint64_t *ns, int count)
+{
+	qsort(ns, (size_t)count, sizeof(*ns), by_value);
+	printf("%.2f %.2f\n", (double)ns[count / 2] / 1e3,
+	       (double)ns[count * 99LL / 100] / 1e3);
+}
+
 static int random_reads(const char *path, int count)
 {
 	uint64_t place = 0, *ns = calloc((size_t)count, sizeof(*ns)), pages;
@@ -81,9 +96,7 @@ static int random_reads(const char *path, int count)
 		if (i >= 0)
 			ns[i] = monotonic_ns() - begin;
 	}
-	qsort(ns, (size_t)count, sizeof(*ns), by_value);
-	printf("%.2f %.2f\n", (double)ns[count / 2] / 1e3,
-	       (double)ns[count * 99LL / 100] / 1e3);
+	tell_times(ns, count);
 	return 0;
 }
 
@@ -130,6 +143,102 @@ static int copy(size_t size)
 	memcpy(to, from, size);
 	printf("%.6f\n", seconds_since(begin));
 	return to[size / 2] != 1;
+}
+
+/* ---- a socket ---- */
+
+static void move(int fd, char *bytes, size_t size, bool out)
+{
+	for (size_t at = 0; at < size;) {
+		ssize_t n = out ? send(fd, bytes + at, size - at, MSG_NOSIGNAL)
+				: recv(fd, bytes + at, size - at, MSG_WAITALL);
+
+		if (n <= 0)
+			fail("socket");
+		at += (size_t)n;
+	}
+}
+
+/* Answers a question, a number, with so many bytes, until it is 0. */
+static _Noreturn void answer(const struct sockaddr_in *at, size_t most)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+	char *bytes = huge_pages(most);
+	uint64_t size;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (fd < 0 || connect(fd, (const struct sockaddr *)at, sizeof(*at)) ||
+	    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)))
+		fail("socket");
+	for (;;) {
+		move(fd, (char *)&size, sizeof(size), false);
+		if (!size)
+			_exit(0);
+		move(fd, bytes, size, true);
+	}
+}
+
+/* Returns a socket to a process that answers. */
+static int start_answering(size_t most)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), fd, on = 1;
+	socklen_t size = sizeof(at);
+	pid_t pid;
+
+	if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof(at)) ||
+	    listen(listener, 1) || getsockname(listener, (struct sockaddr *)&at, &size))
+		fail("socket");
+	pid = fork();
+	if (!pid)
+		answer(&at, most);
+	fd = pid < 0 ? -1 : accept(listener, NULL, NULL);
+	if (fd < 0 || setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)))
+		fail("socket");
+	close(listener);
+	return fd;
+}
+
+static void ask(int fd, char *block, uint64_t size)
+{
+	move(fd, (char *)&size, sizeof(size), true);
+	for (uint64_t at = 0; at < size; at += BLOCK)
+		move(fd, block, u64_min(BLOCK, size - at), false);
+}
+
+static int get_by_socket(size_t size)
+{
+	int fd = start_answering(size);
+	char *block = aligned(BLOCK);
+	uint64_t begin;
+
+	ask(fd, block, PAGE); /* it is there */
+	begin = monotonic_ns();
+	ask(fd, block, size);
+	printf("%.6f\n", seconds_since(begin));
+	ask(fd, block, 0);
+	return 0;
+}
+
+static int asks(int count)
+{
+	uint64_t *ns = calloc((size_t)count, sizeof(*ns));
+	char *block = aligned(BLOCK);
+	int fd = start_answering(BLOCK);
+
+	if (!ns || count <= 0)
+		fail("asks");
+	for (int i = -WARM_UP; i < count; i++) {
+		uint64_t begin = monotonic_ns();
+
+		ask(fd, block, PAGE);
+		if (i >= 0)
+			ns[i] = monotonic_ns() - begin;
+	}
+	ask(fd, block, 0);
+	tell_times(ns, count);
+	return 0;
 }
 
 static int time_command(char **argv)
@@ -192,11 +301,16 @@ int main(int argc, char **argv)
 		return write_whole(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "copy"))
 		return copy(strtoul(argv[2], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "socket"))
+		return get_by_socket(strtoul(argv[2], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "asks"))
+		return asks(atoi(argv[2]));
 	if (argc > 2 && !strcmp(argv[1], "time"))
 		return time_command(argv + 2);
 	if (argc > 2 && !strcmp(argv[1], "load"))
 		return load(argv + 2, argc - 2);
 	fprintf(stderr, "usage: measure random FILE COUNT | write FILE | copy BYTES |\n"
+			"       measure socket BYTES | asks COUNT |\n"
 			"       measure time COMMAND... | load FILE...\n");
 	return 2;
 }
