@@ -18,7 +18,7 @@ export PYTHONPATH="$top/python" FRAGFS="$top_builddir/fragfs" \
 TORCH_EXTENSIONS_DIR=$("$1" -c 'import sys; print(sys.prefix)')/torch_extensions
 export TORCH_EXTENSIONS_DIR
 [ ! -d "$TORCH_EXTENSIONS_DIR" ] || find "$TORCH_EXTENSIONS_DIR" -name lock -delete
-! "$1" -c 'import deepspeed' 2>/dev/null || "$1" -c 'import deepspeed.comm.torch as c; c.build_shm_op()'
+! "$1" -c 'import deepspeed' 2>/dev/null || "$1" -c 'from deepspeed.comm.torch import build_shm_op; build_shm_op()'
 for rank in 0 1; do
 	FRAG_JOB_ID=check-$$ WORLD_SIZE=2 RANK=$rank "$top_builddir/docs/examples/train" --stage 2 --forever --every 5 --pause-ms 5 \
 		>"$work/$rank" 2>&1 &
