@@ -64,7 +64,7 @@ try() { # try KIND PLAIN OPTIONS
 	within $((seconds + 30)) "$tools/throw-garbage" "$seconds" "$seed" $ranks >ports ||
 		{ cat job.log; fail "$kind: a port is gone: $?"; }
 	few_descriptors 700 || fail "$kind: strangers have nearly all descriptors"
-	grep -qx 'ports 2' ports || fail "$kind: not one port each: $(cat ports)"
+	grep -qx 'ports 4' ports || fail "$kind: not two ports each: $(cat ports)"
 	wait $reader || { cat read.log job.log; fail "$kind: the reader"; }
 	cat ports read.log
 	for pid in $ranks; do
