@@ -28,15 +28,15 @@ class Fragment(NamedTuple):
     numel: int
 
 
-_forks = 0  # between the process that loaded this module and this one
+_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
-def _note_fork() -> None:
-    global _forks
-    _forks += 1
+def _leave_to_parent() -> None:
+    for job in list(_jobs):
+        job.is_open = False
 
 
-os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class _Hypers:
@@ -86,16 +86,18 @@ class Job:
         self._numels = array("q")  # of fragments, by parameters; -1: not asked yet
         self._hypers: _Hypers | None = None
         self._devices: set[Any] = set()  # that libfrag knows
-        self._forks = _forks
+        self.is_open = False  # nor in a forked child, nor from close() on
         self._library.frag_error()
         code = self._library.frag_open(ctypes.byref(self._frag), ctypes.byref(self._config))
         if code:
             raise self._error(code, "frag_open")
+        self.is_open = True
+        _jobs.add(self)
 
     def close(self) -> None:
         """Within a call of libfrag, as by a finalizer that runs in it: behind that call."""
         with self.lock:
-            self._closing = True
+            self._closing, self.is_open = True, False
             if self._calls or not self._frag:
                 return
             frag, self._frag = self._frag, c_void_p()
@@ -119,11 +121,6 @@ class Job:
     def _error(self, code: int, what: str) -> OSError:
         reason = self._library.frag_error().decode(errors="replace")
         return OSError(-code, f"{what}: {reason or os.strerror(-code)}")
-
-    @property
-    def is_open(self) -> bool:
-        """Not in a forked child, nor after close()."""
-        return bool(self._frag) and not self._closing and _forks == self._forks
 
     @property
     def rank(self) -> int:
