@@ -231,7 +231,7 @@ class Attach(unittest.TestCase):
         job = self.job("ddp", 2)
         job.wait_for_steps(2)
         first, second = remote.ranks_of(job.launcher.pid)
-        with subprocess.Popen([*ATTACH, "--ahead", "10", str(first)], stdout=subprocess.PIPE, text=True,
+        with subprocess.Popen([*ATTACH, "--ahead", "30", str(first)], stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PYTHONPATH": str(HERE.parent)}) as attaching:
             said = ""
             while "--step" not in said:
