@@ -75,20 +75,35 @@ void bulk_unlink(struct engine *e, struct peer *p)
 	p->bulk_pong = 0;
 }
 
+/* Questions that are open there are asked again by message. */
+static void drop_link(struct engine *e, uint32_t rank, uint64_t again_ms)
+{
+	struct peer *p = &e->peers[rank];
+	uint32_t link = p->bulk_link;
+
+	bulk_unlink(e, p);
+	p->bulk_again_ms = again_ms;
+	rpc_fail_peer(e, link, -EAGAIN);
+}
+
 /* A warning says it of a rank once, and of one rank where a firewall keeps the ports of all. */
 static void give_up(struct engine *e, uint32_t rank, uint64_t now, const char *why)
 {
 	struct peer *p = &e->peers[rank];
-	uint32_t link = p->bulk_link;
 	bool told = p->bulk_pause_ms || (!p->bulk && e->bulk_told);
 
 	log_line(told ? LOG_INFO : LOG_WARN, "rank %u %s by TLS at port %u: ZeroMQ goes on",
 		 rank, why, p->entry.bulk);
 	e->bulk_told |= !p->bulk;
-	bulk_unlink(e, p);
 	p->bulk_pause_ms = u64_max(AGAIN_MS, u64_min(2 * p->bulk_pause_ms, AGAIN_MAX_MS));
-	p->bulk_again_ms = now + p->bulk_pause_ms;
-	rpc_fail_peer(e, link, -EAGAIN);
+	drop_link(e, rank, now + p->bulk_pause_ms);
+}
+
+/* No warning: most often the rank ends, which has a line of its own. */
+static void break_off(struct engine *e, uint32_t rank, uint64_t now)
+{
+	log_info("rank %u breaks off by TLS", rank);
+	drop_link(e, rank, now + AGAIN_MS);
 }
 
 static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
@@ -151,7 +166,7 @@ static void turn_rank(struct engine *e, uint32_t rank, uint64_t now)
 	} else if (!p->bulk && now >= p->bulk_heard_ms + CONNECTING_MS) {
 		give_up(e, rank, now, "does not answer");
 	} else if (p->bulk_broken) {
-		give_up(e, rank, now, "breaks off");
+		break_off(e, rank, now);
 	} else if (p->bulk && is_silent(p, now)) {
 		give_up(e, rank, now, "is silent");
 	} else if (now >= p->bulk_pinged_ms + NODE_PING_MS) {
@@ -191,5 +206,5 @@ void bulk_gone(struct engine *e, uint32_t peer)
 {
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++)
 		if (e->peers[rank].bulk_linked && e->peers[rank].bulk_link == peer)
-			give_up(e, rank, monotonic_ms(), "breaks off");
+			break_off(e, rank, monotonic_ms());
 }

@@ -2,12 +2,12 @@
 #ifndef ENGINE_NODE_BULK_H
 #define ENGINE_NODE_BULK_H
 
-/* The bulk port: a second message transport, TLS, beside ZeroMQ.  A rank
- * listens there too, unless FRAG_BULK=zmq, and its entry in the table of ranks has the port.
- * An engine that asks such a rank for bytes by message connects to it, and sends a PING; once
- * that is answered, its READ and STATES_GET go by the bulk port, and so do their answers.
- * Everything else goes by the message transport; so do these, asked again, when the bulk port
- * does not answer, breaks off, refuses, or is silent while messages come.
+/* The bulk port: a second message transport, TLS, beside ZeroMQ.  A rank listens there too,
+ * unless FRAG_BULK=zmq, and its entry in the table of ranks has the port.  An engine that asks
+ * such a rank for bytes by message connects to it, and sends a PING; once that is answered, its
+ * READ and STATES_GET go by the bulk port, and so do their answers.  Everything else goes by
+ * the message transport; so do these, asked again, when the bulk port does not answer, breaks
+ * off, refuses, or is silent while messages come.
  */
 
 #include "engine/node/node.h"

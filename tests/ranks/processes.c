@@ -177,6 +177,20 @@ int process_errors(const struct process *p, char *text, size_t size)
 	return lines;
 }
 
+unsigned process_warnings(const struct process *p, const char *words)
+{
+	char text[8192], *line = text, *next;
+	unsigned n = 0;
+
+	process_errors(p, text, sizeof(text));
+	while ((next = strchr(line, '\n'))) {
+		*next = '\0';
+		n += strstr(line, "warn: ") && strstr(line, words);
+		line = next + 1;
+	}
+	return n;
+}
+
 static void forget(struct process *p)
 {
 	close(p->in);

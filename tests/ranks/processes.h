@@ -31,6 +31,8 @@ long process_answer(struct process *p);
 long process_ask(struct process *p, const char *fmt, ...) PRINTF(2, 3);
 /* How many lines it has written to stderr. */
 int process_errors(const struct process *p, char *text, size_t size);
+/* Returns how many of its warnings have these words. */
+unsigned process_warnings(const struct process *p, const char *words);
 void process_kill(struct process *p);
 /* By closing its stdin: its exit status. */
 int process_end(struct process *p);

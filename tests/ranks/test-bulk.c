@@ -96,8 +96,11 @@ START_TEST(a_killed_rank_is_eio_not_silent_and_the_others_go_on)
 	processes_expect(p, 2, 0);
 	processes_say(p, 2, "step");
 	processes_expect(p, 2, 0);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
+		until_says(&p[i], "rank 2 is lost");
 		ck_assert(!says(&p[i], i ? "rank 0 breaks" : "rank 1 breaks"));
+		ck_assert_uint_eq(process_warnings(&p[i], "by TLS"), 0);
+	}
 	processes_end(p, 2);
 }
 END_TEST

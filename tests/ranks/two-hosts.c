@@ -166,20 +166,6 @@ static void raise_firewall(struct process *all, int rank)
 	ck_assert_int_eq(system(rule), 0);
 }
 
-static unsigned warnings(const struct process *p, const char *words)
-{
-	char text[8192], *line = text, *next;
-	unsigned n = 0;
-
-	process_errors(p, text, sizeof(text));
-	while ((next = strchr(line, '\n'))) {
-		*next = '\0';
-		n += strstr(line, "warn: ") && strstr(line, words);
-		line = next + 1;
-	}
-	return n;
-}
-
 START_TEST(what_a_firewall_keeps_comes_by_messages)
 {
 	struct process p[RANKS];
@@ -195,7 +181,7 @@ START_TEST(what_a_firewall_keeps_comes_by_messages)
 	until_says(p, 3, "rank 0 answers by TLS");
 	processes_say(p, RANKS, "check");
 	processes_expect(p, RANKS, 0);
-	ck_assert_uint_eq(warnings(&p[0], "ZeroMQ goes on"), 1);
+	ck_assert_uint_eq(process_warnings(&p[0], "ZeroMQ goes on"), 1);
 	processes_end(p, RANKS);
 }
 END_TEST
