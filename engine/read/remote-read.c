@@ -18,7 +18,7 @@ enum { WHOLE_MS = 20, LONG_MS = 100, OWN_MS = 200, NOWAIT_MS = 700 };
 enum {
 	AHEAD_MIN = 64 << 10,
 	AHEAD_STREAK = 2,
-	NO_AHEAD = -64, /* requests without, for bytes that are in reach of memory again */
+	NO_AHEAD = -64, /* so many requests later it is tried again, if memory was in reach */
 };
 
 /* In this order: of the answers to one plan the greatest state counts. */
@@ -85,7 +85,7 @@ static void piece_failed(struct engine *e, struct remote_read *t, uint32_t rank,
 		raise_state(t, REMOTE_READ_IS_STALE);
 	} else if (!t->result) {
 		t->result = status;
-		if (status == -ESTALE)
+		if (status == -ESTALE && !t->is_ahead)
 			event_log_evicted(e, t->read->file);
 	}
 }
@@ -200,7 +200,7 @@ static bool is_in_memory(const struct engine *e, const struct piece *piece)
 	return row->tier == STATE_HOST && row->nsegments;
 }
 
-/* What an owner's memory has is not asked for ahead by message, and what is lost not at all. */
+/* Returns false if bytes can be copied out of an owner's memory, or their owner is lost. */
 static bool is_worth_ahead(const struct engine *e, struct remote_read *t)
 {
 	for (unsigned i = 0; i < t->plan.n; i++) {
@@ -327,7 +327,7 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;
 	}
-	if (!rc && !t->is_ahead)
+	if (!rc)
 		rc = plan_round(e, t, now);
 	return rc ? rc : view_reader_plan(f, offset, size, &t->plan);
 }
@@ -537,8 +537,8 @@ static void drop_ahead(struct engine *e, struct remote_read *t)
 	free(t);
 }
 
-/* It stays with its file, or, where it failed, is as if it had not been: the reader's own
- * request says why.
+/* It stays with its file.  Where it failed, or its bytes have come by a round instead, it is as
+ * if it had not been: the reader's own request says why, or copies them.
  */
 static void end_ahead(struct engine *e, struct remote_read *t)
 {

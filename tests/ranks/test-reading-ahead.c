@@ -6,7 +6,9 @@
 #include "tests/run-suite.h"
 
 #include "engine/live/loop.h"
+#include "engine/node/event-log.h"
 #include "engine/node/file.h"
+#include "engine/read/prefetch.h"
 
 #include <check.h>
 #include <errno.h>
@@ -283,6 +285,58 @@ START_TEST(a_rank_that_is_lost_is_said_of_its_bytes)
 }
 END_TEST
 
+static unsigned evictions(void)
+{
+	const struct event_ring *ring = &observer->event_log->ring;
+	unsigned n = 0;
+
+	for (uint64_t i = ring->count; i && i + EVENT_RING_KEPT > ring->count; i--)
+		n += strstr(ring->lines[i % EVENT_RING_KEPT], "\"view-evicted\"") != NULL;
+	return n;
+}
+
+START_TEST(a_view_that_is_dropped_is_told_by_the_readers_own_request)
+{
+	begin();
+	read_parts(0, 4);
+	settle();
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		view_owner_expire(&job_frag(&job, rank)->engine->view_owner, UINT64_MAX);
+	read_parts(4, 7);
+	settle();
+	ck_assert_uint_eq(evictions(), 0);
+	ck_assert_int_eq(read_part(7), -ESTALE);
+	settle();
+	ck_assert_uint_eq(evictions(), 1);
+	end();
+}
+END_TEST
+
+/* As without: they were not to be had for a time alone. */
+START_TEST(rounds_are_tried_again_for_who_is_asked_ahead)
+{
+	_Atomic uint64_t *tried;
+
+	begin();
+	tried = &observer->counters.rounds_fallback[WIRE_FALLBACK_REACH];
+	ck_assert_int_eq(prefetch_init(observer, "auto"), 0);
+	observer->read.prefetch->min = 0;
+	read_parts(0, 5);
+	ck_assert_uint_eq(listed(), REMOTE_AHEAD);
+	for (unsigned i = 5; i < 8; i++) {
+		uint64_t before = atomic_load(tried);
+
+		observer->read.prefetch->retry_ms = 0;
+		read_parts(i, i + 1);
+		settle();
+		ck_assert_uint_gt(atomic_load(tried), before);
+	}
+	read_parts(8, PARTS);
+	ck_assert(is_whole());
+	end();
+}
+END_TEST
+
 START_TEST(lost_answers_are_asked_for_again)
 {
 	begin();
@@ -318,6 +372,8 @@ int main(void)
 	tcase_add_test(t, a_file_is_closed_while_bytes_are_under_way);
 	tcase_add_test(t, the_engine_ends_while_bytes_are_under_way);
 	tcase_add_test(t, a_rank_that_is_lost_is_said_of_its_bytes);
+	tcase_add_test(t, a_view_that_is_dropped_is_told_by_the_readers_own_request);
+	tcase_add_test(t, rounds_are_tried_again_for_who_is_asked_ahead);
 	tcase_add_test(t, lost_answers_are_asked_for_again);
 	tcase_add_test(t, nothing_is_asked_ahead_where_it_is_off);
 	return run_suite(s, t);
