@@ -282,9 +282,10 @@ static int wait_time(struct engine *e, int wait_ms)
 	return wait_ms;
 }
 
-/* Who has just asked for bytes, or got some, asks again soon: to be woken takes longer than to
- * answer.  Returns true if something came while it looked.  Whoever else wants the core gets
- * it; if that takes long, a trainer computes there, and the next ones sleep at once.
+/* Polls, until look_ns, before the thread sleeps: a reader that has just asked, or has its
+ * bytes, goes on soon, and to wake a thread takes longer than to answer.  Each time round
+ * another thread that wants the core has it.  Where that one keeps it for long, as a trainer
+ * that computes does, nothing is polled for COLD_NS.  Returns true if a descriptor is ready.
  */
 static bool looks_again(struct engine *e, struct pollfd *fds, nfds_t n)
 {

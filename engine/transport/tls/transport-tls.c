@@ -94,8 +94,10 @@ static int poll_for(struct transport *t, int fd, uint32_t before, uint32_t event
 	return epoll_ctl(t->bell.epoll, how, fd, &event) ? -errno : 0;
 }
 
-/* Who asks and does not take the answers is not asked for more questions: answers would be kept
- * for it.  Its answers to us are: of two that both wait for the other none would go on.
+/* Returns true if the peer has asked, and does not take the answers as fast as they come.  None
+ * of its messages are taken until it does: more answers would have to be kept for it.  That
+ * holds for peers that have connected to us.  Those that we have connected to send answers: if
+ * these were not taken either, two that ask each other could wait for each other for ever.
  */
 static bool is_behind(const struct tls_peer *peer)
 {
@@ -326,7 +328,7 @@ static int pump(struct transport *t, struct tls_peer *peer)
 	if (rc == -EAGAIN)
 		rc = 0;
 	if (!rc && !is_behind(peer))
-		tls_peers_set_ready(&t->peers, peer); /* questions may have come meanwhile */
+		tls_peers_set_ready(&t->peers, peer); /* it may have sent questions meanwhile */
 	return rc ? rc : poll_peer(t, peer);
 }
 
