@@ -922,10 +922,8 @@ static int load_and_start(struct collective *c, unsigned rank, unsigned nranks)
 		return rc;
 	pthread_mutex_init(&c->calls, NULL);
 	rc = start_thread(c, run, rank, nranks);
-	if (rc) {
+	if (rc)
 		pthread_mutex_destroy(&c->calls);
-		device_cuda_unload(&c->cuda);
-	}
 	return rc;
 }
 
@@ -972,7 +970,6 @@ static void nccl_close(struct collective *c)
 {
 	if (!stop_thread(c))
 		return;
-	device_cuda_unload(&c->cuda);
 	pthread_mutex_destroy(&c->calls);
 	free_collective(c);
 }

@@ -10,15 +10,18 @@
 
 static const char *const usual[] = { "libcudart.so.13", "libcudart.so.12" };
 
-/* In a process that has loaded one, PyTorch's for example, it is that one. */
+/* In a process that has loaded one, PyTorch's for example, it is that one.  The library stays
+ * in the process, as its threads do.
+ */
 static void *open_library(const char *name)
 {
+	enum { MODE = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
 	void *library = NULL;
 
 	if (name)
-		return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+		return dlopen(name, MODE);
 	for (size_t i = 0; i < ARRAY_SIZE(usual) && !library; i++)
-		library = dlopen(usual[i], RTLD_NOW | RTLD_LOCAL);
+		library = dlopen(usual[i], MODE);
 	return library;
 }
 
@@ -30,12 +33,12 @@ static bool find(void *library, const char *name, void *function)
 	return found;
 }
 
-static const char *find_all(struct cuda *cuda)
+static const char *find_all(struct cuda *cuda, void *library)
 {
 #define FIND(name)                                                                             \
-	if (!find(cuda->library, "cuda" #name, &cuda->name))                                   \
+	if (!find(library, "cuda" #name, &cuda->name))                                   \
 		return "cuda" #name;
-#define FIND_LATER(name) find(cuda->library, "cuda" #name, &cuda->name);
+#define FIND_LATER(name) find(library, "cuda" #name, &cuda->name);
 	CUDA_CALLS(FIND)
 	CUDA_LATER_CALLS(FIND_LATER)
 #undef FIND
@@ -45,25 +48,19 @@ static const char *find_all(struct cuda *cuda)
 
 int device_cuda_load(struct cuda *cuda, const char *library)
 {
+	void *handle = open_library(library);
 	const char *lacking;
 
-	cuda->library = open_library(library);
-	if (!cuda->library) {
+	if (!handle) {
 		log_warn("no CUDA runtime: %s", dlerror());
 		return -ENODEV;
 	}
-	lacking = find_all(cuda);
-	if (lacking) {
-		log_warn("the CUDA runtime is too old: it has no %s", lacking);
-		device_cuda_unload(cuda);
-		return -ENODEV;
-	}
-	return 0;
-}
-
-void device_cuda_unload(struct cuda *cuda)
-{
-	dlclose(cuda->library);
+	lacking = find_all(cuda, handle);
+	dlclose(handle);
+	if (!lacking)
+		return 0;
+	log_warn("the CUDA runtime is too old: it has no %s", lacking);
+	return -ENODEV;
 }
 
 int device_cuda_errno(const struct cuda *cuda, cudaError_t error)

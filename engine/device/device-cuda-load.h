@@ -53,7 +53,6 @@
 #endif
 
 struct cuda {
-	void *library;
 #define CUDA_FIELD(name) __typeof__(&cuda##name) name;
 	CUDA_CALLS(CUDA_FIELD)
 	CUDA_LATER_CALLS(CUDA_FIELD)
@@ -64,7 +63,6 @@ struct cuda {
  * -ENODEV: there is none, or it lacks a call; a line says which.
  */
 int device_cuda_load(struct cuda *cuda, const char *library);
-void device_cuda_unload(struct cuda *cuda);
 
 /* Translates a result of the runtime to 0 or -errno, and clears the error that the runtime
  * keeps for cudaGetLastError, which is the trainer's to read.

@@ -300,11 +300,8 @@ static int cuda_open(struct device **out, const struct device_options *options)
 		return -ENOMEM;
 	d->options = checked;
 	rc = device_cuda_load(&d->cuda, checked.library);
-	if (!rc) {
+	if (!rc)
 		rc = make_port(d);
-		if (rc)
-			device_cuda_unload(&d->cuda);
-	}
 	if (rc)
 		free(d);
 	else
@@ -344,7 +341,6 @@ static void cuda_close(struct device *d)
 	for (int i = 0; i < d->ndevices; i++)
 		if (device_cuda_of(d, i))
 			free_device(d, device_cuda_of(d, i));
-	device_cuda_unload(&d->cuda);
 	pthread_mutex_destroy(&d->lock);
 	free(d->devices);
 	free(d);
