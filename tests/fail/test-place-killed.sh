@@ -85,6 +85,7 @@ kill_mount() {
 	end_orders
 	drop_mount "$M"
 	wait_until_gone || fail "$how: it goes on"
+	address=$(fragctl jobs -H -o address) # rank 0, started again, may have another port
 	mount_job "rw,$way,timeout=200"
 	moves_and_is_right host
 	moves_and_is_right swap
