@@ -105,6 +105,22 @@ START_TEST(a_killed_rank_is_eio_not_silent_and_the_others_go_on)
 }
 END_TEST
 
+START_TEST(a_rank_that_leaves_is_no_warning_of_tls)
+{
+	struct process p[RANKS];
+
+	processes_start(p, RANKS, 1, by_tls);
+	check_until_by_tls(p, RANKS);
+	processes_end(&p[2], 1);
+	for (int i = 0; i < 2; i++)
+		until_says(&p[i], "rank 2 left the job");
+	usleep(1000000); /* its port is tried again meanwhile, and refuses */
+	for (int i = 0; i < 2; i++)
+		ck_assert_uint_eq(process_warnings(&p[i], "by TLS"), 0);
+	processes_end(p, 2);
+}
+END_TEST
+
 START_TEST(a_rank_killed_while_all_read_is_eio_and_nobody_else_ends)
 {
 	struct process p[RANKS];
@@ -170,6 +186,7 @@ int main(void)
 	tcase_add_loop_test(t, every_rank_reads_all_states_as_their_owners_have_them, 1, 4);
 	tcase_add_test(t, so_it_does_where_the_job_has_no_key);
 	tcase_add_test(t, a_killed_rank_is_eio_not_silent_and_the_others_go_on);
+	tcase_add_test(t, a_rank_that_leaves_is_no_warning_of_tls);
 	tcase_add_loop_test(t, a_rank_killed_while_all_read_is_eio_and_nobody_else_ends, 0, 2);
 	tcase_add_test(t, a_rank_that_was_stopped_for_a_while_answers_then);
 	tcase_add_test(t, who_does_not_listen_is_read_by_messages);
