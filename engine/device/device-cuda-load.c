@@ -36,7 +36,7 @@ static bool find(void *library, const char *name, void *function)
 static const char *find_all(struct cuda *cuda, void *library)
 {
 #define FIND(name)                                                                             \
-	if (!find(library, "cuda" #name, &cuda->name))                                   \
+	if (!find(library, "cuda" #name, &cuda->name))                                         \
 		return "cuda" #name;
 #define FIND_LATER(name) find(library, "cuda" #name, &cuda->name);
 	CUDA_CALLS(FIND)
