@@ -537,8 +537,9 @@ static void drop_ahead(struct engine *e, struct remote_read *t)
 	free(t);
 }
 
-/* It stays with its file.  Where it failed, or its bytes have come by a round instead, it is as
- * if it had not been: the reader's own request says why, or copies them.
+/* Ends a request ahead.  Its bytes stay with the file until a reader takes them.  A request
+ * that failed, or whose bytes came by a round, is dropped: the reader's own request then
+ * reports the error, or copies the bytes.
  */
 static void end_ahead(struct engine *e, struct remote_read *t)
 {

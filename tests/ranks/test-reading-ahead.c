@@ -216,7 +216,7 @@ START_TEST(a_seek_forgets_what_was_asked)
 }
 END_TEST
 
-/* One whose bytes are on their way already; and the next one is as any. */
+/* The cancelled request was asked ahead, and its bytes are on their way. */
 START_TEST(a_request_that_is_cancelled_ends)
 {
 	struct engine_read read;
