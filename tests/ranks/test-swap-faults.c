@@ -347,11 +347,14 @@ static unsigned answers;
 static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
 	struct asked *a = owner;
+	struct wire_data data = { .status = answer->status };
 
 	(void)e, (void)tag;
+	if (!answer->status)
+		memcpy(&data, answer->body, sizeof(data));
 	a->answered = true;
 	a->place = ++answers;
-	a->status = answer->status;
+	a->status = data.status;
 	if (!a->status)
 		memcpy(&a->value, answer->tail, sizeof(a->value));
 	return false;
