@@ -5,7 +5,8 @@ set -eu
 
 T=$TMPDIR
 cd "$T"
-started=
+started= # process ids
+begun=   # PID:TIME
 
 skip() {
 	echo "skipped: $*"
@@ -29,8 +30,8 @@ at_end() {
 clean_up() {
 	status=$?
 	trap - EXIT
-	for pid in $started; do
-		kill -9 "$pid" 2>/dev/null || :
+	for begun in $begun; do
+		! is_that_process "$begun" || kill -9 "${begun%:*}" 2>/dev/null || :
 	done
 	at_end
 	exit $status
@@ -39,9 +40,20 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+# When a process began, in ticks of the machine; nothing where there is none.
+begin_of() {
+	sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20
+}
+
+# Where many tests run, the kernel gives the number of a process that has ended to another one within a minute.
+is_that_process() {
+	[ "${1#*:}" ] && [ "${1#*:}" = "$(begin_of "${1%:*}")" ]
+}
+
 # Kills what it is given, by process id, when the script ends.
 started() {
 	started="$started $1"
+	begun="$begun $1:$(begin_of "$1")"
 }
 
 # wait_until SECONDS COMMAND...: until it succeeds.
