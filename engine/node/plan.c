@@ -358,8 +358,8 @@ static enum holder_class how_good(const struct engine *e, uint32_t rank)
 	return near ? HOLDER_NEAR : HOLDER_LIVE;
 }
 
-/* The holder to read a run from.  Returns its row, and sets *rank.  A table that is missing is
- * asked of one rank, not of all that have a copy.
+/* The holder to read a run from.  Returns its row, and sets *rank; where all are lost, to one
+ * of them.  A table that is missing is asked of one rank, not of all that have a copy.
  */
 static int choose_holder(struct engine *e, const struct location *p,
 			 const struct replicas_run *run, uint32_t *rank)
@@ -379,8 +379,10 @@ static int choose_holder(struct engine *e, const struct location *p,
 				*rank = candidate;
 				return row;
 			}
-			if (is_lost(best))
+			if (is_lost(best)) {
 				best = row;
+				*rank = candidate;
+			}
 			if (row == -EAGAIN)
 				break;
 		}
