@@ -655,15 +655,21 @@ START_TEST(a_forked_child_keeps_no_socket)
 }
 END_TEST
 
-static void answer(struct side *s)
+static void answer(void *owner, uint32_t peer, const void *data, size_t size)
 {
-	side_send(s, s->from, s->data, s->size);
+	side_send(owner, peer, data, size);
 }
 
+/* Asserts nothing: check would write its note of it to the file that it shares with its child,
+ * and exit would cut the note in two.
+ */
 static void *turn_for_ever(void *arg)
 {
+	struct side *both = arg;
+
 	for (;;)
-		sides_poll(arg, 2, 1);
+		for (int i = 0; i < 2; i++)
+			transport_tls.turn(both[i].t, answer, &both[i], 1);
 	return NULL;
 }
 
@@ -681,7 +687,6 @@ START_TEST(a_process_may_exit_while_its_engines_go_on)
 			alarm(30);
 			side_open(&sides[0], &variants[TLS]);
 			side_open(&sides[1], &variants[TLS]);
-			sides[0].received = sides[1].received = answer;
 			side_send(&sides[0], side_connect(&sides[0], &sides[1]), block,
 				  sizeof(block));
 			pthread_create(&thread, NULL, turn_for_ever, sides);
