@@ -177,6 +177,26 @@ int process_errors(const struct process *p, char *text, size_t size)
 	return lines;
 }
 
+bool process_says(const struct process *p, const char *words)
+{
+	char text[8192];
+
+	process_errors(p, text, sizeof(text));
+	return strstr(text, words);
+}
+
+void process_until_says(const struct process *p, const char *words)
+{
+	uint64_t deadline = monotonic_ms() + SAYS_MS;
+	char text[8192];
+
+	while (!process_says(p, words)) {
+		process_errors(p, text, sizeof(text));
+		ck_assert_msg(monotonic_ms() < deadline, "no \"%s\": %s", words, text);
+		usleep(10000);
+	}
+}
+
 unsigned process_warnings(const struct process *p, const char *words)
 {
 	char text[8192], *line = text, *next;

@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-enum { PROCESSES_MAX = 8, ANSWER_MS = 100000 };
+enum { PROCESSES_MAX = 8, ANSWER_MS = 100000, SAYS_MS = 60000 };
 
 struct process {
 	pid_t pid;
@@ -31,6 +31,9 @@ long process_answer(struct process *p);
 long process_ask(struct process *p, const char *fmt, ...) PRINTF(2, 3);
 /* How many lines it has written to stderr. */
 int process_errors(const struct process *p, char *text, size_t size);
+/* Whether stderr has these words. */
+bool process_says(const struct process *p, const char *words);
+void process_until_says(const struct process *p, const char *words);
 /* Returns how many of its warnings have these words. */
 unsigned process_warnings(const struct process *p, const char *words);
 void process_kill(struct process *p);

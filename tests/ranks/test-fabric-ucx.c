@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "tests/ranks/processes.h"
+#include "tests/ranks/answered-by.h"
 #include "tests/run-suite.h"
 #include "tests/unit/transport/ucx-there.h"
 
@@ -16,50 +16,13 @@
  * by UCX.
  */
 
-enum { RANKS = 3, SECONDS = 30 };
+enum { RANKS = 3 };
 
 static const char *const by_ucx[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info",
 				      "FRAG_FABRIC=ucx",    "FRAG_FABRIC_DEVICES=lo",
 				      "FRAG_FABRIC_OPEN=1", NULL };
 
-static bool says(const struct process *p, const char *words)
-{
-	char text[8192];
-
-	process_errors(p, text, sizeof(text));
-	return strstr(text, words) != NULL;
-}
-
-static void until_says(struct process *p, int n, const char *words)
-{
-	uint64_t deadline = monotonic_ms() + SECONDS * 1000;
-	char text[8192];
-
-	for (int i = 0; i < n; i++)
-		while (!says(&p[i], words)) {
-			process_errors(&p[i], text, sizeof(text));
-			ck_assert_msg(monotonic_ms() < deadline, "no \"%s\": %s", words, text);
-			usleep(10000);
-		}
-}
-
-/* All read all, which makes them ask for answers by UCX, and read it again when those come so.
- */
-static void check_until_by_ucx(struct process *p, int n)
-{
-	char words[64];
-
-	processes_say(p, n, "check");
-	processes_expect(p, n, 0);
-	for (int i = 0; i < n; i++)
-		for (int j = 0; j < n; j++) {
-			snprintf(words, sizeof(words), "rank %d answers by UCX", j);
-			if (j != i)
-				until_says(&p[i], 1, words);
-		}
-	processes_say(p, n, "check");
-	processes_expect(p, n, 0);
-}
+static const struct answered_by ucx = { "UCX", by_ucx, false };
 
 /* What its last line says that it has got by UCX. */
 static long answers_of(struct process *p)
@@ -82,9 +45,9 @@ START_TEST(every_rank_reads_all_states_as_their_owners_have_them)
 	struct process p[RANKS];
 
 	processes_start(p, RANKS, _i, by_ucx);
-	check_until_by_ucx(p, RANKS);
+	answered_by_check(&ucx, p, RANKS);
 	for (int i = 0; i < RANKS; i++)
-		ck_assert(!says(&p[i], "ZeroMQ goes on"));
+		ck_assert(!process_says(&p[i], "ZeroMQ goes on"));
 	for (int i = 0; i < RANKS; i++) {
 		ck_assert_int_gt(answers_of(&p[i]), 0);
 		process_kill(&p[i]);
@@ -94,57 +57,19 @@ END_TEST
 
 START_TEST(a_killed_rank_is_eio_not_silent_and_the_others_go_on)
 {
-	struct process p[RANKS];
-
-	processes_start(p, RANKS, 1, by_ucx);
-	check_until_by_ucx(p, RANKS);
-	process_kill(&p[2]);
-	processes_say(p, 2, "check fp32");
-	processes_expect(p, 2, -EIO);
-	processes_say(p, 2, "check lp");
-	processes_expect(p, 2, 0);
-	processes_say(p, 2, "step");
-	processes_expect(p, 2, 0);
-	for (int i = 0; i < 2; i++)
-		ck_assert(!says(&p[i], i ? "rank 0 breaks" : "rank 1 breaks"));
-	processes_end(p, 2);
+	answered_by_killed_rank(&ucx);
 }
 END_TEST
 
 START_TEST(a_rank_killed_while_all_read_is_eio_and_nobody_else_ends)
 {
-	struct process p[RANKS];
-
-	processes_start(p, RANKS, 3, by_ucx);
-	check_until_by_ucx(p, RANKS);
-	for (int i = 0; i < 20; i++)
-		processes_say(p, RANKS, "check fp32");
-	process_kill(&p[1 + _i % 2]);
-	for (int i = 0; i < RANKS; i++)
-		for (int j = 0; j < 20 && i != 1 + _i % 2; j++) {
-			long got = process_answer(&p[i]);
-
-			ck_assert_msg(!got || got == -EIO, "%ld", got);
-		}
-	ck_assert_int_eq(process_ask(&p[0], "check fp32"), -EIO);
-	processes_end(p, 1);
-	processes_end(&p[2 - _i % 2], 1);
+	answered_by_rank_killed_while_all_read(&ucx, 1 + _i % 2);
 }
 END_TEST
 
 START_TEST(a_rank_that_was_stopped_for_a_while_answers_then)
 {
-	struct process p[2];
-
-	processes_start(p, 2, 1, by_ucx);
-	check_until_by_ucx(p, 2);
-	kill(p[1].pid, SIGSTOP);
-	process_say(&p[0], "check");
-	usleep(2500000); /* PINGs go unanswered meanwhile */
-	kill(p[1].pid, SIGCONT);
-	ck_assert_int_eq(process_answer(&p[0]), 0);
-	ck_assert_int_eq(process_ask(&p[1], "check"), 0);
-	processes_end(p, 2);
+	answered_by_stopped_rank(&ucx);
 }
 END_TEST
 
@@ -172,8 +97,8 @@ static void expect_by_messages(const char *job, const char *const *more, const c
 	processes_say(p, 2, "check");
 	for (int i = 0; i < 4; i++)
 		processes_expect(p, 2, 0);
-	until_says(&p[1], 1, words);
-	until_says(p, 1, "rank 1 has no UCX");
+	process_until_says(&p[1], words);
+	process_until_says(p, "rank 1 has no UCX");
 	ck_assert_int_eq(answers_of(&p[0]), 0);
 	process_kill(&p[0]);
 	process_kill(&p[1]);

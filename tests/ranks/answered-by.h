@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef RANKS_ANSWERED_BY_H
+#define RANKS_ANSWERED_BY_H
+
+/* Ranks whose memory is out of each other's reach and that answer each other's reads by another
+ * connection than that of control messages: what holds of every kind of it when a rank fails.
+ */
+
+#include "tests/ranks/processes.h"
+
+struct answered_by {
+	const char *name;            /* as the log has it */
+	const char *const *settings; /* of every rank; FRAG_LOG=info among them */
+	bool ends_silently;          /* the end of a rank is no warning of it */
+};
+
+/* All read all, which makes them connect, and read it again when answers come so. */
+void answered_by_check(const struct answered_by *by, struct process *p, int n);
+
+void answered_by_killed_rank(const struct answered_by *by);
+/* victim: 1 or 2. */
+void answered_by_rank_killed_while_all_read(const struct answered_by *by, int victim);
+void answered_by_stopped_rank(const struct answered_by *by);
+
+#endif
