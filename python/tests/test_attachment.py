@@ -213,6 +213,7 @@ class Optimizers(unittest.TestCase):
                 writer.start()
                 while writer.is_alive():
                     step()
+                step()  # ASGD computes in a step the rate of its next one
                 before = layer.weight.detach().clone()
                 step()
                 self.assertEqual(optimizer.param_groups[0]["lr"], 0)
