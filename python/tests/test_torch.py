@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell has in the background, and by its children
 TIMEOUT_S = 900  # of a whole job, some of which take minutes where many others run
 
 
