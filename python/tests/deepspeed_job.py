@@ -262,6 +262,7 @@ def check_api(job: Job, when: str, keys: tuple[str, ...] = STATES) -> None:
 def read(job: Job, keys: tuple[str, ...]) -> dict[tuple[str, str], torch.Tensor]:
     """Of this rank's parameters, in one generation."""
     mount = mounted(job)
+    dist.barrier()  # a replica of a rank that is late would show its step before
     states = {(name, key): wait_for(mount, job.file(name), key) for name in job.trained() for key in keys}
     dist.barrier()
     return states
