@@ -6,7 +6,7 @@ set -eu
 T=$TMPDIR
 cd "$T"
 started= # process ids
-begun=   # PID:TIME
+begun=   # the same processes, each as PID:TIME, with when it began
 
 skip() {
 	echo "skipped: $*"
@@ -30,8 +30,8 @@ at_end() {
 clean_up() {
 	status=$?
 	trap - EXIT
-	for begun in $begun; do
-		! is_that_process "$begun" || kill -9 "${begun%:*}" 2>/dev/null || :
+	for process in $begun; do
+		! is_that_process "$process" || kill -9 "${process%:*}" 2>/dev/null || :
 	done
 	at_end
 	exit $status
@@ -45,7 +45,8 @@ begin_of() {
 	sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20
 }
 
-# Where many tests run, the kernel gives the number of a process that has ended to another one within a minute.
+# is_that_process PID:TIME: and not another one.  Where many tests run, the kernel gives the number of a process that has
+# ended to another process within a minute.
 is_that_process() {
 	[ "${1#*:}" ] && [ "${1#*:}" = "$(begin_of "${1%:*}")" ]
 }

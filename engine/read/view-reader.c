@@ -439,7 +439,8 @@ int view_reader_lost(const struct engine_file *f)
 	for (uint32_t i = 0; i < f->view.n; i++) {
 		const struct view_reader_piece *p = &f->view.pieces[i];
 
-		if (f->engine->peers[p->rank].state == ENGINE_RANK_LOST) /* since then */
+		/* the rank that was silent when its piece was asked for may have ended */
+		if (f->engine->peers[p->rank].state == ENGINE_RANK_LOST)
 			return peers_lost_status(f->engine, p->rank);
 		if (p->lost)
 			return p->lost;

@@ -14,7 +14,9 @@ struct answered_by {
 	bool ends_silently;          /* the end of a rank is no warning of it */
 };
 
-/* All read all, which makes them connect, and read it again when answers come so. */
+/* Every rank reads the states of all ranks, which makes each connect to the others; then, when
+ * its log says of each that it answers by this connection, reads all of them again.
+ */
 void answered_by_check(const struct answered_by *by, struct process *p, int n);
 
 void answered_by_killed_rank(const struct answered_by *by);

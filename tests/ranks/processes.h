@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-enum { PROCESSES_MAX = 8, ANSWER_MS = 100000, SAYS_MS = 60000 };
+enum { PROCESSES_MAX = 8, ANSWER_MS = 100000, SAYS_MS = 30000 };
 
 struct process {
 	pid_t pid;
@@ -31,8 +31,9 @@ long process_answer(struct process *p);
 long process_ask(struct process *p, const char *fmt, ...) PRINTF(2, 3);
 /* How many lines it has written to stderr. */
 int process_errors(const struct process *p, char *text, size_t size);
-/* Whether stderr has these words. */
+/* Returns true if the process has written these words to its stderr. */
 bool process_says(const struct process *p, const char *words);
+/* Waits until it has.  Fails the test after SAYS_MS. */
 void process_until_says(const struct process *p, const char *words);
 /* Returns how many of its warnings have these words. */
 unsigned process_warnings(const struct process *p, const char *words);
