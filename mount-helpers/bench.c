@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/state-file.h"
 #include "mount-helpers/target.h"
 
@@ -71,7 +72,7 @@ static void add_row(struct bench *b, const char *what, uint64_t bytes, uint64_t 
 
 static void begin_pass(struct bench *b)
 {
-	progress_step(&b->progress, "passes", json_array_size(b->t->rows), PASSES);
+	progress_step(&b->progress, json_array_size(b->t->rows), PASSES);
 }
 
 static void bench_memcpy(struct bench *b)
@@ -202,6 +203,7 @@ int bench_run(const struct call *call)
 	if (!rc)
 		rc = params_read(&params, mountpoint, call->words);
 	if (!rc) {
+		progress_begin(&b.progress, "passes");
 		memset(b.from, 1, AREA);
 		bench_memcpy(&b);
 		rc = bench_plain(&b);

@@ -6,6 +6,7 @@
 #include "engine/catalog/condition.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
 #include "mount-helpers/watch.h"
 
@@ -63,8 +64,8 @@ static int say(const char *mountpoint, const char *condition, unsigned seconds, 
 		return call_fail("%s: no mount of fragfs is there", target_name(mountpoint));
 	if (fd < 0 || length >= (int)sizeof(line))
 		e = fd < 0 ? errno : ENAMETOOLONG;
-	else if (write(fd, line, (size_t)length) < 0)
-		e = errno;
+	else
+		e = -mount_file_order(fd, line);
 	if (!e && held)
 		*held = fd;
 	else if (fd >= 0)
@@ -173,13 +174,16 @@ static json_t *next_event(struct wait *w, char **line)
 static int follow(const struct call *call, struct wait *w, bool holds)
 {
 	int rc = FRAGCTL_FAILURE;
+	struct progress progress;
 	json_t *event = NULL;
 	bool done = false;
 	char *line = NULL;
 	const char *why;
 
+	progress_begin(&progress, "waiting");
 	while (!done && (event = next_event(w, &line))) {
 		if (w->watched && is_of(w, event, "break")) {
+			progress_end(&progress);
 			watch_print(call, line, event);
 			fflush(stdout);
 			w->watched = false;
@@ -196,6 +200,7 @@ static int follow(const struct call *call, struct wait *w, bool holds)
 		json_decref(event);
 		free(line);
 	}
+	progress_end(&progress);
 	if (!event)
 		free(line);
 	if (w->watched)

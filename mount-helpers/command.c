@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 enum { JSON_MAJOR = 1, JSON_MINOR = 1 };
-enum { PROGRESS_AFTER_MS = 1000, PROGRESS_EVERY_MS = 100 };
 
 bool call_has(const struct call *call, char letter)
 {
@@ -100,25 +99,4 @@ int call_print_object(const struct call *call, const char *name, json_t *value)
 {
 	return call_print_json(json_pack("{s:o s:o}", "output_version",
 					 call_output_version(call), name, value));
-}
-
-void progress_step(struct progress *p, const char *what, uint64_t done, uint64_t total)
-{
-	uint64_t now = monotonic_ms();
-
-	if (!p->began_ms)
-		p->began_ms = now;
-	if (now - p->began_ms < PROGRESS_AFTER_MS || now - p->shown_ms < PROGRESS_EVERY_MS ||
-	    !isatty(STDERR_FILENO))
-		return;
-	p->shown_ms = now;
-	fprintf(stderr, "\r\033[K%s: %" PRIu64, what, done);
-	if (total)
-		fprintf(stderr, " of %" PRIu64 " (%" PRIu64 " %%)", total, done * 100 / total);
-}
-
-void progress_end(struct progress *p)
-{
-	if (p->shown_ms)
-		fputs("\r\033[K", stderr);
 }

@@ -3,7 +3,7 @@
 #define MOUNT_HELPERS_COMMAND_H
 
 /* The call of a command of fragctl, by its words and options, and what commands share to
- * answer: exit statuses, JSON, progress.  The table of commands is in fragctl.c.
+ * answer: exit statuses, JSON.  The table of commands is in fragctl.c.
  */
 
 #include <jansson.h>
@@ -53,17 +53,5 @@ json_t *call_output_version(const struct call *call);
 int call_print_json(json_t *root);
 /* Does the same with an object of the output's version and a value under a name. */
 int call_print_object(const struct call *call, const char *name, json_t *value);
-
-/* Shows on standard error, if that is a terminal, how much of a long operation is done: after
- * its first second, ten times a second.  All 0 at first.
- */
-struct progress {
-	uint64_t began_ms, shown_ms;
-};
-
-/* total 0: it is not known. */
-void progress_step(struct progress *p, const char *what, uint64_t done, uint64_t total);
-/* Takes the line away. */
-void progress_end(struct progress *p);
 
 #endif

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/state-file.h"
 #include "mount-helpers/target.h"
 
@@ -258,14 +259,15 @@ static void add_missing(struct vec *list, const char *name, const char *where)
 static int compare_sides(struct vec *list, const struct side *a, const struct side *b,
 			 bool every)
 {
-	struct progress progress = { 0 };
+	struct progress progress;
 	const struct param *other;
 	const char *name;
 	int rc = 0;
 
+	progress_begin(&progress, "parameters");
 	for (size_t i = 0; i < a->params.n; i++) {
 		name = a->params.list[i].name;
-		progress_step(&progress, "parameters", i, a->params.n);
+		progress_step(&progress, i, a->params.n);
 		other = params_find(&b->params, name, strlen(name));
 		if (other)
 			rc |= compare_param(list, a, &a->params.list[i], b, other, every);

@@ -4,6 +4,7 @@
 #include "engine/base/base.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"
+#include "mount-helpers/mount-file.h"
 #include "mount-helpers/target.h"
 
 #include <errno.h>
@@ -54,15 +55,10 @@ static int fail(const char *mountpoint, int error)
 			 target_name(mountpoint));
 }
 
-static int say(int fd, const char *line)
-{
-	return write(fd, line, strlen(line)) < 0 ? -errno : 0;
-}
-
 static int say_once(const char *mountpoint, const char *line)
 {
 	CLEANUP(close) int fd = open_freeze(mountpoint);
-	int rc = fd < 0 ? fd : say(fd, line);
+	int rc = fd < 0 ? fd : mount_file_order(fd, line);
 
 	return rc ? fail(mountpoint, -rc) : 0;
 }
@@ -100,12 +96,12 @@ static int run_and_wait(char **command)
 static int freeze_for(const char *mountpoint, const char *line, char **command)
 {
 	CLEANUP(close) int fd = open_freeze(mountpoint);
-	int rc = fd < 0 ? fd : say(fd, line), status;
+	int rc = fd < 0 ? fd : mount_file_order(fd, line), status;
 
 	if (rc)
 		return fail(mountpoint, -rc);
 	status = run_and_wait(command);
-	rc = say(fd, "0\n");
+	rc = mount_file_order(fd, "0\n");
 	if (!rc)
 		return status;
 	call_fail("%s: %s", target_name(mountpoint),

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/state-slice.h"
 #include "mount-helpers/target.h"
 
@@ -105,12 +106,13 @@ static int write_all(int fd, const char *from, size_t size)
 static int copy_elements(const struct state_slice *p, int to, char *bytes)
 {
 	uint64_t at_once = CHUNK_BYTES / p->file.element;
-	struct progress progress = { 0 };
+	struct progress progress;
 	int e = 0;
 
+	progress_begin(&progress, "elements");
 	for (uint64_t k = 0, n; !e && k < p->slice.numel; k += n) {
 		n = p->slice.numel - k < at_once ? p->slice.numel - k : at_once;
-		progress_step(&progress, "elements", k, p->slice.numel);
+		progress_step(&progress, k, p->slice.numel);
 		e = state_slice_read(p, k, bytes, n);
 		if (!e)
 			e = write_all(to, bytes, n * p->file.element);

@@ -4,6 +4,7 @@
 #include "mount-helpers/commands.h"
 #include "mount-helpers/fragments.h"
 #include "mount-helpers/params.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
 
 #include <stdio.h>
@@ -100,7 +101,7 @@ static void add(struct table *t, const char *mountpoint, const struct param *p)
 int ls_run(const struct call *call)
 {
 	char mountpoint[TARGET_PATH_MAX];
-	struct progress progress = { 0 };
+	struct progress progress;
 	struct params params;
 	struct table t;
 	int rc = table_init(&t, call, ls_columns);
@@ -111,8 +112,9 @@ int ls_run(const struct call *call)
 	if (!rc)
 		rc = params_read(&params, mountpoint, call->words);
 	if (!rc) {
+		progress_begin(&progress, "parameters");
 		for (size_t i = 0; i < params.n; i++) {
-			progress_step(&progress, "parameters", i, params.n);
+			progress_step(&progress, i, params.n);
 			add(&t, mountpoint, &params.list[i]);
 		}
 		progress_end(&progress);

@@ -4,6 +4,7 @@
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
 #include "mount-helpers/fragments.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/state-file.h"
 #include "mount-helpers/target.h"
 
@@ -331,12 +332,15 @@ static unsigned count_cells(void)
 static int show_all(struct drawing *d, struct table *t, bool table, const char *mountpoint,
 		    const struct params *params)
 {
+	bool draws = !d->svg && !table && isatty(STDOUT_FILENO);
 	struct progress progress = { 0 };
 	int rc = 0;
 
+	if (!draws)
+		progress_begin(&progress, "parameters");
 	for (size_t i = 0; i < params->n; i++) {
-		if (d->svg || table || !isatty(STDOUT_FILENO))
-			progress_step(&progress, "parameters", i, params->n);
+		if (!draws)
+			progress_step(&progress, i, params->n);
 		rc |= show(d, t, table, mountpoint, &params->list[i]);
 	}
 	progress_end(&progress);

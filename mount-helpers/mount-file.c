@@ -3,6 +3,7 @@
 
 #include "engine/base/base.h"
 #include "mount-helpers/mount-file.h"
+#include "mount-helpers/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -57,4 +58,18 @@ int mount_file_value(const char *mountpoint, const char *name, char *value, size
 	snprintf(value, size, "%s", text);
 	free(text);
 	return 0;
+}
+
+int mount_file_order(int fd, const char *line)
+{
+	size_t length = strlen(line);
+	struct progress progress;
+	ssize_t n;
+	int rc;
+
+	progress_begin(&progress, "waiting for the ranks");
+	n = write(fd, line, length);
+	rc = n < 0 ? -errno : (size_t)n == length ? 0 : -EIO;
+	progress_end(&progress);
+	return rc;
 }

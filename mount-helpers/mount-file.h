@@ -10,5 +10,9 @@
 int mount_file_read(const char *mountpoint, const char *name, char **text);
 /* Reads the file's first line, cut to size. */
 int mount_file_value(const char *mountpoint, const char *name, char *value, size_t size);
+/* Writes an order to .frag/freeze or .frag/control, which waits for the ranks, and shows that
+ * it waits.  Returns 0 or -errno.
+ */
+int mount_file_order(int fd, const char *line);
 
 #endif

@@ -4,6 +4,7 @@
 #include "engine/overlay.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"
+#include "mount-helpers/progress.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -91,10 +92,14 @@ int overlays_run_commit(const struct call *call)
 {
 	const char *path = call->words[0], *checkpoint = call->words[1];
 	char why[PATH_MAX + 100];
+	struct progress progress;
 	struct overlay o;
-	int rc = 0;
+	int rc;
 
-	if (overlay_commit(&o, path, checkpoint, why, sizeof(why)))
+	progress_begin(&progress, "committing");
+	rc = overlay_commit(&o, path, checkpoint, why, sizeof(why));
+	progress_end(&progress);
+	if (rc)
 		return call_fail("%s", call_one_line(why));
 	checkpoint = checkpoint ? checkpoint : call_one_line(o.checkpoint);
 	if (call_has(call, 'J'))

@@ -3,6 +3,7 @@
 
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
@@ -128,15 +129,13 @@ static int show(const struct call *call, const char *mountpoint)
 /* ---- an order ---- */
 
 /* Returns an errno; 0: the ranks have taken the line, or have said yes. */
-static int say(const char *control, const char *line, size_t length)
+static int say(const char *control, const char *line)
 {
 	CLEANUP(close) int fd = open(control, O_WRONLY | O_CLOEXEC);
-	ssize_t n;
 
 	if (fd < 0)
 		return errno == ENOENT ? ENXIO : errno; /* not write's ENOENT */
-	n = write(fd, line, length);
-	return n < 0 ? errno : (size_t)n < length ? EIO : 0;
+	return -mount_file_order(fd, line);
 }
 
 /* word: place, or placed, which asks.  As say. */
@@ -151,7 +150,7 @@ static int say_line(const char *mountpoint, const char *word, const char *states
 	if (n >= (int)sizeof(line))
 		return ENAMETOOLONG;
 	snprintf(path, sizeof(path), "%s/.frag/control", mountpoint);
-	return say(path, line, (size_t)n);
+	return say(path, line);
 }
 
 static int give(const char *mountpoint, const char *states, const char *tier)
@@ -185,12 +184,13 @@ static int give(const char *mountpoint, const char *states, const char *tier)
 /* Waits until nothing is to move. */
 static int wait_for_moves(const char *mountpoint, struct table *t, struct sums *sums)
 {
-	struct progress progress = { 0 };
+	struct progress progress;
 	useconds_t ms = LOOK_FIRST_MS;
 	int rc;
 
+	progress_begin(&progress, "moved");
 	while (!(rc = look(mountpoint, t, sums)) && sums->waiting) {
-		progress_step(&progress, "moved", sums->moved_bytes,
+		progress_step(&progress, sums->moved_bytes,
 			      sums->moved_bytes + sums->waiting_bytes);
 		free(sums->gone);
 		json_array_clear(t->rows);

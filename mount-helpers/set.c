@@ -3,6 +3,7 @@
 
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/state-slice.h"
 #include "mount-helpers/target.h"
 
@@ -182,12 +183,13 @@ static int make(const struct change *c, const struct state_slice *p, uint64_t k,
 static int write_elements(const struct change *c, const struct state_slice *p)
 {
 	CLEANUP(free) char *elements = malloc(AT_ONCE * ELEMENT_BYTES_MAX);
-	struct progress progress = { 0 };
+	struct progress progress;
 	int e = elements ? 0 : -ENOMEM;
 
+	progress_begin(&progress, "elements");
 	for (uint64_t k = 0, n; !e && k < p->slice.numel; k += n) {
 		n = p->slice.numel - k < AT_ONCE ? p->slice.numel - k : AT_ONCE;
-		progress_step(&progress, "elements", k, p->slice.numel);
+		progress_step(&progress, k, p->slice.numel);
 		e = make(c, p, k, elements, n);
 		if (!e)
 			e = state_slice_write(p, k, elements, n);
@@ -204,14 +206,16 @@ static int write_elements(const struct change *c, const struct state_slice *p)
 static int freeze(const char *mountpoint, int *fd, bool *held)
 {
 	char path[PATH_MAX], line[32];
+	int rc;
 
 	snprintf(path, sizeof(path), "%s/.frag/freeze", mountpoint);
 	*fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (*fd < 0)
 		return errno == ENOENT ? 0 : -errno;
 	snprintf(line, sizeof(line), "%d held\n", FREEZE_SECONDS);
-	*held = write(*fd, line, strlen(line)) > 0;
-	return *held || errno == EBUSY ? 0 : -errno;
+	rc = mount_file_order(*fd, line);
+	*held = !rc;
+	return rc == -EBUSY ? 0 : rc;
 }
 
 static bool is_frozen(const char *mountpoint)
@@ -231,9 +235,12 @@ static int write_and_commit(const struct change *c, const struct state_slice *p,
 {
 	int e = write_elements(c, p);
 	bool over = !e && freezes && !is_frozen(mountpoint);
+	struct progress progress;
 
+	progress_begin(&progress, "committing");
 	if (!e && !over && p->slice.numel && fsync(p->file.fd))
 		e = -errno;
+	progress_end(&progress);
 	/* The mount forgets what was written so far, which close would commit. */
 	if ((e || over) && ftruncate(p->file.fd, 0))
 		call_fail("%s: %s", slice, strerror(errno));
@@ -252,18 +259,16 @@ static int ask_owners(const struct state_slice *p, const char *mountpoint, const
 {
 	char path[PATH_MAX], line[2 * PATH_MAX];
 	CLEANUP(close) int fd = -1;
-	int length = snprintf(line, sizeof(line), "set %s/%s%s %s\n", p->param->path, p->state,
-			      p->slice_text, text);
-	ssize_t n;
+	int rc;
 
+	snprintf(line, sizeof(line), "set %s/%s%s %s\n", p->param->path, p->state,
+		 p->slice_text, text);
 	snprintf(path, sizeof(path), "%s/.frag/control", mountpoint);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? EOPNOTSUPP : errno;
-	n = write(fd, line, (size_t)length);
-	if (n < 0)
-		return errno == ENAMETOOLONG ? EOPNOTSUPP : errno;
-	return n == length ? 0 : EIO;
+	rc = mount_file_order(fd, line);
+	return rc == -ENAMETOOLONG ? EOPNOTSUPP : -rc;
 }
 
 /* Says what has been set: with --json; else nothing. */

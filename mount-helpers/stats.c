@@ -5,6 +5,7 @@
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
 #include "mount-helpers/params.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
 
 #include <errno.h>
@@ -149,7 +150,7 @@ static int add_all(struct table *t, const char *mountpoint)
 	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], path[PATH_MAX];
 	CLEANUP(free) char *heading = NULL;
 	CLEANUP(free) char *line = NULL;
-	struct progress progress = { 0 };
+	struct progress progress;
 	size_t n, room = 0;
 	int failed = 0, e;
 	FILE *f;
@@ -159,11 +160,12 @@ static int add_all(struct table *t, const char *mountpoint)
 	if (!f)
 		return call_fail("%s/.frag/stats: %s", target_name(mountpoint),
 				 strerror(errno));
+	progress_begin(&progress, "states");
 	n = read_line(f, &heading, &room) ? table_cut(heading, names) : 0;
 	for (room = 0; read_line(f, &line, &room);) {
 		if (table_cut(line, fields) == n)
 			failed |= add_line(t, names, fields, n);
-		progress_step(&progress, "states", json_array_size(t->rows), 0);
+		progress_step(&progress, json_array_size(t->rows), 0);
 	}
 	e = ferror(f) ? errno : 0;
 	fclose(f);
@@ -177,14 +179,15 @@ static int add_all(struct table *t, const char *mountpoint)
 
 static int add_matching(struct table *t, const char *mountpoint, char *const *patterns)
 {
-	struct progress progress = { 0 };
+	struct progress progress;
 	struct param_states states;
 	int failed = params_read_states(&states, mountpoint, patterns);
 
 	if (failed)
 		return failed;
+	progress_begin(&progress, "states");
 	for (size_t i = 0; i < states.n; i++) {
-		progress_step(&progress, "states", i, states.n);
+		progress_step(&progress, i, states.n);
 		failed |= add(t, mountpoint, &states.list[i]);
 	}
 	progress_end(&progress);

@@ -8,6 +8,7 @@
 #include "engine/launch/jobfile.h"
 #include "mount-helpers/mount-file.h"
 #include "mount-helpers/mounts.h"
+#include "mount-helpers/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -183,6 +184,7 @@ static int mount_private(const char *source, const char *name, bool writable,
 	const struct timespec pause = { .tv_nsec = 5000000 };
 	const char *parent = getenv("TMPDIR");
 	struct private_mount *p = privates;
+	struct progress progress;
 	CLEANUP(close) int log = memfd_create("fragfs", MFD_CLOEXEC);
 	sigset_t all, before;
 	uint64_t number;
@@ -207,13 +209,16 @@ static int mount_private(const char *source, const char *name, bool writable,
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	if (guardian < 0)
 		return call_fail("fork: %s", strerror(e));
-	while (!is_mounted(p->folder)) {
-		if (waitpid(guardian, NULL, WNOHANG) == guardian) {
+	progress_begin(&progress, "mounting");
+	while (p->guardian && !is_mounted(p->folder)) {
+		if (waitpid(guardian, NULL, WNOHANG) == guardian)
 			p->guardian = 0;
-			return fail_as(log, source);
-		}
-		nanosleep(&pause, NULL);
+		else
+			nanosleep(&pause, NULL);
 	}
+	progress_end(&progress);
+	if (!p->guardian)
+		return fail_as(log, source);
 	snprintf(mountpoint, TARGET_PATH_MAX, "%s", p->folder);
 	return 0;
 }
