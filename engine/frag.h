@@ -769,6 +769,16 @@ FRAG_API int frag_leaf(struct frag *f, enum frag_leaf_match match, const char *m
  * -EINVAL: no such parameter.
  */
 FRAG_API int frag_leaf_params(struct frag *f, int param, int *params, int max);
+/* Reads a state of all parameters of param's leaf into out, one behind the other, in the order
+ * of frag_leaf_params: as frag_get of each, but the ranks are asked for up to 4 MiB of them at
+ * once, so that many small parameters take one round trip where each by itself takes one.
+ * bytes is frag_leaf_get_bytes.
+ * -ENOENT: param is in no leaf, or one of the leaf's parameters has no such state.
+ * Errors of frag_get.
+ */
+FRAG_API int64_t frag_leaf_get_bytes(struct frag *f, int param, const char *key);
+FRAG_API int frag_leaf_get(struct frag *f, int param, const char *key, void *out,
+			   uint64_t bytes);
 
 /* ---- low-precision parameters on NVMe: this rank's pieces (stage 3, FSDP2) ----
  *

@@ -149,7 +149,7 @@ static void first_masters(struct trainer *t)
 }
 
 /* Puts the bf16 shards on NVMe, made of the masters, in the order in which load_weights() reads
- * them.  The weight and the bias of a layer are read as one.
+ * them.  The weight and the bias of a layer are brought in and gathered as one.
  */
 static void swap_params(struct trainer *t)
 {

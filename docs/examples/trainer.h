@@ -91,7 +91,7 @@ void attach(struct trainer *t);
 /* ---- weights.c ---- */
 
 /* Returns true if this rank's bf16 shards are on NVMe or in an arena, where other ranks read
- * them by frag_get_range().
+ * them by frag_get_range() and frag_leaf_get().
  */
 bool shards_move(const struct trainer *t);
 

@@ -59,33 +59,43 @@ static void pull_param(struct trainer *t, int p, uint64_t at, uint16_t *to, uint
 				    n * sizeof(*to)));
 }
 
-/* Copies this rank's shard from NVMe; while it is here, the next ones are being read. */
-static void get_swapped(struct trainer *t, int p, uint16_t *to, uint64_t n)
+/* Gathers the leaf that begins with parameter p, or p alone if it is in none, whose shards are
+ * on NVMe: this rank's come in, the next parameter's are being read meanwhile, and all ranks'
+ * are read as one.  Returns how many parameters are in `to`, one behind the other.
+ */
+static int gather_leaf(struct trainer *t, int p, uint16_t *to)
 {
-	int id = t->param[p].id, next = t->param[p + 1 < MODEL_NPARAMS ? p + 1 : 0].id;
-	void *own;
+	int params[MODEL_NPARAMS] = { t->param[p].id };
+	int leaf = need(t, "leaf", frag_leaf_params(t->frag, *params, params, MODEL_NPARAMS));
+	int n = leaf ? leaf : 1, next = t->param[(p + n) % MODEL_NPARAMS].id;
+	void *own[MODEL_NPARAMS];
+	uint64_t bytes = 0;
 
-	need(t, "parameter", frag_params_in(t->frag, &id, 1, &own));
+	for (int i = 0; i < n; i++)
+		bytes += t->model.param[p + i].numel * sizeof(*to);
+	need(t, "parameter", frag_params_in(t->frag, params, (size_t)n, own));
 	need(t, "parameter", frag_params_ahead(t->frag, &next, 1));
-	memcpy(to, own, n * sizeof(*to));
-	need(t, "parameter", frag_params_out(t->frag, &id, 1, 0));
+	need(t, "parameter",
+	     leaf ? frag_leaf_get(t->frag, *params, "lp", to, bytes)
+		  : frag_get(t->frag, *params, "lp", to, bytes));
+	need(t, "parameter", frag_params_out(t->frag, params, (size_t)n, 0));
+	return n;
 }
 
-/* Gathers a parameter whose shards are not where their ranks have published them. */
-static void gather_moved(struct trainer *t, int p, uint16_t *to)
+/* Gathers a parameter whose shards are in arenas. */
+static void gather_in_arenas(struct trainer *t, int p, uint16_t *to)
 {
 	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;
 	uint64_t from = least(numel, (uint64_t)t->rank * piece),
 		 end = least(numel, from + piece);
 
-	(t->options.arena ? arena_get : get_swapped)(t, p, to + from, end - from);
+	arena_get(t, p, to + from, end - from);
 	pull_param(t, p, 0, to, from);
 	pull_param(t, p, end, to + end, numel - end);
-	if (t->options.arena)
-		arena_hold(t, to, numel);
+	arena_hold(t, to, numel);
 }
 
-/* Stage 3: gathers the shards of parameter p into `to`. */
+/* Gathers the shards of parameter p that all ranks have published. */
 static void gather(struct trainer *t, int p, uint16_t *to)
 {
 	uint64_t numel = t->model.param[p].numel, piece = t->param[p].piece;
@@ -103,18 +113,38 @@ static void gather(struct trainer *t, int p, uint16_t *to)
 	}
 }
 
+/* Gathers parameter p, and perhaps those after it; returns how many are in `to`. */
+static int gather_next(struct trainer *t, int p, uint16_t *to)
+{
+	if (t->options.swap_params)
+		return gather_leaf(t, p, to);
+	(t->options.arena ? gather_in_arenas : gather)(t, p, to);
+	return 1;
+}
+
+static void widen(struct trainer *t, int p, const uint16_t *from)
+{
+	float *to = t->weight + t->param[p].flat;
+
+	for (uint64_t i = 0; i < t->model.param[p].numel; i++)
+		to[i] = float_of(from[i]);
+}
+
 void load_weights(struct trainer *t)
 {
-	for (int p = 0; p < MODEL_NPARAMS; p++) {
-		const uint16_t *from = t->lp + t->param[p].flat;
-		float *to = t->weight + t->param[p].flat;
+	uint16_t *gathered = NULL;
 
-		if (t->options.stage == 3) {
-			(shards_move(t) ? gather_moved : gather)(t, p, (uint16_t *)t->scratch);
-			from = (const uint16_t *)t->scratch;
+	for (int p = 0, end = 0; p < MODEL_NPARAMS; p++) {
+		if (t->options.stage != 3) {
+			widen(t, p, t->lp + t->param[p].flat);
+			continue;
 		}
-		for (uint64_t i = 0; i < t->model.param[p].numel; i++)
-			to[i] = float_of(from[i]);
+		if (p == end) {
+			gathered = (uint16_t *)t->scratch;
+			end += gather_next(t, p, gathered);
+		}
+		widen(t, p, gathered);
+		gathered += t->model.param[p].numel;
 	}
 	arena_let_go(t);
 }

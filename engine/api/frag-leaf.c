@@ -4,6 +4,8 @@
 #include "engine/api/api.h"
 #include "engine/base/thread.h"
 #include "engine/catalog/leaves.h"
+#include "engine/live/live.h"
+#include "engine/read/cut-reads.h"
 
 #include <errno.h>
 
@@ -36,4 +38,49 @@ int frag_leaf_params(struct frag *f, int param, int *params, int max)
 		next = leaves_next(e->leaves, next);
 	} while (next != (uint32_t)param);
 	return n;
+}
+
+/* Opens a state of all parameters of the leaf as one file. */
+static int open_leaf(struct frag *f, int param, const char *key, struct engine_file **file,
+		     uint64_t *bytes)
+{
+	int n = frag_leaf_params(f, param, NULL, 0), rc = 0;
+	CLEANUP(free) struct engine_address *addresses = NULL;
+	CLEANUP(free) int *params = NULL;
+
+	if (n <= 0)
+		return n ? n : -ENOENT;
+	params = calloc((size_t)n, sizeof(*params));
+	addresses = calloc((size_t)n, sizeof(*addresses));
+	if (!params || !addresses)
+		return -ENOMEM;
+	frag_leaf_params(f, param, params, n);
+	for (int i = 0; i < n && !rc; i++)
+		rc = api_address_of(f, params[i], key, &addresses[i]);
+	return rc ? rc : live_file_open(f->engine, addresses, (uint32_t)n, file, bytes);
+}
+
+int64_t frag_leaf_get_bytes(struct frag *f, int param, const char *key)
+{
+	struct engine_file *file;
+	uint64_t bytes;
+	int rc = open_leaf(f, param, key, &file, &bytes);
+
+	if (rc)
+		return rc;
+	live_file_close(file);
+	return (int64_t)bytes;
+}
+
+int frag_leaf_get(struct frag *f, int param, const char *key, void *out, uint64_t bytes)
+{
+	struct engine_file *file;
+	uint64_t size;
+	int rc = open_leaf(f, param, key, &file, &size);
+
+	if (rc)
+		return rc;
+	rc = size == bytes && out ? cut_reads_get_file(file, out) : -EINVAL;
+	live_file_close(file);
+	return rc;
 }

@@ -393,3 +393,22 @@ int cut_reads_get_from(const char *caller, struct engine *e,
 		memcpy(out, widened + offset % g.element, size);
 	return rc;
 }
+
+int cut_reads_get_file_from(const char *caller, const struct engine_file *f, void *out)
+{
+	uint32_t end;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < f->nparts && !rc; i = end) {
+		struct file_part *p = &f->parts[i];
+		uint64_t size = p->bytes;
+
+		for (end = i + 1; !p->cuts && end < f->nparts && !f->parts[end].cuts; end++)
+			size += f->parts[end].bytes;
+		rc = p->cuts ? cut_reads_get_from(caller, f->engine, &p->address, 0,
+						  (uint8_t *)out + p->at, size)
+			     : reads_get_parts(f->engine, p, end - i, (uint8_t *)out + p->at,
+					       size, caller);
+	}
+	return rc;
+}

@@ -22,5 +22,10 @@ void cut_reads_cancel(struct engine *e, struct engine_read *read);
 int cut_reads_get_from(const char *caller, struct engine *e,
 		       const struct engine_address *address, uint64_t offset, void *out,
 		       uint64_t size);
+/* Copies all bytes of an open file, as they are now, whatever its view shows.  States whose
+ * stored order is file order are asked for together.  Errors of reads_get.
+ */
+#define cut_reads_get_file(...) cut_reads_get_file_from(LOG_PLACE, __VA_ARGS__)
+int cut_reads_get_file_from(const char *caller, const struct engine_file *file, void *out);
 
 #endif

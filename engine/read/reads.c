@@ -142,7 +142,6 @@ struct read_part {
 struct waiter {
 	const char *caller;
 	struct engine *e;
-	struct file_part state;
 	struct engine_file file;
 	pthread_mutex_t lock;
 	pthread_cond_t done;
@@ -236,18 +235,16 @@ static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
 	return ended ? ended : rc;
 }
 
-int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
-	      void *out, uint64_t size, const char *caller)
+static int get_from(struct engine *e, struct file_part *parts, uint32_t n, uint64_t offset,
+		    void *out, uint64_t size, const char *caller)
 {
 	struct waiter w = { .e = e,
 			    .caller = caller,
-			    /* its end is for the plan to find */
-			    .state = { .address = *address, .bytes = UINT64_MAX },
 			    .file = { .engine = e,
-				      .parts = &w.state,
-				      .nparts = 1,
+				      .parts = parts,
+				      .nparts = n,
 				      .live = true,
-				      .is_grad = !strcmp(address->key, "grad") } };
+				      .is_grad = !strcmp(parts->address.key, "grad") } };
 	int rc;
 
 	pthread_mutex_init(&w.lock, NULL);
@@ -256,4 +253,19 @@ int reads_get(struct engine *e, const struct engine_address *address, uint64_t o
 	pthread_cond_destroy(&w.done);
 	pthread_mutex_destroy(&w.lock);
 	return rc;
+}
+
+int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
+	      void *out, uint64_t size, const char *caller)
+{
+	/* its end is for the plan to find */
+	struct file_part state = { .address = *address, .bytes = UINT64_MAX };
+
+	return get_from(e, &state, 1, offset, out, size, caller);
+}
+
+int reads_get_parts(struct engine *e, struct file_part *parts, uint32_t n, void *out,
+		    uint64_t size, const char *caller)
+{
+	return get_from(e, parts, n, parts->at, out, size, caller);
 }

@@ -7,7 +7,7 @@
  * thread (remote-read).
  */
 
-#include "engine/node/node.h"
+#include "engine/node/file.h"
 
 /* As engine_read, engine_read_cancel. */
 void reads_start(struct engine *e, struct engine_read *read);
@@ -18,5 +18,10 @@ void reads_cancel(struct engine *e, struct engine_read *read);
  */
 int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
 	      void *out, uint64_t size, const char *caller);
+/* Does the same with bytes of n parts of an open file, from the first one's `at` on.  The
+ * parts' stored order is file order.
+ */
+int reads_get_parts(struct engine *e, struct file_part *parts, uint32_t n, void *out,
+		    uint64_t size, const char *caller);
 
 #endif

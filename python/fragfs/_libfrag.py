@@ -170,6 +170,8 @@ FUNCTIONS = {
     "frag_state_from_fragments": (c_int, [_F, c_int, c_uint32, _KEY, _DTYPE, _ADDRESS, c_size_t]),
     "frag_leaf": (c_int, [_F, c_int, c_char_p, c_int]),
     "frag_leaf_params": (c_int, [_F, c_int, POINTER(c_int), c_int]),
+    "frag_leaf_get_bytes": (c_int64, [_F, c_int, c_char_p]),
+    "frag_leaf_get": (c_int, [_F, c_int, c_char_p, c_void_p, c_uint64]),
     "frag_swp_import": (c_int64, [_F, POINTER(frag_swp)]),
     "frag_swp_export": (c_int64, [_F, POINTER(frag_swp)]),
     "frag_arena_open": (c_int, [_F, POINTER(frag_arena)]),

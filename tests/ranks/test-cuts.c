@@ -18,9 +18,10 @@
 enum { WORLD = 4, ROUNDS = 60, EXTENTS = 5, WAIT_MS = 60000, TRAINER = 4242 };
 
 static const struct job_param params[] = {
-	{ "columns", .ndim = 2, .shape = { 9, 13 }, .ncuts = 1, .cuts = { { 1, 0 } } },
-	{ "grid", .ndim = 3, .shape = { 5, 3, 6 }, .ncuts = 2, .cuts = { { 2, 2 }, { 0, 0 } } },
-	{ "rows", .ndim = 2, .shape = { 7, 3 } },
+	{ "m.columns", .ndim = 2, .shape = { 9, 13 }, .ncuts = 1, .cuts = { { 1, 0 } } },
+	{ "m.grid", .ndim = 3, .shape = { 5, 3, 6 }, .ncuts = 2,
+	  .cuts = { { 2, 2 }, { 0, 0 } } },
+	{ "m.rows", .ndim = 2, .shape = { 7, 3 } },
 };
 static const struct job_group groups[] = {
 	{ .sharding = FRAG_FSDP2, .nparams = 3, .params = { 0, 1, 2 } },
@@ -154,6 +155,33 @@ static uint64_t reads_counted(void)
 {
 	return atomic_load(&observer->counters.reads);
 }
+
+START_TEST(a_leaf_is_gathered_in_file_order)
+{
+	uint8_t all[8192], *at = all;
+	struct frag *f;
+
+	open_job(_i);
+	f = job_frag(&job, 1);
+	ck_assert_int_eq(frag_leaf(f, FRAG_LEAF_NAME, "m", 1), 1);
+	for (unsigned k = 0; k < ARRAY_SIZE(keys); k++, at = all) {
+		int64_t bytes = frag_leaf_get_bytes(f, job_number(&job, 1, 0), keys[k]);
+
+		ck_assert(bytes > 0 && bytes <= (int64_t)sizeof(all));
+		ck_assert_int_eq(
+			frag_leaf_get(f, job_number(&job, 1, 0), keys[k], all, (uint64_t)bytes),
+			0);
+		for (uint32_t p = 0; p < ARRAY_SIZE(params); p++) {
+			uint64_t size = job_bytes(&job, p, keys[k]);
+
+			ck_assert_mem_eq(at, job_truth(&job, p, keys[k]), size);
+			at += size;
+		}
+		ck_assert_int_eq(at - all, bytes);
+	}
+	close_job();
+}
+END_TEST
 
 START_TEST(a_range_moves_its_bytes_only_and_counts_as_a_read)
 {
@@ -378,6 +406,7 @@ int main(void)
 	TCase *t = tcase_create("all");
 
 	tcase_add_loop_test(t, any_bytes_are_read, 0, 2);
+	tcase_add_loop_test(t, a_leaf_is_gathered_in_file_order, 0, 2);
 	tcase_add_test(t, a_range_moves_its_bytes_only_and_counts_as_a_read);
 	tcase_add_test(t, a_training_thread_that_waits_for_itself_is_told_so);
 	tcase_add_test(t, late_pieces_have_no_padding);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "tests/ranks/faults.h"
 #include "tests/ranks/job.h"
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
@@ -13,6 +14,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -308,7 +310,8 @@ static const struct job_param model[] = {
 	{ "layers.1.norm.weight", .ndim = 1, .shape = { 4000 } },
 };
 
-static void open_params(const struct job_param *list, uint32_t n)
+static void open_params_on(uint32_t hosts, const struct job_param *list, uint32_t n,
+			   enum job_lp lp)
 {
 	const struct job_group group = { .stage = 3,
 					 .nparams = n,
@@ -317,13 +320,20 @@ static void open_params(const struct job_param *list, uint32_t n)
 
 	setenv("FRAG_LOG", "error", 1);
 	job_open(&job, &(struct job_spec){ .world = WORLD,
+					   .hosts = hosts,
 					   .params = list,
 					   .nparams = n,
 					   .groups = &group,
 					   .ngroups = 1,
 					   JOB_KEYS(keys),
-					   .lp = JOB_LP_SWAP });
+					   .messages = faults_over(&transport_loop),
+					   .lp = lp });
 	job_boundary(&job);
+}
+
+static void open_params(const struct job_param *list, uint32_t n)
+{
+	open_params_on(1, list, n, JOB_LP_SWAP);
 }
 
 static void open_model(void)
@@ -431,6 +441,75 @@ START_TEST(parameters_of_a_leaf_come_in_as_one)
 	ck_assert_int_eq(frag_params_ahead(rank0(), &norm, 1), 1);
 	expect_lent(3);
 	job_check(&job);
+	job_close(&job);
+}
+END_TEST
+
+enum { UP = 2, EACH = 4000, OF_LEAF = 3 };
+
+/* Reads "lp" of the leaf, and compares it with that of each of its parameters. */
+static void expect_leaf_values(void)
+{
+	uint16_t values[OF_LEAF * EACH], alone[EACH];
+	int leaf_of[OF_LEAF];
+
+	ck_assert_int_eq(leaf(FRAG_LEAF_NAME, "layers.0", 1), 1);
+	ck_assert_int_eq(frag_leaf_params(rank0(), UP, leaf_of, OF_LEAF), OF_LEAF);
+	ck_assert_int_eq(frag_leaf_get_bytes(rank0(), UP, "lp"), sizeof(values));
+	ck_assert_int_eq(frag_leaf_get(rank0(), UP, "lp", values, sizeof(values)), 0);
+	for (int i = 0; i < OF_LEAF; i++) {
+		ck_assert_int_eq(frag_get(rank0(), leaf_of[i], "lp", alone, sizeof(alone)), 0);
+		ck_assert_mem_eq(&values[i * EACH], alone, sizeof(alone));
+		ck_assert_mem_eq(alone, job_truth(&job, (uint32_t)leaf_of[i], "lp"),
+				 sizeof(alone));
+	}
+}
+
+START_TEST(a_leaf_is_gathered)
+{
+	uint16_t values[OF_LEAF * EACH];
+
+	open_model();
+	drain();
+	ck_assert_int_eq(frag_leaf_get_bytes(rank0(), UP, "lp"), -ENOENT);
+	ck_assert_int_eq(frag_leaf_get(rank0(), UP, "lp", values, sizeof(values)), -ENOENT);
+	expect_leaf_values();
+	ck_assert_int_eq(frag_leaf_get_bytes(rank0(), UP, "nothing"), -ENOENT);
+	ck_assert_int_eq(frag_leaf_get_bytes(rank0(), 7, "lp"), -EINVAL);
+	ck_assert_int_eq(frag_leaf_get(rank0(), UP, "lp", values, sizeof(values) - 1), -EINVAL);
+	ck_assert_int_eq(frag_leaf_get(rank0(), UP, "lp", NULL, sizeof(values)), -EINVAL);
+	job_close(&job);
+}
+END_TEST
+
+static unsigned turns;
+
+static void turn_and_count(void *arg)
+{
+	turns++;
+	job_turn(arg);
+}
+
+/* It takes one round trip, where each parameter by itself takes one. */
+START_TEST(a_leaf_is_gathered_as_one)
+{
+	enum { TRIP = 50 };
+	uint16_t values[OF_LEAF * EACH];
+	unsigned together;
+
+	open_params_on(WORLD, model, ARRAY_SIZE(model), JOB_LP_SHARD);
+	expect_leaf_values(); /* now the tables of states are there */
+	rank0()->engine->thread.yield = turn_and_count;
+	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_READ, .count = UINT_MAX,
+				    .delay = TRIP });
+	turns = 0;
+	ck_assert_int_eq(frag_leaf_get(rank0(), UP, "lp", values, sizeof(values)), 0);
+	together = turns;
+	expect_leaf_values();
+	ck_assert_uint_ge(together, TRIP);
+	ck_assert_uint_gt(turns - 2 * together, OF_LEAF * TRIP - TRIP);
+	ck_assert_uint_lt(together, 2 * TRIP);
+	faults_clear();
 	job_close(&job);
 }
 END_TEST
@@ -1024,6 +1103,8 @@ int main(void)
 	tcase_add_test(t, a_leaf_of_any_name_is_one_line);
 	tcase_add_test(t, parameters_of_a_leaf_are_listed);
 	tcase_add_test(t, parameters_of_a_leaf_come_in_as_one);
+	tcase_add_test(t, a_leaf_is_gathered);
+	tcase_add_test(t, a_leaf_is_gathered_as_one);
 	tcase_add_test(t, a_leaf_is_not_read_where_its_parameter_lacks_buffers);
 	tcase_add_test(t, leaves_need_memory);
 	tcase_add_test(t, what_is_in_ahead_gives_way_to_states);
