@@ -143,13 +143,13 @@ static void reach(int fd)
 		;
 }
 
-int fork_close(int fd)
+int fork_close_as(int fd, int copy)
 {
 	struct stat st;
 
 	if (fd >= FORK_FD_MAX)
 		return -ENFILE;
-	if (fd < 0 || fstat(fd, &st))
+	if (fd < 0 || fstat(copy, &st))
 		return -EBADF;
 	pthread_once(&once, install);
 	fork_forget(fd);
@@ -157,6 +157,11 @@ int fork_close(int fd)
 	atomic_store_explicit(&entries[fd].inode, st.st_ino, memory_order_release);
 	reach(fd);
 	return 0;
+}
+
+int fork_close(int fd)
+{
+	return fork_close_as(fd, fd);
 }
 
 void fork_forget(int fd)

@@ -105,10 +105,10 @@ static bool is_reused(const struct transport_watch *w, int fd, const char *addre
 
 static void opened(const struct transport_watch *w, int fd, const char *address)
 {
-	if (fork_close(fd) == -ENFILE)
+	CLEANUP(close) int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	if (copy >= 0 && is_still_ours(w, copy, address) && fork_close_as(fd, copy) == -ENFILE)
 		log_debug("descriptor %d is too high to be closed in forked children", fd);
-	else if (!is_still_ours(w, fd, address))
-		fork_forget(fd);
 }
 
 /* ---- not too many of those that connect to us ---- */

@@ -15,7 +15,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <zmq.h>
 
 static struct transport_probes probes;
@@ -137,6 +140,38 @@ START_TEST(other_limits)
 }
 END_TEST
 
+static bool is_open_in_a_child(int fd)
+{
+	pid_t child = fork();
+	int status = -1;
+
+	if (!child)
+		_exit(fcntl(fd, F_GETFD) >= 0);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	return WEXITSTATUS(status);
+}
+
+/* libzmq's thread may close a descriptor, and another one use its number, before it is listed.
+ */
+START_TEST(a_number_that_is_used_again_stays_open_in_a_child)
+{
+	int fd = memfd_create("ours", 0), other = memfd_create("another's", 0), copy = dup(fd);
+
+	ck_assert(fd >= 0 && other >= 0 && copy >= 0);
+	ck_assert_int_eq(fork_close_as(fd, copy), 0);
+	ck_assert(!is_open_in_a_child(fd));
+	ck_assert(is_open_in_a_child(copy));
+	ck_assert_int_eq(dup2(other, fd), fd);
+	ck_assert(is_open_in_a_child(fd));
+	ck_assert_int_eq(fork_close_as(fd, copy), 0);
+	ck_assert(is_open_in_a_child(fd));
+	fork_forget(fd);
+	close(fd);
+	close(copy);
+	close(other);
+}
+END_TEST
+
 START_TEST(more_addresses_than_a_fork_can_forget_are_refused)
 {
 	char address[64];
@@ -164,6 +199,7 @@ int main(void)
 	tcase_add_test(t, what_is_no_address_is_einval);
 	tcase_add_test(t, errors_of_libzmq_have_names_here);
 	tcase_add_test(t, other_limits);
+	tcase_add_test(t, a_number_that_is_used_again_stays_open_in_a_child);
 	tcase_add_test(t, more_addresses_than_a_fork_can_forget_are_refused);
 	return run_suite(s, t);
 }
