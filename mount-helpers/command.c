@@ -8,7 +8,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +27,8 @@ static void print_error(const char *format, va_list list)
 	vsnprintf(text, sizeof(text), format, list);
 	one_line(text, line, sizeof(line));
 	fflush(stdout);
-	fprintf(stderr, "fragctl: %s\n", line);
+	/* a line of progress may be there */
+	fprintf(stderr, "%sfragctl: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", line);
 }
 
 int call_fail(const char *format, ...)

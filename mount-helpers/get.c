@@ -125,11 +125,17 @@ static int copy_elements(const struct state_slice *p, int to, char *bytes)
 static int copy_npy(const struct state_slice *p, const char *mountpoint, int to, char *bytes)
 {
 	CLEANUP(close) int from = state_slice_open_npy(p, mountpoint);
+	struct progress progress;
+	uint64_t done = 0;
 	ssize_t got;
 	int e = from < 0 ? from : 0;
 
-	while (!e && (got = read(from, bytes, CHUNK_BYTES)))
+	progress_begin(&progress, "bytes");
+	for (; !e && (got = read(from, bytes, CHUNK_BYTES)); done += (uint64_t)got) {
 		e = got < 0 ? -errno : write_all(to, bytes, (size_t)got);
+		progress_step(&progress, done, p->slice.numel * p->file.element);
+	}
+	progress_end(&progress);
 	return e;
 }
 

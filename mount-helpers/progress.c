@@ -13,13 +13,15 @@ enum { SHOW_AFTER_MS = 1000, SHOW_EVERY_MS = 100 };
 
 static void show(const struct progress *p)
 {
-	fprintf(stderr, "\r\033[K%s: ", p->what);
+	char done[80] = "";
+
 	if (p->total)
-		fprintf(stderr, "%" PRIu64 " of %" PRIu64 " (%" PRIu64 " %%), ", p->done,
-			p->total, p->done * 100 / p->total);
+		snprintf(done, sizeof(done), "%" PRIu64 " of %" PRIu64 " (%" PRIu64 " %%), ",
+			 p->done, p->total, p->done * 100 / p->total);
 	else if (p->done)
-		fprintf(stderr, "%" PRIu64 ", ", p->done);
-	fprintf(stderr, "%" PRIu64 " s", (monotonic_ms() - p->began_ms) / 1000);
+		snprintf(done, sizeof(done), "%" PRIu64 ", ", p->done);
+	fprintf(stderr, "\r\033[K%s: %s%" PRIu64 " s", p->what, done,
+		(monotonic_ms() - p->began_ms) / 1000);
 }
 
 static void *run(void *arg)

@@ -23,7 +23,8 @@ struct progress {
 };
 
 /* what: a plural that is counted, "states", or, where progress_step is not called, an activity.
- * Valid until progress_end, which has to be called before anything is printed, and before fork.
+ * Valid until progress_end, which has to be called before anything but an error (call_fail) is
+ * printed, and before fork.
  */
 void progress_begin(struct progress *p, const char *what);
 /* total 0: it is not known. */

@@ -237,10 +237,11 @@ static int write_and_commit(const struct change *c, const struct state_slice *p,
 	bool over = !e && freezes && !is_frozen(mountpoint);
 	struct progress progress;
 
-	progress_begin(&progress, "committing");
-	if (!e && !over && p->slice.numel && fsync(p->file.fd))
-		e = -errno;
-	progress_end(&progress);
+	if (!e && !over && p->slice.numel) {
+		progress_begin(&progress, "committing");
+		e = fsync(p->file.fd) ? -errno : 0;
+		progress_end(&progress);
+	}
 	/* The mount forgets what was written so far, which close would commit. */
 	if ((e || over) && ftruncate(p->file.fd, 0))
 		call_fail("%s: %s", slice, strerror(errno));
@@ -331,7 +332,7 @@ static int set(const struct call *call, const char *mountpoint, const char *slic
 	if (!rc)
 		rc = write_and_commit(&c, &p, mountpoint, slice, freezer >= 0);
 	/* The thaw fails where the freeze ended between the look at it and the commit. */
-	if (!rc && held && write(freezer, "0\n", 2) < 0)
+	if (!rc && held && mount_file_order(freezer, "0\n"))
 		rc = call_fail("%s: is changed, but the freeze was over before that: a step "
 			       "may lie between reading and writing",
 			       slice);

@@ -5,6 +5,7 @@
 #include "mount-helpers/commands.h"
 #include "mount-helpers/fragments.h"
 #include "mount-helpers/params.h"
+#include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
 
 #include <errno.h>
@@ -183,6 +184,7 @@ int stat_run(const struct call *call)
 {
 	json_t *list = call_has(call, 'J') ? json_array() : NULL;
 	char mountpoint[TARGET_PATH_MAX];
+	struct progress progress = { 0 };
 	struct params params;
 	int rc = target_open(call->job, false, mountpoint);
 
@@ -192,11 +194,16 @@ int stat_run(const struct call *call)
 		json_decref(list);
 		return rc;
 	}
+	if (list)
+		progress_begin(&progress, "parameters");
 	for (size_t i = 0; i < params.n; i++) {
-		if (i && !list)
+		if (list)
+			progress_step(&progress, i, params.n);
+		else if (i)
 			putchar('\n');
 		rc |= show(call, mountpoint, &params.list[i], list);
 	}
+	progress_end(&progress);
 	params_free(&params);
 	if (list)
 		rc |= call_print_object(call, "params", list);

@@ -5,8 +5,7 @@ set -eu
 
 T=$TMPDIR
 cd "$T"
-started= # process ids
-begun=   # the same processes, each as PID:TIME, with when it began
+begun= # the processes of started(), each as PID:TIME, with when it began
 
 skip() {
 	echo "skipped: $*"
@@ -53,7 +52,6 @@ is_that_process() {
 
 # Kills what it is given, by process id, when the script ends.
 started() {
-	started="$started $1"
 	begun="$begun $1:$(begin_of "$1")"
 }
 

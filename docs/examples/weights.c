@@ -60,8 +60,9 @@ static void pull_param(struct trainer *t, int p, uint64_t at, uint16_t *to, uint
 }
 
 /* Gathers the leaf that begins with parameter p, or p alone if it is in none, whose shards are
- * on NVMe: this rank's come in, the next parameter's are being read meanwhile, and all ranks'
- * are read as one.  Returns how many parameters are in `to`, one behind the other.
+ * on NVMe.  This rank's come in first, to be read from its memory; the next parameter's are on
+ * their way meanwhile; and all ranks' are read as one.  Returns how many parameters are in
+ * `to`, one behind the other.
  */
 static int gather_leaf(struct trainer *t, int p, uint16_t *to)
 {

@@ -46,17 +46,17 @@ static int open_leaf(struct frag *f, int param, const char *key, struct engine_f
 {
 	int n = frag_leaf_params(f, param, NULL, 0), rc = 0;
 	CLEANUP(free) struct engine_address *addresses = NULL;
-	CLEANUP(free) int *params = NULL;
+	uint32_t member = (uint32_t)param;
 
 	if (n <= 0)
 		return n ? n : -ENOENT;
-	params = calloc((size_t)n, sizeof(*params));
 	addresses = calloc((size_t)n, sizeof(*addresses));
-	if (!params || !addresses)
+	if (!addresses)
 		return -ENOMEM;
-	frag_leaf_params(f, param, params, n);
-	for (int i = 0; i < n && !rc; i++)
-		rc = api_address_of(f, params[i], key, &addresses[i]);
+	for (int i = 0; i < n && !rc; i++) {
+		rc = api_address_of(f, (int)member, key, &addresses[i]);
+		member = leaves_next(f->engine->leaves, member);
+	}
 	return rc ? rc : live_file_open(f->engine, addresses, (uint32_t)n, file, bytes);
 }
 

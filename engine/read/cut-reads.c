@@ -407,8 +407,8 @@ int cut_reads_get_file_from(const char *caller, const struct engine_file *f, voi
 			size += f->parts[end].bytes;
 		rc = p->cuts ? cut_reads_get_from(caller, f->engine, &p->address, 0,
 						  (uint8_t *)out + p->at, size)
-			     : reads_get_parts(f->engine, p, end - i, (uint8_t *)out + p->at,
-					       size, caller);
+			     : reads_get_parts(f->engine, p, end - i, p->at,
+					       (uint8_t *)out + p->at, size, caller);
 	}
 	return rc;
 }

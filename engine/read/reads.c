@@ -235,7 +235,7 @@ static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
 	return ended ? ended : rc;
 }
 
-static int get_from(struct engine *e, struct file_part *parts, uint32_t n, uint64_t offset,
+int reads_get_parts(struct engine *e, struct file_part *parts, uint32_t n, uint64_t offset,
 		    void *out, uint64_t size, const char *caller)
 {
 	struct waiter w = { .e = e,
@@ -261,11 +261,5 @@ int reads_get(struct engine *e, const struct engine_address *address, uint64_t o
 	/* its end is for the plan to find */
 	struct file_part state = { .address = *address, .bytes = UINT64_MAX };
 
-	return get_from(e, &state, 1, offset, out, size, caller);
-}
-
-int reads_get_parts(struct engine *e, struct file_part *parts, uint32_t n, void *out,
-		    uint64_t size, const char *caller)
-{
-	return get_from(e, parts, n, parts->at, out, size, caller);
+	return reads_get_parts(e, &state, 1, offset, out, size, caller);
 }

@@ -18,10 +18,10 @@ void reads_cancel(struct engine *e, struct engine_read *read);
  */
 int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
 	      void *out, uint64_t size, const char *caller);
-/* Does the same with bytes of n parts of an open file, from the first one's `at` on.  The
- * parts' stored order is file order.
+/* Does the same with bytes of n parts of an open file, in which offset is.  The parts' stored
+ * order is file order.
  */
-int reads_get_parts(struct engine *e, struct file_part *parts, uint32_t n, void *out,
-		    uint64_t size, const char *caller);
+int reads_get_parts(struct engine *e, struct file_part *parts, uint32_t n, uint64_t offset,
+		    void *out, uint64_t size, const char *caller);
 
 #endif

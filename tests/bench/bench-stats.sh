@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # .frag/stats of a job of 10 000 parameters on 4 ranks, against numpy over plain files of as many bytes.
-# FRAG_BENCH_STATS_BYTES: of all parameters.  FRAG_BENCH_NUMPY: a python with numpy (python3); without one there is no
-# reference.
+# FRAG_BENCH_STATS_BYTES: of all parameters.  FRAG_BENCH_PYTHON: a python with numpy (python3); without one there is
+# no reference.
 . "$(dirname "$0")/lib.sh"
 
 params=10000
 bytes=${FRAG_BENCH_STATS_BYTES:-$((256 << 20))}
-python=${FRAG_BENCH_NUMPY:-python3}
+python=${FRAG_BENCH_PYTHON:-python3}
 [ "$rounds" -lt 5 ] || rounds=5
 
 # A mount keeps the table of a generation.
@@ -36,6 +36,7 @@ for i in range($params): numpy.random.default_rng(i).random($bytes // $params //
 	interleave table numpy
 	row "$name" "$(median table)" s 'numpy, files in tmpfs' "$(median numpy)" 0.2 lower
 else
+	echo "$python: no numpy, which .frag/stats is compared to" >&2
 	interleave table
 	row "$name" "$(median table)" s null null null lower
 fi

@@ -10,10 +10,12 @@ trains() {
 	grep -q '^step' rank0.log
 }
 
+ranks=
 for rank in 0 1 2; do
 	RANK=$rank WORLD_SIZE=3 FRAG_JOB_ID=fragctl "$top_builddir/docs/examples/train" --stage 2 \
 		--forever --every 1 --pause-ms 20 >rank$rank.log 2>&1 &
 	started $!
+	ranks="$ranks $!"
 done
 wait_until 60 lists_a_job || fail "no job"
 wait_until 60 trains || fail "it does not train"
@@ -23,7 +25,7 @@ grep -q "^fragctl  *$address  *3 " jobs
 expect() { # expect FILE: all ranks are alive, in the order of their numbers, and hold something
 	grep -q 'world 3 (3 alive), step [1-9]' "$1" || { cat "$1"; exit 1; }
 	for rank in 0 1 2; do
-		pid=$(echo "$started" | awk -v n=$((rank + 1)) '{ print $n }')
+		pid=$(echo "$ranks" | awk -v n=$((rank + 1)) '{ print $n }')
 		grep -q "^ *$rank  .* $pid  alive  *[a-z]*  .*[1-9][0-9.]*[KM]\$" "$1" ||
 			{ echo "rank $rank, pid $pid:"; cat "$1"; exit 1; }
 	done
@@ -97,7 +99,7 @@ for _ in 1 2 3; do
 done
 
 # When its ranks are gone there is nobody to agree on a boundary.
-kill -9 $started
-wait $started 2>/dev/null || :
+kill -9 $ranks
+wait $ranks 2>/dev/null || :
 refused 'the job, or the rank that would have to agree, is lost' fragctl break -j "$M" 'nan(fp32) > 0'
 refused 'the job, or the rank that would have to agree, is lost' fragctl freeze "$M"

@@ -3,7 +3,8 @@
 #define RANKS_ANSWERED_BY_H
 
 /* Ranks whose memory is out of each other's reach and that answer each other's reads by another
- * connection than that of control messages: what holds of every kind of it when a rank fails.
+ * connection than that of control messages: what holds when a rank fails, whatever that
+ * connection is.
  */
 
 #include "tests/ranks/processes.h"
@@ -11,7 +12,7 @@
 struct answered_by {
 	const char *name;            /* as the log has it */
 	const char *const *settings; /* of every rank; FRAG_LOG=info among them */
-	bool ends_silently;          /* the end of a rank is no warning of it */
+	bool ends_silently; /* a rank that ends causes no warning about the connection */
 };
 
 /* Every rank reads the states of all ranks, which makes each connect to the others; then, when

@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-enum { PROCESSES_MAX = 8, ANSWER_MS = 100000, SAYS_MS = 30000 };
+enum { PROCESSES_MAX = 8, ANSWER_MS = 100000, SAYS_MS = 60000 };
 
 struct process {
 	pid_t pid;
