@@ -771,9 +771,9 @@ FRAG_API int frag_leaf(struct frag *f, enum frag_leaf_match match, const char *m
 FRAG_API int frag_leaf_params(struct frag *f, int param, int *params, int max);
 /* Reads a state of all parameters of param's leaf into out, one behind the other, in the order
  * of frag_leaf_params: as frag_get of each, but by requests of up to 1 MiB and 256 pieces, four
- * at a time, so that small parameters take one round trip where each by itself takes one.
- * Those that are cut along other dimensions than 0 are read one after the other.  bytes is
- * frag_leaf_get_bytes.
+ * at a time, so that small parameters share a round trip.  A parameter with frag_tensor.cuts
+ * is read by itself, each shard after the other.  bytes is the size of out, which
+ * frag_leaf_get_bytes returns.
  * -ENOENT: param is in no leaf, or one of the leaf's parameters has no such state.
  * Errors of frag_get.
  */

@@ -180,7 +180,7 @@ static int follow(const struct call *call, struct wait *w, bool holds)
 	char *line = NULL;
 	const char *why;
 
-	progress_begin(&progress, "waiting");
+	progress_begin(&progress, "waiting for the condition");
 	while (!done && (event = next_event(w, &line))) {
 		if (w->watched && is_of(w, event, "break")) {
 			progress_end(&progress);

@@ -490,7 +490,9 @@ static void turn_and_count(void *arg)
 	job_turn(arg);
 }
 
-/* It takes one round trip, where each parameter by itself takes one. */
+/* frag_leaf_get waits for one round trip to the other host's rank, frag_get of each of the
+ * three parameters for one of its own.
+ */
 START_TEST(a_leaf_is_gathered_as_one)
 {
 	enum { TRIP = 50 };
