@@ -33,12 +33,16 @@ for i in 1 2 3; do
 	cat saved >"$M/params/head.scale/fp32" || fail "no edit"
 done
 
-# The ranks' phases.
-for rank in 0 1; do
+# The ranks' phases.  An edit ends when its ranks have applied it; their trainers stall a moment longer.
+stalled_thrice() {
+	cat "$M/ranks/$1/timers" >timers.$1
 	awk -F '\t' '
 		NR == 1 && $0 != "phase\tof\tcount\tsum\tmin\tmedian\tp99\tmax" { exit 1 }
 		$1 == "stall" && $2 == "ever" { found = $3 >= 3 && $5 <= $6 && $6 <= $7 && $7 <= $8 && $8 <= $4 }
-		END { exit !found }' "$M/ranks/$rank/timers" || fail "rank $rank: $(cat "$M/ranks/$rank/timers")"
+		END { exit !found }' timers.$1
+}
+for rank in 0 1; do
+	wait_until 60 stalled_thrice $rank || fail "rank $rank: $(cat timers.$rank)"
 done
 
 ! grep , "$M"/ranks/?/timers || fail "numbers with a comma"
