@@ -104,3 +104,16 @@ use_stubs() {
 	LD_LIBRARY_PATH=$T/stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	export LD_LIBRARY_PATH
 }
+
+is_free() {
+	! grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04x "$1") " /proc/net/tcp /proc/net/tcp6 2>/dev/null
+}
+# take_port [FIRST]: sets FRAG_PORT to a free port from FIRST on that a job which is started again has again: not of those that
+# jobs draw (20000-32767, 21017-21117) nor, as a rule, of the kernel's ephemeral ones.
+take_port() {
+	FRAG_PORT=${1:-$((10000 + $$ % 8000))}
+	until is_free $FRAG_PORT; do
+		FRAG_PORT=$((FRAG_PORT + 1))
+	done
+	export FRAG_PORT
+}

@@ -5,7 +5,9 @@
 . "$top_srcdir/tests/lib.sh"
 train=$top_builddir/docs/examples/train
 export WORLD_SIZE=2 FRAG_JOB_ID=late-$$
-port=$((10000 + $$ % 8000))
+take_port
+port=$FRAG_PORT
+unset FRAG_PORT
 
 # is_at PORT: the job file says so.
 is_at() {
@@ -22,7 +24,8 @@ started $one
 wait_until 60 grep -q "looking for it at .*:$port" 1.log || fail "rank 1: $(cat 1.log)"
 kill -9 $old
 wait $old || :
-RANK=0 FRAG_PORT=$((port + 1)) "$train" --steps 3 >0.log 2>&1 &
+take_port $((port + 1))
+RANK=0 "$train" --steps 3 >0.log 2>&1 &
 zero=$!
 started $zero
 for pid in $zero $one; do

@@ -155,10 +155,7 @@ for rank in 0 1; do
 	wait_until 60 is_in_state $rank left || fail "ended, rank $rank: $(state $rank)"
 done
 wait $rank0 $rank1 || :
-FRAG_PORT=$((FRAG_PORT + 1))
-until is_free $FRAG_PORT; do
-	FRAG_PORT=$((FRAG_PORT + 1))
-done
+take_port $((FRAG_PORT + 1))
 start 1
 until_alive 'started again at another address'
 within 60 cat "$file" >/dev/null || fail "not read at another address"

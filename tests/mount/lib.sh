@@ -96,16 +96,3 @@ drive_ranks() {
 	wait_until 60 grep -q '^127' job.log || fail "no job: $(cat job.log)"
 	address=$(grep -m 1 '^127' job.log)
 }
-
-is_free() {
-	! grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04x "$1") " /proc/net/tcp /proc/net/tcp6 2>/dev/null
-}
-# Sets FRAG_PORT to a free port that a job which is started again has again: not of those that
-# jobs draw (20000-32767, 21017-21117) nor, as a rule, of the kernel's ephemeral ones.
-take_port() {
-	FRAG_PORT=$((10000 + $$ % 8000))
-	until is_free $FRAG_PORT; do
-		FRAG_PORT=$((FRAG_PORT + 1))
-	done
-	export FRAG_PORT
-}
