@@ -17,7 +17,7 @@ later() {
 
 # goes_on WHAT: it is no longer frozen, and trains.
 goes_on() {
-	wait_until 40 trains || fail "$1: the job stays frozen"
+	wait_until 60 trains || fail "$1: the job stays frozen"
 	before=$(cat "$M/step")
 	wait_until 60 later || fail "$1: no step after $before"
 }

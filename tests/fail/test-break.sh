@@ -8,6 +8,7 @@ need_fuse
 tools=$top_builddir/tests/fail
 mkdir "$T/mnt2"
 cd "$T"
+nan_every=50 # steps
 # start_ranks NAME [SETTING...]
 start_ranks() {
 	FRAG_JOB_ID=break-$$-$1 WORLD_SIZE=4
@@ -15,7 +16,7 @@ start_ranks() {
 	export FRAG_JOB_ID WORLD_SIZE
 	: >job.log
 	ranks=
-	mode='0 NAN 50'
+	mode="0 NAN $nan_every"
 	[ $# = 0 ] || mode=
 	for r in 0 1 2 3; do
 		env RANK=$r "$@" "$tools/tear-job" 2 4000 $mode >>job.log 2>&1 &
@@ -223,12 +224,12 @@ kill $ranks 2>/dev/null || :
 wait $ranks 2>/dev/null || :
 M=$T/mnt
 take_port
+nan_every=1000000 # it never stands: it is killed before
 start_job again
 fragctl break -j "$M" 'nan(grad) > 0 for 60'
 fragctl break -j "$M" -w -t 60 'nan(grad) > 0' >line &
 waiter=$!
 started $waiter
-# each stands 49 steps after it has begun
 kill -9 $ranks
 wait $ranks 2>/dev/null || :
 is_lost() {
@@ -239,6 +240,7 @@ wait_until 60 is_lost || fail "not lost: $(cat "$M/ranks/0/state")"
 wait_until 60 is lost || fail "the phase is $(cat "$M/phase")"
 sleep 1.5
 is_watched 'nan(grad) > 0 for 60' || fail "the killed job is not watched: $(cat "$M/.frag/control")"
+nan_every=50
 start_ranks again
 wait_until 60 is frozen || fail "not frozen after the job was started again: $(cat "$M/.frag/control" "$M/.frag/log")"
 within 60 tail --pid=$waiter -f /dev/null || fail "fragctl break -w has not seen it"

@@ -71,9 +71,12 @@ stands "freeze"
 refused "frozen already" fragctl freeze "$M"
 within 60 "$top_builddir/fragfs" "$address" "$T/mnt2" -o rw
 refused "frozen already" fragctl freeze "$T/mnt2" -- true
-for mount in "$M" "$T/mnt2"; do
+log_has_both() { # a rank that does not answer soon tells it nothing
 	within 60 cat "$mount/.frag/log" >log
-	[ "$(grep -c '"event":"freeze".*"why":"the job is frozen already"' log)" = 2 ] || fail "refused, and the log says: $(cat log)"
+	[ "$(grep -c '"event":"freeze".*"why":"the job is frozen already"' log)" = 2 ]
+}
+for mount in "$M" "$T/mnt2"; do
+	wait_until 60 log_has_both || fail "refused, and the log says: $(cat log)"
 done
 stands "a second freeze"
 [ "$(cat "$T/mnt2/.frag/freeze")" = frozen ] || fail "another mount says $(cat "$T/mnt2/.frag/freeze")"
@@ -131,9 +134,14 @@ goes_on "frozen often"
 
 # ---- the bound ----
 
-fragctl freeze -t 1 "$M"
+# in which the ranks have to come to one boundary, too
+wait_until 60 fragctl freeze -t 1 "$M" || fail "freeze -t 1"
 goes_on "the bound has run out"
-refused "over before the command was" fragctl freeze -t 1 "$M" -- sh -c "until [ \"\$(cat '$M/phase')\" != frozen ]; do sleep 0.05; done"
+is_over_before_the_command() {
+	! within 60 fragctl freeze -t 1 "$M" -- sh -c "until [ \"\$(cat '$M/phase')\" != frozen ]; do sleep 0.05; done" 2>out &&
+		grep -q "over before the command was" out
+}
+wait_until 60 is_over_before_the_command || fail "a command for longer than the freeze: $(cat out)"
 
 # ---- who asked is killed ----
 
@@ -185,7 +193,7 @@ for victim in 2 0; do
 	sleep 0.2
 	stands "rank $victim was killed"
 	within 60 fragctl thaw "$M" || fail "thaw: $?"
-	wait_until 40 trains || fail "rank $victim was killed: the others stay frozen"
+	wait_until 60 trains || fail "rank $victim was killed: the others stay frozen"
 	fusermount3 -u "$M"
 	# the others see at their next barrier that a rank is gone, and end
 	for r in $ranks; do

@@ -53,7 +53,7 @@ grep -q '^damaged_blocks [1-9]' "$M/ranks/0/swap" || fail "ranks/0/swap: $(cat "
 counted() { # a rank says its numbers now and then
 	"$top_builddir/fragctl" status "$M" >status.log && grep -q 'damaged block' status.log
 }
-wait_until 20 counted || fail "fragctl status shows no damage: $(cat status.log)"
+wait_until 60 counted || fail "fragctl status shows no damage: $(cat status.log)"
 ! grep -q 'disk error' status.log || fail "a damaged block is no error of the disk: $(cat status.log)"
 echo 0 >line
 cp line "$M/.frag/freeze"

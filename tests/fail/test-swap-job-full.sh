@@ -28,7 +28,7 @@ losses() {
 # shellcheck disable=SC2086 # a list
 "$train" $shape >memory.log 2>&1 || fail "in memory: $?"
 # shellcheck disable=SC2086
-"$train" $shape --pause-ms 10 --swap "$T/small" >swap.log 2>&1 &
+"$train" $shape --pause-ms 50 --swap "$T/small" >swap.log 2>&1 &
 job=$!
 started $job
 wait_until 60 grep -q '^train: address' swap.log || fail "no job"

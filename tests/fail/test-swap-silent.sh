@@ -15,7 +15,7 @@ at_end() {
 "$top_builddir/tests/fail/faulty-fs" "$T/folder" read 1 SILENT "$T/mnt" -f 2>fs.log &
 server=$!
 started $server
-wait_until 10 mountpoint -q "$T/mnt" || skip "needs to mount: $(cat fs.log)"
+wait_until 60 mountpoint -q "$T/mnt" || skip "needs to mount: $(cat fs.log)"
 "$top_builddir/tests/fail/swap-job" silent "$T/mnt" >out 2>swap.log &
 job=$!
 started $job

@@ -11,7 +11,7 @@ by_tls() {
 	mount_job "$2"
 	read_all "$SMALL" fp32
 	for rank in 0 1 2; do
-		wait_until 30 grep -q "rank $rank answers by TLS" "$M/.frag/log" || fail "$what: rank $rank by ZeroMQ"
+		wait_until 60 grep -q "rank $rank answers by TLS" "$M/.frag/log" || fail "$what: rank $rank by ZeroMQ"
 	done
 	read_all "$SMALL" fp32 exp_avg
 	! grep 'ZeroMQ goes on' "$M/.frag/log" || fail "$what: TLS breaks"

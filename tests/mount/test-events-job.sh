@@ -60,14 +60,19 @@ twice() {
 	[ "$(grep -c -e "$2" "$1")" = 2 ]
 }
 
+# A rank that does not answer soon tells the log nothing of the other mount's edits.
+four_edits() {
+	[ "$(grep -c '"event":"edit"' "$M/.frag/log")" = 4 ]
+}
+
 steps_rise() {
 	sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*/\1/p' "$1" | sort -n -u -c || fail "steps go back in $1"
 }
 
 for transport in auto zmq; do
 	start_trainer
-	mount_job "$M" rw,timeout=3,transport=$transport
-	mount_job "$T/mnt2" rw,timeout=3
+	mount_job "$M" rw,timeout=60,transport=$transport
+	mount_job "$T/mnt2" rw,timeout=60
 	events=$T/events.$transport
 	cat "$M/events" >"$events" &
 	reader=$!
@@ -90,7 +95,7 @@ for transport in auto zmq; do
 	done
 	[ "$(sed -n 's/.*"by":{"uid":'"$(id -u)"',"pid":\([0-9]*\),"host":"[^"]*"}.*/\1/p' "$events" | sort -u |
 		wc -l)" = 2 ] || fail "$transport: not two writers: $(grep edit "$events")"
-	[ "$(grep -c '"event":"edit"' "$M/.frag/log")" = 4 ] && ! grep ': committed' "$M/.frag/log" ||
+	wait_until 60 four_edits && ! grep ': committed' "$M/.frag/log" ||
 		fail "$transport: not one line for each edit: $(cat "$M/.frag/log")"
 	kill -9 ${ranks##* }
 	wait_until 60 told "$events" '"event":"rank-lost".*"rank":1,"why":"..*"' ||

@@ -38,8 +38,8 @@ fragctl status "127.0.0.1:1,$address" >asked
 expect asked
 
 need_dev_fuse
-shut_out() { # shut_out OPTION: soon, in one line
-	! timeout 5 fragfs "$address" "$M" -o "$1" 2>why || fail "$1: taken"
+shut_out() { # shut_out OPTION: long before the timeout, in one line
+	! timeout 60 fragfs "$address" "$M" -o "$1,timeout=600" 2>why || fail "$1: taken"
 	[ "$(wc -l <why)" = 1 ] && grep -q "^fragfs: $address does not accept" why ||
 		fail "$1: $(cat why)"
 }
@@ -67,8 +67,10 @@ fragctl status mnt >mounted
 expect mounted
 fragctl status --json mnt >json
 grep -q '"alive": 3' json
-within 60 fragctl top --once -j "$M" >top || fail "top: $?"
-grep -q '^job fragctl  .*  [1-9][0-9.]* steps/s ' top || fail "top: $(cat top)"
+top_counts_steps() { # in the second for which it looks
+	within 60 fragctl top --once -j "$M" >top && grep -q '^job fragctl  .*  [1-9][0-9.]* steps/s ' top
+}
+wait_until 60 top_counts_steps || fail "top: $(cat top)"
 unmount
 
 # By its name, where it is not mounted.

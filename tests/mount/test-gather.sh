@@ -24,7 +24,7 @@ start() {
 		ranks="$ranks $!"
 		started $!
 	done
-	wait_until 20 grep -q '^train: address' "$name.0.log" || fail "$name: no job"
+	wait_until 60 grep -q '^train: address' "$name.0.log" || fail "$name: no job"
 	address=$(sed -n 's/^train: address //p' "$name.0.log")
 }
 
@@ -36,11 +36,11 @@ finish() { # finish SIGNAL
 }
 
 mount_at() { # mount_at FOLDER OPTIONS
-	within 20 "$fragfs" "$address" "$1" -o "$2" || fail "$name: fragfs: $?"
+	within 60 "$fragfs" "$address" "$1" -o "$2" || fail "$name: fragfs: $?"
 }
 
 leave() {
-	within 10 fusermount3 -u "$1" 2>/dev/null || within 10 umount "$1" || fail "cannot unmount $1"
+	within 60 fusermount3 -u "$1" 2>/dev/null || within 60 umount "$1" || fail "cannot unmount $1"
 }
 
 metric() { # metric NAME
@@ -71,11 +71,11 @@ status=0
 start training --pause-ms 1
 mount_at "$M" gather=nccl,rw
 mount_at "$H" gather=host
-wait_until 20 connected || fail "not connected: $(cat "$M/.frag/nccl")"
-wait_until 20 stepped 2 || fail "it does not train"
+wait_until 60 connected || fail "not connected: $(cat "$M/.frag/nccl")"
+wait_until 60 stepped 2 || fail "it does not train"
 param=$(ls -S "$M"/params/*/exp_avg | head -n 1)
 param=${param#"$M"/}
-wait_until 20 comes_by_rounds "$M/$param" || fail "nothing by rounds: $(cat "$M/.frag/nccl")"
+wait_until 60 comes_by_rounds "$M/$param" || fail "nothing by rounds: $(cat "$M/.frag/nccl")"
 
 echo 60 >line
 cp line "$M/.frag/freeze"
@@ -88,7 +88,7 @@ head -c 1000 <&3 >got
 echo 0 >line
 cp line "$M/.frag/freeze"
 step=$(cat "$M/step")
-wait_until 20 stepped $((step + 3)) || fail "it does not go on"
+wait_until 60 stepped $((step + 3)) || fail "it does not go on"
 cat <&3 >>got
 exec 3<&-
 cmp got truth || fail "other bytes than those of its step"
@@ -109,7 +109,7 @@ leave "$H"
 reader=$!
 started $reader
 kill -9 ${ranks##* }
-wait_until 40 [ -e over ] || fail "a reader hangs"
+wait_until 60 [ -e over ] || fail "a reader hangs"
 wait $reader || :
 grep -q 'Input/output error\|timed out\|Stale' killed.err || fail "a rank was killed: $(cat killed.err)"
 unmount
@@ -121,9 +121,9 @@ FRAG_GATHER_MEM=much
 start resting --pause-ms 3600000
 grep -q 'FRAG_GATHER_MEM=much is no number of bytes' resting.0.log || fail "FRAG_GATHER_MEM=much: nothing is said"
 mount_at "$M" gather=nccl
-wait_until 20 stepped 1 || fail "it does not train"
-wait_until 20 connected || fail "not connected: $(cat "$M/.frag/nccl")"
-within 20 cat "$M/$param" >/dev/null || fail "a read of a job that rests"
+wait_until 60 stepped 1 || fail "it does not train"
+wait_until 60 connected || fail "not connected: $(cat "$M/.frag/nccl")"
+within 60 cat "$M/$param" >/dev/null || fail "a read of a job that rests"
 [ "$(metric 'round_unfit_total{reason="boundary"}')" -ge 1 ] || fail "not for want of a boundary: $(cat "$M/.frag/metrics")"
 [ "$(metric owner_round_bytes_total)" = 0 ] || fail "a round without a boundary"
 [ "$(metric owner_message_bytes_total)" -gt 0 ] || fail "nothing by messages"

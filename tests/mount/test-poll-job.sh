@@ -22,7 +22,7 @@ rising() {
 for transport in auto zmq; do
 	start_job 2 3 even
 	rm -f ./*.seen
-	mount_job rw,timeout=3,transport=$transport
+	mount_job rw,timeout=60,transport=$transport
 	for file in step phase generation; do
 		how=poll
 		[ $file != phase ] || how=flips
@@ -32,7 +32,7 @@ for transport in auto zmq; do
 	for file in step phase generation; do
 		wait_until 60 has $file.seen 1 || fail "$transport: $file is not ready at once"
 	done
-	ask train 1000
+	ask train 1000000 # on until the ranks are killed: a poller may see few of the flips
 	for file in step phase generation; do
 		eval "wait \$$file" || fail "$transport: $file: $?: $(cat $file.seen)"
 	done

@@ -29,7 +29,7 @@ finish
 all_losses memory >memory.losses
 [ "$(wc -l <memory.losses)" = 61 ] || fail "not a line for each step"
 
-start swapped --steps 60 --pause-ms 10 --swap "$T/swap"
+start swapped --steps 60 --pause-ms 30 --swap "$T/swap"
 mount_it
 for pid in $ranks; do
 	ls -l "/proc/$pid/fd" | grep -q "$T/swap/swapped-$$.rank[01].swap (deleted)" || fail "no file, or it has a name"
@@ -122,7 +122,7 @@ def step():
 for path in sys.argv[2:]:
     fd = os.open(path, os.O_RDONLY)
     size = os.fstat(fd).st_size
-    first, begin, end = os.pread(fd, size, 0), step(), time.monotonic() + 20
+    first, begin, end = os.pread(fd, size, 0), step(), time.monotonic() + 60
     while step() < begin + 3:
         assert time.monotonic() < end, 'it does not train'
         time.sleep(0.005)

@@ -52,16 +52,26 @@ value() {
 	sed -n "s/^$1 //p" metrics
 }
 look() {
-	within 30 cat "$M/.frag/metrics" >metrics || fail "no metrics: $?"
+	within 60 cat "$M/.frag/metrics" >metrics || fail "no metrics: $?"
 	sed 's/^# TYPE \([^ ]*\) .*/\1/; /^#/d; s/_\(bucket\|sum\|count\)[{ ].*//; s/[{ ].*//' metrics | uniq | sort | uniq -d >torn
 	[ ! -s torn ] || fail "apart: $(cat torn)"
 	! grep -v '^#' metrics | grep -Ev ' (-?[0-9.]+(e[-+]?[0-9]+)?|NaN|[-+]Inf)$' || fail "lines without a number"
 }
-look
+stalls() {
+	value "fragfs_rank_phase_seconds_count{rank=\"$1\",phase=\"stall\"}"
+}
+# tells_of RANK...: of one that does not answer within a second there are no lines.
+tells_of() {
+	look
+	for rank; do
+		[ -n "$(stalls "$rank")" ] || return 1
+	done
+}
+wait_until 60 tells_of 0 1 || fail "no stalls: $(grep _phase_ metrics)"
 [ "$(value 'fragfs_phase_seconds_count{phase="commit"}')" = 3 ] || fail "commits: $(grep _phase_ metrics)"
 [ "$(value 'fragfs_phase_seconds_count{phase="view"}')" -ge 3 ] || fail "views: $(grep _phase_ metrics)"
 for rank in 0 1; do
-	count=$(value "fragfs_rank_phase_seconds_count{rank=\"$rank\",phase=\"stall\"}")
+	count=$(stalls $rank)
 	[ "$count" -ge 3 ] || fail "rank $rank: $count stalls"
 	[ "$(value "fragfs_rank_phase_seconds_bucket{rank=\"$rank\",phase=\"stall\",le=\"+Inf\"}")" = "$count" ] ||
 		fail "rank $rank: buckets"
@@ -69,10 +79,9 @@ done
 
 # A rank that stands still has none, and does not keep the others' back.
 stop_process $rank1
-look
+wait_until 60 tells_of 0 || fail "rank 0: no stalls"
 kill -CONT $rank1
-[ -n "$(value 'fragfs_rank_phase_seconds_count{rank="0",phase="stall"}')" ] || fail "rank 0: no stalls"
-[ -z "$(value 'fragfs_rank_phase_seconds_count{rank="1",phase="stall"}')" ] || fail "rank 1 has answered"
+[ -z "$(stalls 1)" ] || fail "rank 1 has answered"
 
 # The probes are there, and the example's script reads them where it may.
 if command -v readelf >/dev/null; then

@@ -97,8 +97,10 @@ for rank in 0 1; do
 	RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=stands "$top_builddir/tests/fail/tear-job" 2 1000 1000 GRADS 3 >stands$rank.log &
 	started $!
 done
-wait_until 60 grep -q stands stands0.log || fail "no job"
-within 60 fragfs "$(head -n 1 stands0.log)" "$M" -o timeout=1 || fail "fragfs: $?"
+for rank in 0 1; do
+	wait_until 60 grep -q stands stands$rank.log || fail "rank $rank does not stand"
+done
+within 60 fragfs "$(head -n 1 stands0.log)" "$M" -o timeout=5 || fail "fragfs: $?"
 grads=$(find "$M/params" -name grad -o -name grad.npy | wc -l)
 [ "$grads" -gt 0 ] || fail "no gradients"
 # in_part STATUS COMMAND...: each line that it prints is of gradients, and there is one of each.

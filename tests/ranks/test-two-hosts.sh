@@ -25,7 +25,7 @@ done
 all_run() {
 	[ "$(for name in "$a" "$b"; do ip -n "$name" link show up; done | grep -c 'frag-.*state UP')" = 4 ]
 }
-wait_until 20 all_run || fail "$(ip -n "$b" link)"
+wait_until 60 all_run || fail "$(ip -n "$b" link)"
 # Not every kernel has rules for ports.
 if ip -n "$b" rule add from 10.77.0.2 ipproto tcp sport 1 type blackhole 2>/dev/null; then
 	export TEST_FIREWALL=1
