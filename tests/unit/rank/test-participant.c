@@ -849,9 +849,9 @@ START_TEST(who_is_silent_holds_nobody)
 	ck_assert_int_eq(applied(one), -ETIMEDOUT);
 	freeze(two, b + 1, HOUR_MS, monotonic_ms());
 	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
-	s.lease.heard_ms = long_ago + 100;
+	scarce_skip_ms(LEASE_SILENT_MS * 3 / 5);
 	ck_assert_int_eq(participant_renew(&s, two), 0);
-	participant_wait(&s, 150);
+	scarce_skip_ms(LEASE_SILENT_MS * 3 / 5);
 	ck_assert_int_eq(look(), PARTICIPANT_FROZEN); /* it was heard of */
 	s.lease.heard_ms = long_ago;
 	ck_assert_int_eq(participant_renew(&s, two), -ENOENT);
@@ -861,10 +861,12 @@ END_TEST
 
 START_TEST(the_bound_of_a_freeze_counts_from_its_decision)
 {
-	freeze(one, b + 1, 100, monotonic_ms());
+	enum { MS = LEASE_SILENT_MS * 3 / 5 };
+
+	freeze(one, b + 1, MS, monotonic_ms());
 	ck_assert_int_eq(arrive(true), PARTICIPANT_FROZEN);
-	while (look() == PARTICIPANT_FROZEN)
-		participant_wait(&s, 10);
+	participant_wait(&s, 10);
+	scarce_skip_ms(MS);
 	ck_assert_int_eq(look(), PARTICIPANT_GO);
 	ck_assert(participant_take_thawed(&s, &stay));
 	ck_assert(!stay.thawed && stay.boundary == b && stay.until_ms <= monotonic_ms());
