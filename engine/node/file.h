@@ -140,7 +140,8 @@ struct remote_read;
 
 struct remote_ahead {  /* a sequential reader's next requests, asked for by message */
 	uint64_t next; /* where its reader goes on */
-	int streak;    /* requests in sequence; below 0: none is asked ahead */
+	size_t size;   /* of its last request */
+	int streak;    /* equal requests in sequence; below 0: none is asked ahead */
 	struct remote_read *reads[REMOTE_AHEAD];
 };
 
@@ -172,7 +173,8 @@ struct engine_file {
 	_Atomic(uint8_t *) whole;   /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */
 	uint64_t next_offset;
-	int streak; /* requests in sequence; below 0: of one too slow to read ahead for */
+	size_t last_size;
+	int streak; /* equal requests in sequence; below 0: of one too slow to read ahead for */
 	struct ahead ahead[AHEAD_MAX];
 };
 

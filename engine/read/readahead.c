@@ -307,9 +307,10 @@ static void queue_next(struct readahead_pool *p, struct engine_file *f, uint64_t
 
 static void note(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
 {
-	bool goes_on = offset == f->next_offset;
+	bool goes_on = offset == f->next_offset && size == f->last_size;
 
 	f->next_offset = offset + size;
+	f->last_size = size;
 	if (f->streak < 0)
 		f->streak++;
 	else

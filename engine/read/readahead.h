@@ -12,7 +12,7 @@
 int readahead_new(struct engine *e);
 void readahead_free(struct engine *e);
 /* Notes a request of a file, and queues the next ones for the worker if its reader is
- * sequential.
+ * sequential, with requests of one size: what is copied ahead serves only one that is equal.
  * True: the bytes had been copied; *buffer is replaced by the buffer that holds them, and the
  * worker takes the old one.  Both are from readahead_buffer.
  */

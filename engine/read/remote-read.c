@@ -771,9 +771,10 @@ static bool is_sequential(const struct engine_read *read)
 {
 	struct engine_file *f = read->file;
 	struct remote_ahead *a = &f->remote;
-	bool goes_on = read->offset == a->next;
+	bool goes_on = read->offset == a->next && read->size == a->size;
 
 	a->next = read->offset + read->size;
+	a->size = read->size;
 	if (a->streak < 0 || goes_on)
 		a->streak += a->streak < AHEAD_STREAK;
 	else

@@ -35,7 +35,7 @@ from . import _dtypes
 PREAD_MAX = 1 << 30
 _READERS = 4  # threads
 _AT_ONCE = 128 << 20  # bytes of a file of several parameters; ranks that go on preserve all of it
-_PIECE, _PIECE_PARTS = 4 << 20, 512  # of that file, for one read
+_PIECE, _PIECE_PARTS = 1 << 20, 512  # of that file, for one read: more bytes are several requests to the mount
 _LARGE, _HUGE = 1 << 20, 2 << 20
 
 # What a file name has in place of these letters of a key.

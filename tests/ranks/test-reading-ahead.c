@@ -171,6 +171,26 @@ START_TEST(each_byte_is_asked_for_once_and_is_right)
 }
 END_TEST
 
+/* What is asked ahead serves only a request of its size. */
+START_TEST(a_reader_of_requests_of_many_sizes_has_none_asked_ahead)
+{
+	begin();
+	for (uint64_t at = 0, size = PART; at < BYTES; at += size, size ^= 8192) {
+		struct engine_read read = part(0);
+
+		read.offset = at;
+		read.size = (size_t)u64_min(size, BYTES - at);
+		has_ended = false;
+		engine_read(observer, &read);
+		ck_assert_int_eq(finish(), (int64_t)read.size);
+		ck_assert_uint_eq(listed(), 0);
+	}
+	ck_assert(is_whole());
+	ck_assert_uint_eq(atomic_load(&observer->counters.owner_bytes_messages), BYTES);
+	end();
+}
+END_TEST
+
 START_TEST(what_has_come_is_there_without_a_turn)
 {
 	struct engine_read read;
@@ -365,6 +385,7 @@ int main(void)
 
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, each_byte_is_asked_for_once_and_is_right);
+	tcase_add_test(t, a_reader_of_requests_of_many_sizes_has_none_asked_ahead);
 	tcase_add_test(t, what_has_come_is_there_without_a_turn);
 	tcase_add_loop_test(t, it_is_of_the_view_whatever_steps_come_between, 0, 3);
 	tcase_add_test(t, a_seek_forgets_what_was_asked);
