@@ -170,6 +170,7 @@ struct side {
 	struct params params;
 };
 
+/* By O_DIRECT: each byte is read once, and what the kernel would keep of it is of no use. */
 static int compare(struct difference *d, const struct side *a, const struct param *pa,
 		   const char *state_a, const struct side *b, const struct param *pb,
 		   const char *state_b)
@@ -179,9 +180,9 @@ static int compare(struct difference *d, const struct side *a, const struct para
 
 	snprintf(d->state, sizeof(d->state), strcmp(state_a, state_b) ? "%s:%s" : "%s", state_a,
 		 state_b);
-	if (state_file_open(&fa, a->mountpoint, pa, state_a, O_RDONLY))
+	if (state_file_open(&fa, a->mountpoint, pa, state_a, O_RDONLY | O_DIRECT))
 		return FRAGCTL_FAILURE;
-	if (state_file_open(&fb, b->mountpoint, pb, state_b, O_RDONLY)) {
+	if (state_file_open(&fb, b->mountpoint, pb, state_b, O_RDONLY | O_DIRECT)) {
 		state_file_close(&fa);
 		return FRAGCTL_FAILURE;
 	}

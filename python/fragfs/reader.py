@@ -132,7 +132,9 @@ class State:
 
     def _read_into(self, out: Any, offset: int = 0) -> None:
         view, done = memoryview(out), 0
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        # The kernel's pages of a checkpoint's file help who reads little, again; of much they are but one more copy.
+        around = os.O_DIRECT if len(view) >= _PIECE else 0
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | around)
         try:
             while done < len(view):
                 got = os.preadv(fd, [view[done:done + PREAD_MAX]], offset + done)

@@ -39,6 +39,22 @@ class Names(unittest.TestCase):
 
 
 @unittest.skipUnless(SOURCE, "FRAG_SOURCE names no job: this machine may not mount")
+class LargeState(unittest.TestCase):
+    def test_the_kernel_keeps_no_pages_of_it(self) -> None:
+        data = bytes(range(256)) * (8 << 10)
+        header = json.dumps({"w": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}).encode()
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        Path(folder, "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+        with fragfs.open(folder) as checkpoint:
+            state = next(state for state in checkpoint["w"].values() if state.dtype == "uint8")
+            for count in (1, 2):
+                self.assertEqual(state.bytes(), data)
+                metrics = Path(checkpoint.path, ".frag", "metrics").read_text()
+                self.assertIn(f"\nfragfs_read_bytes_total {count * len(data)}\n", metrics)
+
+
+@unittest.skipUnless(SOURCE, "FRAG_SOURCE names no job: this machine may not mount")
 class Checkpoint(unittest.TestCase):
     """A safetensors file, written by hand: 1, -2 and 0.5 in the dtypes that numpy does not have."""
 

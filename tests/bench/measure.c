@@ -12,7 +12,7 @@
  *				99th percentile, microseconds
  *   measure copy BYTES		memcpy from and to memory in huge pages: seconds
  *   measure time COMMAND...	runs it, its output thrown away: seconds
- *   measure load FILE...	reads them all into its memory: MiB it then had at most
+ *   measure load FILE...	reads them all by O_DIRECT: MiB it then had at most
  */
 
 #include "engine/base/base.h"
@@ -267,7 +267,7 @@ static int time_command(char **argv)
 static void load_file(const char *path)
 {
 	int fd;
-	uint64_t size = open_sized(path, O_RDONLY, &fd);
+	uint64_t size = open_sized(path, O_RDONLY | O_DIRECT, &fd);
 	char *memory = malloc(size ? size : 1);
 
 	if (!memory)
