@@ -7,15 +7,22 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
+#include "engine/base/thread.h"
 #include "engine/base/vec.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { CHUNK = 1 << 17 }; /* elements that are compared at once */
+enum {
+	CHUNK = 1 << 17, /* elements that are compared at once */
+	THREADS_MAX = 16,
+};
 
 enum {
 	COLUMN_NAME,
@@ -46,16 +53,24 @@ const struct table_column diff_columns[] = {
 	{ NULL },
 };
 
-/* The difference of two states.  Norms are of the elements that are finite in both. */
+/* What is compared: a state of a parameter of each side.  Norms are of the elements that are
+ * finite in both.
+ */
 struct difference {
-	const char *name;
-	char state[2 * FRAG_KEY_MAX + 4]; /* "fp32", or "fp32:bf16" */
-	uint64_t numel, changed, odd;     /* odd: changed, and not finite in one of them */
+	const struct param *a, *b; /* NULL: that side has none */
+	char state_a[NAME_MAX + 1], state_b[NAME_MAX + 1];
+	uint32_t number;              /* in the order of the mounts */
+	uint64_t numel, changed, odd; /* odd: changed, and not finite in one of them */
 	double squares_a, squares_b, squares, max;
 	uint64_t at; /* the number of the element with the greatest difference */
 	bool compared;
 	char note[128];
 };
+
+static const char *name_of(const struct difference *d)
+{
+	return (d->a ? d->a : d->b)->name;
+}
 
 static double relative(const struct difference *d)
 {
@@ -64,22 +79,104 @@ static double relative(const struct difference *d)
 	return d->squares > 0 ? sqrt(d->squares) / sqrt(d->squares_a) : 0;
 }
 
-/* Sorts by relative change, the greatest first, and then as the mount has them. */
+/* Sorts by relative change, the greatest first, and then as the mounts have them. */
 static int by_change(const void *a, const void *b)
 {
-	const struct difference *x = *(struct difference *const *)a;
-	const struct difference *y = *(struct difference *const *)b;
+	const struct difference *x = a, *y = b;
 	double rx = relative(x), ry = relative(y);
 
 	if (rx != ry)
 		return rx > ry ? -1 : 1;
-	return x < y ? -1 : x > y;
+	return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* ---- what there is to compare ---- */
+
+struct side {
+	char mountpoint[TARGET_PATH_MAX];
+	struct params params;
+};
+
+static struct difference *add(struct vec *list, const struct param *a, const struct param *b)
+{
+	struct difference *d = vec_add(list, sizeof(*d));
+
+	if (d)
+		*d = (struct difference){ .a = a, .b = b, .number = list->count };
+	return d;
+}
+
+static int add_missing(struct vec *list, const struct param *a, const struct param *b)
+{
+	struct difference *d = add(list, a, b);
+
+	if (!d)
+		return -ENOMEM;
+	snprintf(d->note, sizeof(d->note), "only in %s", a ? "A" : "B");
+	return 0;
+}
+
+static bool has_state(char **states, const char *state)
+{
+	while (*states && strcmp(*states, state) != 0)
+		states++;
+	return *states;
+}
+
+/* Adds a parameter that both sides have, by the state that stands for it on each; with `every`,
+ * by each state that both have.
+ */
+static int add_param(struct vec *list, const struct side *a, const struct param *pa,
+		     const struct side *b, const struct param *pb, bool every)
+{
+	char **states_a = params_states(a->mountpoint, pa);
+	char **states_b = params_states(b->mountpoint, pb), *one[2] = { NULL };
+	const char *main_a = states_a ? state_file_main(states_a) : NULL;
+	const char *main_b = states_b ? state_file_main(states_b) : NULL;
+	struct difference *d;
+	int rc = 0;
+
+	one[0] = (char *)main_a;
+	for (char **state = every && states_a ? states_a : one;
+	     !rc && main_a && main_b && *state; state++) {
+		if (every && !has_state(states_b, *state))
+			continue;
+		d = add(list, pa, pb);
+		if (!d) {
+			rc = -ENOMEM;
+			break;
+		}
+		snprintf(d->state_a, sizeof(d->state_a), "%s", *state);
+		snprintf(d->state_b, sizeof(d->state_b), "%s", every ? *state : main_b);
+	}
+	params_free_names(states_a);
+	params_free_names(states_b);
+	return rc;
+}
+
+static int add_all(struct vec *list, const struct side *a, const struct side *b, bool every)
+{
+	const struct param *param, *other;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < a->params.n; i++) {
+		param = &a->params.list[i];
+		other = params_find(&b->params, param->name, strlen(param->name));
+		rc = other ? add_param(list, a, param, b, other, every)
+			   : add_missing(list, param, NULL);
+	}
+	for (size_t i = 0; !rc && i < b->params.n; i++) {
+		param = &b->params.list[i];
+		if (!params_find(&a->params, param->name, strlen(param->name)))
+			rc = add_missing(list, NULL, param);
+	}
+	return rc ? call_fail("%s", strerror(-rc)) : 0;
 }
 
 /* ---- comparing ---- */
 
 struct buffers {
-	void *a, *b;
+	char *a, *b;
 	double *values_a, *values_b;
 };
 
@@ -97,6 +194,19 @@ static void buffers_fini(struct buffers *buffers)
 	free(buffers->b);
 	free(buffers->values_a);
 	free(buffers->values_b);
+}
+
+/* memcmp of a size that is known is a comparison of numbers, and no call. */
+static inline bool has_same_bits(const char *a, const char *b, size_t size)
+{
+	switch (size) {
+	case 2:
+		return !memcmp(a, b, 2);
+	case 4:
+		return !memcmp(a, b, 4);
+	default:
+		return !memcmp(a, b, size);
+	}
 }
 
 static void add_element(struct difference *d, double a, double b, bool same, uint64_t number)
@@ -134,8 +244,8 @@ static int compare_chunk(struct difference *d, const struct state_file *a,
 	for (uint64_t i = 0; i < n; i++) {
 		double x = buffers->values_a[i], y = buffers->values_b[i];
 		bool same = a->dtype == b->dtype
-				    ? !memcmp((char *)buffers->a + i * a->element,
-					      (char *)buffers->b + i * b->element, a->element)
+				    ? has_same_bits(buffers->a + i * a->element,
+						    buffers->b + i * a->element, a->element)
 				    : x == y || (isnan(x) && isnan(y));
 
 		add_element(d, x, y, same, first + i);
@@ -150,148 +260,106 @@ static bool is_one_shape(const struct state_file *a, const struct state_file *b)
 }
 
 static int compare_files(struct difference *d, const struct state_file *a,
-			 const struct state_file *b)
+			 const struct state_file *b, const struct buffers *buffers)
 {
-	struct buffers buffers;
-	int e = buffers_init(&buffers) ? 0 : -ENOMEM;
+	int e = 0;
 
 	for (uint64_t first = 0, n; !e && first < a->numel; first += n) {
 		n = a->numel - first < CHUNK ? a->numel - first : CHUNK;
-		e = compare_chunk(d, a, b, first, n, &buffers);
+		e = compare_chunk(d, a, b, first, n, buffers);
 	}
-	buffers_fini(&buffers);
 	return e;
 }
 
-/* ---- two sides ---- */
-
-struct side {
-	char mountpoint[TARGET_PATH_MAX];
-	struct params params;
-};
-
 /* By O_DIRECT: each byte is read once, and what the kernel would keep of it is of no use. */
-static int compare(struct difference *d, const struct side *a, const struct param *pa,
-		   const char *state_a, const struct side *b, const struct param *pb,
-		   const char *state_b)
+static int compare(struct difference *d, const struct side *a, const struct side *b,
+		   const struct buffers *buffers)
 {
 	struct state_file fa, fb;
-	int e;
+	int e = 0;
 
-	snprintf(d->state, sizeof(d->state), strcmp(state_a, state_b) ? "%s:%s" : "%s", state_a,
-		 state_b);
-	if (state_file_open(&fa, a->mountpoint, pa, state_a, O_RDONLY | O_DIRECT))
+	if (state_file_open(&fa, a->mountpoint, d->a, d->state_a, O_RDONLY | O_DIRECT))
 		return FRAGCTL_FAILURE;
-	if (state_file_open(&fb, b->mountpoint, pb, state_b, O_RDONLY | O_DIRECT)) {
+	if (state_file_open(&fb, b->mountpoint, d->b, d->state_b, O_RDONLY | O_DIRECT)) {
 		state_file_close(&fa);
 		return FRAGCTL_FAILURE;
 	}
 	d->numel = fa.numel;
-	e = 0;
 	if (!is_one_shape(&fa, &fb))
 		snprintf(d->note, sizeof(d->note), "shapes differ");
 	else
-		e = compare_files(d, &fa, &fb);
+		e = compare_files(d, &fa, &fb, buffers);
 	d->compared = !*d->note && !e;
 	if (d->odd)
 		snprintf(d->note, sizeof(d->note), "%llu not finite",
 			 (unsigned long long)d->odd);
 	state_file_close(&fa);
 	state_file_close(&fb);
-	return e ? call_fail("%s/%s: %s", d->name, d->state, strerror(-e)) : 0;
+	return e ? call_fail("%s/%s: %s", name_of(d), d->state_a, strerror(-e)) : 0;
 }
 
-static bool has_state(char **states, const char *state)
-{
-	while (*states && strcmp(*states, state) != 0)
-		states++;
-	return *states;
-}
+/* ---- by several threads ---- */
 
-/* Compares a parameter that both sides have, by the state that stands for it on each; with
- * `every`, by each state that both have.
- */
-static int compare_param(struct vec *list, const struct side *a, const struct param *pa,
-			 const struct side *b, const struct param *pb, bool every)
-{
-	char **states_a = params_states(a->mountpoint, pa);
-	char **states_b = params_states(b->mountpoint, pb), *one[2] = { NULL };
-	const char *main_a = states_a ? state_file_main(states_a) : NULL;
-	const char *main_b = states_b ? state_file_main(states_b) : NULL;
-	struct difference **d;
-	int rc = 0;
-
-	one[0] = (char *)main_a;
-	for (char **state = every && states_a ? states_a : one; main_a && main_b && *state;
-	     state++) {
-		if (every && !has_state(states_b, *state))
-			continue;
-		d = vec_add(list, sizeof(*d));
-		if (!d)
-			break;
-		*d = calloc(1, sizeof(**d));
-		if (!*d) {
-			list->count--;
-			break;
-		}
-		(*d)->name = pa->name;
-		rc |= compare(*d, a, pa, *state, b, pb, every ? *state : main_b);
-	}
-	params_free_names(states_a);
-	params_free_names(states_b);
-	return rc;
-}
-
-static void add_missing(struct vec *list, const char *name, const char *where)
-{
-	struct difference **d = vec_add(list, sizeof(*d));
-
-	if (!d)
-		return;
-	*d = calloc(1, sizeof(**d));
-	if (!*d) {
-		list->count--;
-		return;
-	}
-	(*d)->name = name;
-	snprintf((*d)->note, sizeof((*d)->note), "only in %s", where);
-}
-
-static int compare_sides(struct vec *list, const struct side *a, const struct side *b,
-			 bool every)
-{
+struct comparison {
+	struct difference *list;
+	uint32_t n;
+	const struct side *a, *b;
 	struct progress progress;
-	const struct param *other;
-	const char *name;
-	int rc = 0;
+	_Atomic uint32_t next;
+	_Atomic int rc;
+};
 
-	progress_begin(&progress, "parameters");
-	for (size_t i = 0; i < a->params.n; i++) {
-		name = a->params.list[i].name;
-		progress_step(&progress, i, a->params.n);
-		other = params_find(&b->params, name, strlen(name));
-		if (other)
-			rc |= compare_param(list, a, &a->params.list[i], b, other, every);
-		else
-			add_missing(list, name, "A");
-	}
-	progress_end(&progress);
-	for (size_t i = 0; i < b->params.n; i++) {
-		name = b->params.list[i].name;
-		if (!params_find(&a->params, name, strlen(name)))
-			add_missing(list, name, "B");
-	}
-	return rc;
+static void *compare_some(void *arg)
+{
+	struct comparison *c = arg;
+	struct buffers buffers;
+
+	if (!buffers_init(&buffers))
+		atomic_store(&c->rc, call_fail("%s", strerror(ENOMEM)));
+	else
+		for (uint32_t i; (i = atomic_fetch_add(&c->next, 1)) < c->n;) {
+			struct difference *d = &c->list[i];
+
+			progress_step(&c->progress, i, c->n);
+			if (d->a && d->b && compare(d, c->a, c->b, &buffers))
+				atomic_store(&c->rc, FRAGCTL_FAILURE);
+		}
+	buffers_fini(&buffers);
+	return NULL;
+}
+
+static int compare_all(struct vec *list, const struct side *a, const struct side *b)
+{
+	struct comparison c = { .list = list->items, .n = list->count, .a = a, .b = b };
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	pthread_t threads[THREADS_MAX - 1];
+	unsigned n = 0;
+
+	progress_begin(&c.progress, "states");
+	while (n < ARRAY_SIZE(threads) && n + 1 < cores && n + 1 < c.n &&
+	       !thread_start(&threads[n], compare_some, &c))
+		n++;
+	compare_some(&c);
+	while (n)
+		pthread_join(threads[--n], NULL);
+	progress_end(&c.progress);
+	return atomic_load(&c.rc);
 }
 
 /* ---- the table ---- */
 
 static void add_row(struct table *t, const struct difference *d)
 {
+	char states[2 * NAME_MAX + 2]; /* "fp32", or "fp32:bf16" */
+
 	table_row(t);
-	table_text(t, COLUMN_NAME, d->name);
-	if (*d->state)
-		table_text(t, COLUMN_STATE, d->state);
+	table_text(t, COLUMN_NAME, name_of(d));
+	if (*d->state_a) {
+		snprintf(states, sizeof(states),
+			 strcmp(d->state_a, d->state_b) ? "%s:%s" : "%s", d->state_a,
+			 d->state_b);
+		table_text(t, COLUMN_STATE, states);
+	}
 	table_text(t, COLUMN_NOTE, d->note);
 	if (!d->compared)
 		return;
@@ -308,16 +376,16 @@ static void add_row(struct table *t, const struct difference *d)
 
 static int report(const struct call *call, struct table *t, struct vec *list, int failed)
 {
-	struct difference **all = list->items;
+	struct difference *all = list->items;
 	bool differ = false;
 	int rc;
 
 	if (list->count)
-		qsort(all, list->count, sizeof(struct difference *), by_change);
+		qsort(all, list->count, sizeof(*all), by_change);
 	for (uint32_t i = 0; i < list->count; i++) {
-		differ |= !all[i]->compared || all[i]->changed;
+		differ |= !all[i].compared || all[i].changed;
 		if (!call->count || i < call->count)
-			add_row(t, all[i]);
+			add_row(t, &all[i]);
 	}
 	rc = table_print(t, "params");
 	return rc ? rc : failed ? failed : differ ? FRAGCTL_FOUND : 0;
@@ -340,9 +408,9 @@ int diff_run(const struct call *call)
 	if (!rc)
 		rc = params_read(&b.params, b.mountpoint, call->words + 2);
 	if (!rc)
-		rc = report(call, &t, &list, compare_sides(&list, &a, &b, call_has(call, 'e')));
-	for (uint32_t i = 0; i < list.count; i++)
-		free(((struct difference **)list.items)[i]);
+		rc = add_all(&list, &a, &b, call_has(call, 'e'));
+	if (!rc)
+		rc = report(call, &t, &list, compare_all(&list, &a, &b));
 	free(list.items);
 	params_free(&a.params);
 	params_free(&b.params);

@@ -239,7 +239,8 @@ within 60 fragctl ls -j "$checkpoint" -H -o name >out
 [ -s out ] || fail "no parameters in $checkpoint"
 within 60 fragctl stats -j "$checkpoint" '*/exp_avg' >out || fail "stats of a checkpoint: $?"
 no_private_mounts || fail "a mount is left"
-within 60 fragctl diff "$checkpoint" "$checkpoint" >out || fail "diff of a checkpoint: $?"
+within 60 fragctl diff "$checkpoint" "$checkpoint" -H -o name >out || fail "diff of a checkpoint: $?"
+within 60 fragctl ls -j "$checkpoint" -H -o name | diff - out || fail "diff: not as the mount has them"
 tar xzf "$top_srcdir/tests/data/checkpoints/ds0.19.8/z2-fp16-w3.tar.gz" --one-top-level=other
 other=$(dirname "$(find other -name '*model_states.pt' | head -n 1)")
 within 60 fragfs "$other" "$M" -o rw || fail "no mount"
