@@ -29,7 +29,7 @@ static DIR *open_folder(const char *mountpoint, const char *path)
 	return opendir(whole);
 }
 
-/* Returns the next entry that is not hidden, nor . or ..; NULL: errno is 0 at the end. */
+/* Returns the next entry but . and ..; NULL: errno is 0 at the end. */
 static const char *next_name(DIR *folder)
 {
 	struct dirent *entry;
@@ -37,7 +37,7 @@ static const char *next_name(DIR *folder)
 	do {
 		errno = 0;
 		entry = readdir(folder);
-	} while (entry && entry->d_name[0] == '.');
+	} while (entry && (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")));
 	return entry ? entry->d_name : NULL;
 }
 

@@ -294,6 +294,11 @@ within 60 fragctl status -j "$checkpoint" >out || fail "status of a checkpoint: 
 line "^  format "
 printf '\070\0\0\0\0\0\0\0{"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}  ' >empty.safetensors
 fails 1 '^fragctl: empty.safetensors: .*no parameter has bytes' bench -j empty.safetensors
+
+# A name that begins with a dot is one like others.
+printf '\070\0\0\0\0\0\0\0{".w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} \0\0\200\077' >dot.safetensors
+[ "$(within 60 fragctl ls -j dot.safetensors -H -o name)" = .w ] || fail "ls of a name with a dot"
+[ "$(within 60 fragctl get -j dot.safetensors .w)" = 1 ] || fail "get of a name with a dot"
 # JSON has no bytes that are not UTF-8.
 within 60 fragctl stat --json -j "$top_srcdir/tests/data/checkpoint/names.pt" 'nul*' >out || fail "stat: $?"
 line '"name": "nul??",'
