@@ -309,6 +309,8 @@ def _read_pieces(fd: int, at: int, arrays: Iterable[Any]) -> None:
 class Parameter(Mapping[str, State]):
     """A parameter: a mapping of its states, which are attributes too (p.fp32 is p['fp32'])."""
 
+    __slots__ = ("path", "name")  # p.fp32 = 0 is an AttributeError: p.fp32[:] = 0 is the edit
+
     def __init__(self, path: str, name: str) -> None:
         self.path = path
         self.name = name
@@ -356,7 +358,7 @@ class Parameter(Mapping[str, State]):
         return os.path.join(self.path, key.translate(_ESCAPED))
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key not in _FACTS and os.path.exists(self._file(key))
+        return isinstance(key, str) and key not in _FACTS and os.path.isfile(self._file(key))
 
     def __getitem__(self, key: str) -> State:
         if key not in self:
@@ -425,6 +427,8 @@ class _StagedState(State):
 
 
 class _StagedParameter(Parameter):
+    __slots__ = ("_changes",)
+
     def __init__(self, path: str, name: str, changes: dict[Any, Any]) -> None:
         super().__init__(path, name)
         self._changes = changes

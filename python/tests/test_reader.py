@@ -120,6 +120,9 @@ class Reader(unittest.TestCase):
                 self.job[name]["no_such"]
         with self.assertRaises(AttributeError):
             self.weight.no_such
+        self.assertNotIn("stats", self.weight)
+        with self.assertRaises(AttributeError):
+            self.weight.fp32 = 0  # which would change an attribute of this object, and no element
 
     def test_ranged_bytes_are_those_of_the_whole(self) -> None:
         with self.job.freeze(20):
