@@ -49,6 +49,7 @@ done
 complete_words() {
 	PATH=$top_builddir:$PATH bash -c '
 		. mount-helpers/completion/fragctl
+		[ -z "${MOUNT:-}" ] || _fragctl_mounts() { echo "$MOUNT"; }
 		COMP_WORDS=(fragctl "$@") COMP_CWORD=$#
 		_fragctl fragctl
 		printf "%s\n" "${COMPREPLY[@]}"' bash "$@" | sed 's/ *$//' | sort
@@ -59,6 +60,11 @@ if command -v bash >/dev/null; then
 		want=$( (awk -F '\t' -v name="$name" '$1 == "option" && $2 == name { print $4 }' "$TMPDIR/table"; echo --help) | sort)
 		[ "$(complete_words "$name" --)" = "$want" ] || { echo "bash: options of $name: $(complete_words "$name" --)"; bad=1; }
 	done
+	# Nothing of a parameter's name is expanded.
+	mkdir -p "$TMPDIR/m/params/\$(echo ran)" "$TMPDIR/m/params/it's" "$TMPDIR/m/params/b c"
+	names=$(MOUNT=$TMPDIR/m complete_words get '')
+	[ "$names" = "$(printf '%s\n' '\$\(echo\ ran\)' 'b\ c' "it\\'s" | sort)" ] ||
+		{ echo "bash: parameters: $names"; bad=1; }
 	complete_words jobs -o job,wo | grep -qx job,world || { echo "bash: columns of jobs"; bad=1; }
 fi
 ! command -v zsh >/dev/null || zsh -n mount-helpers/completion/_fragctl || bad=1
