@@ -27,6 +27,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -491,6 +492,7 @@ class Mount(Mapping[str, Parameter]):
     def __init__(self, path: str, own: bool = False) -> None:
         self.path = path
         self._own = own
+        self._freezer: int | None = None  # the thread that is within freeze()
         self._names: dict[str, str] = {}
 
     def __repr__(self) -> str:
@@ -576,7 +578,11 @@ class Mount(Mapping[str, Parameter]):
         """
         with io.open(os.path.join(self.path, ".frag", "freeze"), "wb", buffering=0) as f:
             f.write(b"%g held\n" % seconds)
-            yield
+            self._freezer = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._freezer = None
             f.write(b"0\n")
 
     @contextlib.contextmanager
@@ -588,13 +594,14 @@ class Mount(Mapping[str, Parameter]):
                 e["layers.0.weight"].exp_avg[3] = 0
                 e.groups[0]["lr"] = 1e-4
 
-        An exception in the block: nothing is written.  A job is frozen for so long at most, all files are
-        committed at that one boundary, each by itself, and where one is refused those before it are put back:
-        OSError says why.  A reader that is killed in between leaves a part.
+        An exception in the block: nothing is written.  A job is frozen for so long at most, unless it stands
+        already by this thread's freeze(); all files are committed at that one boundary, each by itself, and where one is
+        refused those before it are put back: OSError says why.  A reader that is killed in between leaves a part.
         """
         e = Edit(self)
         yield e
-        with self.freeze(seconds) if self._is_job() and len(e._changes) > 1 else contextlib.nullcontext():
+        freezes = len(e._changes) > 1 and self._is_job() and self._freezer != threading.get_ident()
+        with self.freeze(seconds) if freezes else contextlib.nullcontext():
             e._commit()
 
     def _masters(self) -> dict[str, Any] | None:

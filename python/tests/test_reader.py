@@ -227,6 +227,15 @@ class Reader(unittest.TestCase):
         self.assertIn("exp_avg_sq", {edit["state"] for edit in edits})
 
     @unittest.skipUnless(NUMPY, "numpy is not installed")
+    def test_several_edits_of_a_job_that_stands(self) -> None:
+        with self.job.freeze(60):
+            bias, scale = self.job["head.bias"].fp32, self.job["head.scale"].fp32
+            wanted = [2 * bias.numpy(), 2 * scale.numpy()]
+            with self.job.edit() as e:
+                e["head.bias"].fp32[...], e["head.scale"].fp32[...] = wanted
+            self.assertEqual([bias.numpy().tolist(), scale.numpy().tolist()], [array.tolist() for array in wanted])
+
+    @unittest.skipUnless(NUMPY, "numpy is not installed")
     def test_an_edit_that_is_refused_leaves_none(self) -> None:
         for group in self.job.groups:
             group["lr"] = 0.0
