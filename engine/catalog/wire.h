@@ -62,9 +62,10 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 21,          /* grows with every change of a struct below */
+	WIRE_VERSION = 22,          /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of an engine without a rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
+	WIRE_COPIED_MAX = 2 << 20,  /* bytes that a rank copies for one STAGE: a mount's slab */
 	WIRE_TABLE_ROWS = 1024,     /* rank entries in one TABLE */
 	WIRE_CATALOG_MAX = 1 << 28, /* bytes of a catalog, of a table of states */
 	WIRE_ROUND_PIECES = 256,    /* wire_piece in one ROUND */
@@ -404,7 +405,7 @@ struct wire_stage {
 	uint64_t transaction[2];
 	uint64_t epoch;
 	uint32_t state;
-	uint32_t size;
+	uint32_t size; /* at most WIRE_CHUNK in the message, WIRE_COPIED_MAX of `from` */
 	uint64_t offset;
 	struct wire_memory from;
 	struct wire_origin origin;

@@ -27,12 +27,18 @@ void writer_memory_init(struct engine *e)
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 }
 
-bool writer_memory_name(const struct engine *e, uint32_t rank, const void *bytes,
-			struct wire_memory *from)
+bool writer_memory_is_copied(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
 
-	if (!e->write.by_memory || e->is_rank || p->way != PEER_WAY_MEMORY || p->wants_staged)
+	return e->write.by_memory && !e->is_rank && p->way == PEER_WAY_MEMORY &&
+	       !p->wants_staged;
+}
+
+bool writer_memory_name(const struct engine *e, uint32_t rank, const void *bytes,
+			struct wire_memory *from)
+{
+	if (!writer_memory_is_copied(e, rank))
 		return false;
 	*from = (struct wire_memory){ .pid = (uint64_t)getpid(),
 				      .word = (uintptr_t)e->write.word,
@@ -59,34 +65,35 @@ static bool is_a_rank(const struct engine *e, uint64_t pid)
 	return is;
 }
 
-static int copy(const struct engine *e, const struct wire_memory *from, void *bytes,
-		size_t size)
+static int copy(const struct engine *e, const struct wire_memory *from, const struct iovec *to,
+		unsigned n)
 {
 	const struct transport_ops *ops = e->memory.ops;
 	struct transport_target writer = { .pid = (pid_t)from->pid,
 					   .control = from->word,
 					   .cookie = { ~e->write.word[0], ~e->write.word[1] } };
-	struct iovec local = { bytes, size };
-	struct iovec remote = { (void *)(uintptr_t)from->address, size };
+	struct iovec remote = { (void *)(uintptr_t)from->address, 0 };
 	uint64_t word[2];
 	uint32_t attached;
 	int rc = ops->attach(e->memory.transport, &writer, &attached);
 
 	if (rc)
 		return rc;
-	rc = ops->get(e->memory.transport, attached, &local, 1, &remote, 1, word, sizeof(word));
+	for (unsigned i = 0; i < n; i++)
+		remote.iov_len += to[i].iov_len;
+	rc = ops->get(e->memory.transport, attached, to, n, &remote, 1, word, sizeof(word));
 	ops->detach(e->memory.transport, attached);
 	return rc;
 }
 
-int writer_memory_copy(const struct engine *e, const struct wire_memory *from, void *bytes,
-		       size_t size)
+int writer_memory_copy(const struct engine *e, const struct wire_memory *from,
+		       const struct iovec *to, unsigned n)
 {
 	int rc = -EPERM;
 
 	if (e->write.by_memory && e->is_rank && from->pid <= INT_MAX &&
 	    !is_a_rank(e, from->pid))
-		rc = copy(e, from, bytes, size);
+		rc = copy(e, from, to, n);
 	if (rc)
 		log_debug("the memory of process %llu, of an edit, is not copied: %s",
 			  (unsigned long long)from->pid, strerror(-rc));

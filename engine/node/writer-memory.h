@@ -13,21 +13,28 @@
 
 #include "engine/node/node.h"
 
+#include <sys/uio.h>
+
 /* Makes the word from the job's key, if there is one.  Before the engine thread starts, or in
  * it, when the job has another key.
  */
 void writer_memory_init(struct engine *e);
+/* Returns true if the rank is to copy the bytes of edits; false: they are to be sent to it.
+ * Engine thread, with the lock.
+ */
+bool writer_memory_is_copied(const struct engine *e, uint32_t rank);
 /* Fills *from for bytes of this process, a mount, which stay until the rank has answered.
- * False: they are to be sent to this rank.  Engine thread, with the lock.
+ * False: as writer_memory_is_copied.  Engine thread, with the lock.
  */
 bool writer_memory_name(const struct engine *e, uint32_t rank, const void *bytes,
 			struct wire_memory *from);
 /* Notes that the rank has answered -ENOLINK: from now on it is sent the bytes. */
 void writer_memory_refused(struct engine *e, uint32_t rank);
-/* Copies `size` bytes of a writer's memory to a rank, this engine.  Engine thread.
+/* Copies a writer's memory to a rank, this engine: to n pieces of memory, one after the other.
+ * Engine thread.
  * -ENOLINK: the process cannot be read, or is no mount that writes.
  */
-int writer_memory_copy(const struct engine *e, const struct wire_memory *from, void *bytes,
-		       size_t size);
+int writer_memory_copy(const struct engine *e, const struct wire_memory *from,
+		       const struct iovec *to, unsigned n);
 
 #endif

@@ -282,8 +282,10 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 
 static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)
 {
-	if (tail_size != (stage->from.pid ? 0 : stage->size) || !stage->size ||
-	    stage->size > WIRE_CHUNK)
+	bool is_copied = stage->from.pid != 0;
+
+	if (tail_size != (is_copied ? 0 : stage->size) || !stage->size ||
+	    stage->size > (is_copied ? WIRE_COPIED_MAX : WIRE_CHUNK))
 		return -EINVAL;
 	return registry_check(&e->registry, stage->epoch, stage->state, stage->offset,
 			      stage->size);
@@ -292,21 +294,35 @@ static int check_stage(struct engine *e, const struct wire_stage *stage, size_t 
 static int stage_bytes(struct engine *e, uint32_t peer, const struct wire_stage *stage,
 		       const void *tail)
 {
-	struct edit_piece *piece = participant_piece(&e->participant, stage->epoch,
-						     stage->state, stage->offset, stage->size);
-	int rc = piece ? 0 : -ENOMEM;
+	struct edit_piece *pieces[WIRE_COPIED_MAX / WIRE_CHUNK];
+	struct iovec data[ARRAY_SIZE(pieces)];
+	unsigned n = 0;
+	int rc = 0;
 
-	if (!rc && stage->from.pid)
-		rc = writer_memory_copy(e, &stage->from, piece->data, stage->size);
-	else if (!rc)
-		memcpy(piece->data, tail, stage->size);
-	if (rc) {
-		if (piece)
-			participant_put_piece(&e->participant, piece);
-		return rc;
+	for (uint32_t done = 0, size; !rc && done < stage->size; done += size) {
+		size = (uint32_t)u64_min(WIRE_CHUNK, stage->size - done);
+		pieces[n] = participant_piece(&e->participant, stage->epoch, stage->state,
+					      stage->offset + done, size);
+		if (!pieces[n]) {
+			rc = -ENOMEM;
+			break;
+		}
+		data[n] = (struct iovec){ pieces[n]->data, size };
+		n++;
 	}
-	return participant_stage(&e->participant, stage->transaction, peer, monotonic_ms(),
-				 registry_is_grad(&e->registry, stage->state), piece);
+	if (!rc && stage->from.pid)
+		rc = writer_memory_copy(e, &stage->from, data, n);
+	else if (!rc)
+		memcpy(pieces[0]->data, tail, stage->size);
+	for (unsigned i = 0; i < n; i++) {
+		if (rc)
+			participant_put_piece(&e->participant, pieces[i]);
+		else
+			rc = participant_stage(
+				&e->participant, stage->transaction, peer, monotonic_ms(),
+				registry_is_grad(&e->registry, stage->state), pieces[i]);
+	}
+	return rc;
 }
 
 static void serve_stage(struct engine *e, uint32_t peer, const struct wire_header *header,

@@ -3,6 +3,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/base/log.h"
+#include "engine/node/writer-memory.h"
 #include "engine/write/stage.h"
 #include "engine/write/stored-write.h"
 #include "engine/read/onesided-read.h"
@@ -322,13 +323,15 @@ struct stage_item *stage_add_item(struct transaction *c, const struct piece *pie
 static int see_piece(void *arg, const struct piece *piece)
 {
 	struct see *s = arg;
+	uint64_t most =
+		writer_memory_is_copied(s->e, piece->rank) ? WIRE_COPIED_MAX : WIRE_CHUNK;
 
-	for (uint64_t done = 0; done < piece->size; done += WIRE_CHUNK) {
+	for (uint64_t done = 0; done < piece->size; done += most) {
 		struct stage_item *item = stage_add_item(s->c, piece);
 
 		if (!item)
 			return -ENOMEM;
-		item->size = (uint32_t)u64_min(WIRE_CHUNK, piece->size - done);
+		item->size = (uint32_t)u64_min(most, piece->size - done);
 		item->offset = piece->offset + done;
 		item->data = s->source->data + piece->at + done;
 	}

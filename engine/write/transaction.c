@@ -72,6 +72,10 @@ static int send_item(struct engine *e, struct transaction *c, struct stage_item 
 		return -EIO;
 	if (!item->compute) {
 		item->copied = writer_memory_name(e, item->rank, item->data, &stage.from);
+		if (!item->copied && item->size > WIRE_CHUNK) {
+			c->stale = true; /* planned to be copied, and is to be sent now */
+			return -EAGAIN;
+		}
 		return peers_call_from(c->write->caller, e, item->rank, WIRE_STAGE, &stage,
 				       item->data, item->copied ? 0 : item->size, on_staged, c,
 				       item->rank);

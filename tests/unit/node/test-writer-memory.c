@@ -73,7 +73,9 @@ static struct wire_memory named(const void *bytes)
 
 static int copy(struct wire_memory from)
 {
-	return writer_memory_copy(&rank, &from, got, sizeof(got));
+	struct iovec to[] = { { got, 3 }, { got + 3, sizeof(got) - 3 } };
+
+	return writer_memory_copy(&rank, &from, to, 2);
 }
 
 START_TEST(a_rank_copies_what_a_mount_names)

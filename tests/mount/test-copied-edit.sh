@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The bytes of an edit, more than a message has, are copied out of the mount's memory by the ranks that hold them.
+. "$top_srcdir/tests/mount/train.sh"
+need_fuse
+cd "$T"
+start copied --forever --hidden 1024 --pause-ms 20
+mount_it rw
+F=$M/params/layers.1.weight/exp_avg
+
+metric() {
+	sed -n "s/^fragfs_commit_$1_bytes_total //p" "$M/.frag/metrics"
+}
+
+exec 5>"$M/.frag/freeze"
+echo "120 held" >&5
+cp "$F" now
+[ "$(stat -c %s now)" = 4194304 ] || fail "not 4 MiB"
+{ tail -c 3000004 now; head -c 1194300 now; } >new
+cp new "$F"
+cmp "$F" new || fail "other bytes"
+[ "$(metric memory) $(metric message)" = "4194304 0" ] || fail "copied: $(metric memory), sent: $(metric message)"
+
+# From the middle of one rank's partition into the other's.
+head -c 3000000 now | dd of="$F" bs=1000000 seek=400004 oflag=seek_bytes iflag=fullblock conv=notrunc status=none
+head -c 3000000 now | dd of=new bs=1000000 seek=400004 oflag=seek_bytes iflag=fullblock conv=notrunc status=none
+cmp "$F" new || fail "other bytes in the middle"
+[ "$(metric memory) $(metric message)" = "7194304 0" ] || fail "copied: $(metric memory), sent: $(metric message)"
+exec 5>&-
+unmount
