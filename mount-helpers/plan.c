@@ -110,9 +110,7 @@ static int find_source(const char *named, char source[PATH_MAX])
 
 	switch (target_resolve(named, source)) {
 	case TARGET_NONE:
-		return call_fail("%s: no mount, no job of this host and no checkpoint has that "
-				 "name",
-				 named);
+		return target_fail_none(named);
 	case TARGET_MOUNT:
 		break;
 	default:

@@ -297,6 +297,14 @@ enum target_kind target_resolve(const char *where, char source[PATH_MAX])
 	return TARGET_JOB;
 }
 
+int target_fail_none(const char *where)
+{
+	if (access(where, F_OK) && errno != ENOENT)
+		return call_fail("%s: %s", where, strerror(errno));
+	return call_fail("%s: no mount, no job of this host and no checkpoint has that name",
+			 where);
+}
+
 int target_open(const char *where, bool writable, char mountpoint[TARGET_PATH_MAX])
 {
 	char source[PATH_MAX];
@@ -309,9 +317,7 @@ int target_open(const char *where, bool writable, char mountpoint[TARGET_PATH_MA
 		return call_fail("%s", strerror(ENAMETOOLONG));
 	switch (target_resolve(where, source)) {
 	case TARGET_NONE:
-		return call_fail("%s: no mount, no job of this host and no checkpoint has that "
-				 "name",
-				 where);
+		return target_fail_none(where);
 	case TARGET_MOUNT:
 		snprintf(mountpoint, TARGET_PATH_MAX, "%s", where);
 		return 0;
@@ -340,6 +346,10 @@ int target_check_rank(const char *mountpoint, int64_t rank, char *why, size_t wh
 {
 	int64_t n = 0;
 
+	if (access(mountpoint, F_OK)) {
+		snprintf(why, whysize, "%s: %s", target_name(mountpoint), strerror(errno));
+		return -ENOENT;
+	}
 	if (target_is_checkpoint(mountpoint) || !has_rank(mountpoint, 0)) {
 		snprintf(why, whysize, "%s: %s", target_name(mountpoint),
 			 target_is_checkpoint(mountpoint)

@@ -61,7 +61,8 @@ bool source_is_address(const char *source)
 
 bool source_is_path(const char *source)
 {
-	return strchr(source, '/') || (!source_is_address(source) && !access(source, F_OK));
+	return strchr(source, '/') ||
+	       (!source_is_address(source) && (!access(source, F_OK) || errno == ENOTCONN));
 }
 
 const char *source_address(const char *source, struct jobfile *job)

@@ -60,6 +60,11 @@ stat "$M" >/dev/null
 kill -KILL "$keeper"
 wait_until_gone || fail "SIGKILL of the keeper: the server stays"
 wait_until 60 sees_dead_mount || fail "fragctl doctor: $(fragctl doctor)"
+for command in ls 'get w' plan arena; do
+	# shellcheck disable=SC2086 # words
+	[ "$command" = plan ] && set -- plan "$M" || set -- $command -j "$M"
+	within 60 fragctl "$@" 2>&1 | grep -qx "fragctl: $M: Transport endpoint is not connected" || fail "fragctl $*"
+done
 start
 within 60 fragfs "$T/x.safetensors" "$M" -f 2>"$T/out" && fail "mounted twice"
 unmount
