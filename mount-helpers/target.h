@@ -18,8 +18,8 @@ enum target_kind { TARGET_NONE, TARGET_MOUNT, TARGET_CHECKPOINT, TARGET_JOB };
  * job, which may be named by its name, or the path of a checkpoint.
  */
 enum target_kind target_resolve(const char *where, char source[PATH_MAX]);
-/* Says why target_resolve() has found none: a mount of another user, or one whose fragfs is gone,
- * is there and cannot be looked at.  Returns the exit status.
+/* Says why target_resolve() has found none: a mount of another user, or one whose fragfs is
+ * gone, is there and cannot be looked at.  Returns the exit status.
  */
 int target_fail_none(const char *where);
 /* Writes the folder of a mount of `where`: a mount point, HOST:PORT, the name of a job of this
