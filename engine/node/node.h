@@ -78,8 +78,9 @@
 #define NODE_LOCAL UINT32_MAX /* the message peer that is this engine itself */
 
 enum {
-	NODE_PIECES_MAX = 256, /* in one plan */
-	NODE_STAGE_WINDOW = 8, /* STAGE messages of one write that wait for an ACK */
+	NODE_PIECES_MAX = 256,   /* in one plan */
+	NODE_STAGE_WINDOW = 8,   /* STAGE messages of one write that wait for an ACK */
+	NODE_COPIED_WINDOW = 16, /* the same, where ranks copy the bytes */
 	/* between two turns of the engine thread, which a message or node_wake ends: */
 	NODE_TICK_MS = 5,       /* something is polled */
 	NODE_READ_TICK_MS = 2,  /* a read is under way */

@@ -88,12 +88,21 @@ static int send_item(struct engine *e, struct transaction *c, struct stage_item 
 			       on_staged, c, item->rank);
 }
 
+static bool has_window(const struct engine *e, const struct transaction *c)
+{
+	const struct stage_item *items = c->items.items;
+
+	return c->sent < c->items.count &&
+	       c->outstanding < (writer_memory_is_copied(e, items[c->sent].rank)
+					 ? NODE_COPIED_WINDOW
+					 : NODE_STAGE_WINDOW);
+}
+
 static void send_items(struct engine *e, struct transaction *c)
 {
 	struct stage_item *items = c->items.items;
 
-	while (c->sent < c->items.count && c->outstanding < NODE_STAGE_WINDOW && !c->result &&
-	       !c->stale) {
+	while (has_window(e, c) && !c->result && !c->stale) {
 		int rc = send_item(e, c, &items[c->sent]);
 
 		if (rc == -EAGAIN)
