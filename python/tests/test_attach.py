@@ -62,7 +62,7 @@ class PlainJob:
 
 
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
-@unittest.skipUnless(shutil.which("gdb"), "no gdb in PATH")
+@unittest.skipUnless(shutil.which("gdb") or hasattr(sys, "remote_exec"), "no gdb in PATH, and no sys.remote_exec")
 @needs("torch")
 class Attach(unittest.TestCase):
     def setUp(self) -> None:
@@ -117,7 +117,8 @@ class Attach(unittest.TestCase):
 
     def process(self, code: str) -> subprocess.Popen:
         """A Python process without torch.  It has come to the line behind print()."""
-        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         self.assertEqual(process.stdout.readline(), "here\n")
@@ -145,7 +146,7 @@ class Attach(unittest.TestCase):
                                "print('fragfs' in sys.modules, *os.listdir('/tmp'), sep='\\n')")
         said = self.attach("--timeout", 15, process.pid, status=1)  # a debugger may take some of them
         self.assertIn("its main thread has not come back to Python within 15 s", said)
-        self.assertEqual(process.communicate("x")[0].split("\n")[0], "False")  # nothing has run late
+        self.assertEqual(process.communicate("x")[0].split("\n")[0], "False")  # nothing has run late, or was missed
 
     def test_an_interrupt_takes_the_order_back(self) -> None:
         process = self.process("import os, sys\nprint('here', flush=True)\nos.read(0, 1)\nprint('fragfs' in sys.modules)")
@@ -201,8 +202,9 @@ class Attach(unittest.TestCase):
 
     def test_what_is_no_python_that_can_be_told(self) -> None:
         sleep = shutil.which("sleep")
+        no_symbol = "has no symbol PyRun_SimpleString" if shutil.which("gdb") or remote._lldb() else "neither gdb nor lldb"
         for name, reason in (("sleep", "it is no Python"), ("python3.8", "its Python is 3.8, and fragfs needs 3.9"),
-                             ("python3.11", "has no symbol PyRun_SimpleString")):
+                             ("python3.11", no_symbol)):
             shutil.copy(sleep, Path(self.folder, name))
             process = subprocess.Popen([Path(self.folder, name), "1000"])
             self.addCleanup(process.wait)
