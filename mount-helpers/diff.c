@@ -53,7 +53,7 @@ const struct table_column diff_columns[] = {
 	{ NULL },
 };
 
-/* What is compared: a state of a parameter of each side.  Norms are of the elements that are
+/* A state of side A, one of side B, and how they differ.  Norms are of the elements that are
  * finite in both.
  */
 struct difference {

@@ -299,7 +299,7 @@ static int stage_bytes(struct engine *e, uint32_t peer, const struct wire_stage 
 	unsigned n = 0;
 	int rc = 0;
 
-	for (uint32_t done = 0, size; !rc && done < stage->size; done += size) {
+	for (uint32_t done = 0, size; done < stage->size; done += size) {
 		size = (uint32_t)u64_min(WIRE_CHUNK, stage->size - done);
 		pieces[n] = participant_piece(&e->participant, stage->epoch, stage->state,
 					      stage->offset + done, size);

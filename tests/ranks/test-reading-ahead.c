@@ -171,7 +171,7 @@ START_TEST(each_byte_is_asked_for_once_and_is_right)
 }
 END_TEST
 
-/* What is asked ahead serves only a request of its size. */
+/* The engine asks ahead for requests of the last one's size, which would be of no use here. */
 START_TEST(a_reader_of_requests_of_many_sizes_has_none_asked_ahead)
 {
 	begin();
