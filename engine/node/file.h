@@ -138,10 +138,31 @@ enum { REMOTE_AHEAD = 3 };
 
 struct remote_read;
 
-struct remote_ahead {  /* a sequential reader's next requests, asked for by message */
-	uint64_t next; /* where its reader goes on */
+/* Requests of a reader that follow each other and are of one size. */
+struct sequence {
+	uint64_t next; /* where the reader goes on */
 	size_t size;   /* of its last request */
-	int streak;    /* equal requests in sequence; below 0: none is asked ahead */
+	int streak;    /* how many; below 0: nothing is read ahead for so many more */
+};
+
+enum { SEQUENCE_MIN = 2 };
+
+/* Counts a request.  Returns true if its reader is sequential, and may be read ahead for. */
+static inline bool sequence_goes_on(struct sequence *s, uint64_t offset, size_t size)
+{
+	bool goes_on = offset == s->next && size == s->size;
+
+	s->next = offset + size;
+	s->size = size;
+	if (s->streak < 0 || goes_on)
+		s->streak += s->streak < SEQUENCE_MIN;
+	else
+		s->streak = 0;
+	return s->streak >= SEQUENCE_MIN;
+}
+
+struct remote_ahead { /* a sequential reader's next requests, asked for by message */
+	struct sequence sequence;
 	struct remote_read *reads[REMOTE_AHEAD];
 };
 
@@ -172,9 +193,7 @@ struct engine_file {
 	struct remote_ahead remote; /* under the engine's lock */
 	_Atomic(uint8_t *) whole;   /* all of a small file, read at once: it needs no view */
 	/* under the pool's lock */
-	uint64_t next_offset;
-	size_t last_size;
-	int streak; /* equal requests in sequence; below 0: of one too slow to read ahead for */
+	struct sequence sequence; /* streak below 0: the reader was too slow */
 	struct ahead ahead[AHEAD_MAX];
 };
 

@@ -13,7 +13,6 @@ enum {
 	HUGE_PAGE = 2 << 20,
 	SIZE_MIN = 64 << 10,
 	FRESH_MS = 20,
-	STREAK_MIN = 2,
 	PATIENCE_US = 1000,
 	SLOW_STREAK =
 		-32, /* requests without read-ahead for a reader that came too late for one */
@@ -224,8 +223,8 @@ static bool is_fresh(struct engine_file *f, const struct ahead *s)
 	if (atomic_load(&f->view_is_ready))
 		return true;
 	if (monotonic_ms() > s->filled_ms + FRESH_MS)
-		f->streak = SLOW_STREAK;
-	return f->streak >= 0 && s->edits == atomic_load(&f->engine->write.edits);
+		f->sequence.streak = SLOW_STREAK;
+	return f->sequence.streak >= 0 && s->edits == atomic_load(&f->engine->write.edits);
 }
 
 static bool take(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size,
@@ -307,15 +306,8 @@ static void queue_next(struct readahead_pool *p, struct engine_file *f, uint64_t
 
 static void note(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size)
 {
-	bool goes_on = offset == f->next_offset && size == f->last_size;
-
-	f->next_offset = offset + size;
-	f->last_size = size;
-	if (f->streak < 0)
-		f->streak++;
-	else
-		f->streak = goes_on ? f->streak + (f->streak < STREAK_MIN) : 0;
-	if (f->streak >= STREAK_MIN && atomic_load_explicit(&f->fast, memory_order_relaxed))
+	if (sequence_goes_on(&f->sequence, offset, size) &&
+	    atomic_load_explicit(&f->fast, memory_order_relaxed))
 		queue_next(p, f, offset, size);
 }
 

@@ -17,7 +17,6 @@
 enum { WHOLE_MS = 20, LONG_MS = 100, OWN_MS = 200, NOWAIT_MS = 700 };
 enum {
 	AHEAD_MIN = 64 << 10,
-	AHEAD_STREAK = 2,
 	NO_AHEAD = -64, /* so many requests later it is tried again, if memory was in reach */
 };
 
@@ -208,7 +207,7 @@ static bool is_worth_ahead(const struct engine *e, struct remote_read *t)
 
 		if (!piece->lost && !is_in_memory(e, piece))
 			continue;
-		t->read->file->remote.streak = NO_AHEAD;
+		t->read->file->remote.sequence.streak = NO_AHEAD;
 		t->result = -EAGAIN;
 		return false;
 	}
@@ -770,18 +769,10 @@ static bool go_ahead(struct engine *e, const struct engine_read *read)
 static bool is_sequential(const struct engine_read *read)
 {
 	struct engine_file *f = read->file;
-	struct remote_ahead *a = &f->remote;
-	bool goes_on = read->offset == a->next && read->size == a->size;
 
-	a->next = read->offset + read->size;
-	a->size = read->size;
-	if (a->streak < 0 || goes_on)
-		a->streak += a->streak < AHEAD_STREAK;
-	else
-		a->streak = 0;
-	return f->engine->read.asks_ahead && a->streak >= AHEAD_STREAK &&
-	       read->size >= AHEAD_MIN && !f->live && !f->is_grad &&
-	       f->view.state == VIEW_READER_READY;
+	return sequence_goes_on(&f->remote.sequence, read->offset, read->size) &&
+	       f->engine->read.asks_ahead && read->size >= AHEAD_MIN && !f->live &&
+	       !f->is_grad && f->view.state == VIEW_READER_READY;
 }
 
 /* Makes the read's what was asked for ahead, which then ends as any. */
