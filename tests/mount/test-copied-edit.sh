@@ -14,16 +14,17 @@ metric() {
 
 exec 5>"$M/.frag/freeze"
 echo "120 held" >&5
-cp "$F" now
-[ "$(stat -c %s now)" = 4194304 ] || fail "not 4 MiB"
-{ tail -c 3000004 now; head -c 1194300 now; } >new
+[ "$(stat -c %s "$F")" = 4194304 ] || fail "not 4 MiB"
+head -c 4194304 /dev/urandom >new
+head -c 3000000 /dev/urandom >part
 cp new "$F"
 cmp "$F" new || fail "other bytes"
 [ "$(metric memory) $(metric message)" = "4194304 0" ] || fail "copied: $(metric memory), sent: $(metric message)"
 
 # From the middle of one rank's partition into the other's.
-head -c 3000000 now | dd of="$F" bs=1000000 seek=400004 oflag=seek_bytes iflag=fullblock conv=notrunc status=none
-head -c 3000000 now | dd of=new bs=1000000 seek=400004 oflag=seek_bytes iflag=fullblock conv=notrunc status=none
+for file in "$F" new; do
+	dd if=part of="$file" bs=1000000 seek=400004 oflag=seek_bytes conv=notrunc status=none
+done
 cmp "$F" new || fail "other bytes in the middle"
 [ "$(metric memory) $(metric message)" = "7194304 0" ] || fail "copied: $(metric memory), sent: $(metric message)"
 exec 5>&-
