@@ -295,7 +295,7 @@ for victim in 2 0; do
 	start_job victim-$victim
 	fragctl break -j "$M" 'nan(grad, p0) > 0'
 	goes_on "watched"
-	kill -STOP "$(rank $victim)"
+	stop_process "$(rank $victim)"
 	sleep 0.3
 	kill -9 "$(rank $victim)"
 	# the others see at their next barrier that a rank is gone, and end

@@ -43,10 +43,10 @@ grep -Eq '^(onesided|read)	gather\.c:[0-9]+$' sliced || fail "no read of a slice
 # Rank 0 asks both for the boundary, also for an edit of what it has alone.  A rank that stands still for a while answers that
 # much later than the other.
 mine=$(awk '$1 == 0 && $2 == "exp_avg" && $6 == 0 { print FILENAME; exit }' "$M"/params/*/fragments)
-kill -STOP "$(cat "$M/ranks/1/pid")"
+stop_process "$(cat "$M/ranks/1/pid")"
 (printf '\0\0\0\0' | dd of="${mine%/*}/exp_avg" conv=notrunc 2>/dev/null) &
 edit=$!
-wait_until 60 grep -q . "$M/.frag/inflight"
+wait_until 60 grep -q "^commit .*boundary" "$M/.frag/inflight"
 sleep 1
 kill -CONT "$(cat "$M/ranks/1/pid")"
 wait $edit || fail "no edit after the stop"

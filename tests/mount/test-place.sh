@@ -176,7 +176,7 @@ place 'params/*/exp_avg' host || fail "it is there already"
 
 # ---- a rank that is silent
 
-kill -STOP ${ranks##* }
+stop_process ${ranks##* }
 ! place 'params/*/exp_avg' host 2>err || fail "a silent rank has moved"
 grep -q 'rank 1: Connection timed out' err || fail "$(cat err)"
 
