@@ -44,6 +44,17 @@ _ESCAPED = str.maketrans({"%": "%25", "/": "%2F", "@": "%40"})
 
 # Files of a parameter's folder that are no states.
 _FACTS = frozenset({"shape", "dtype", "numel", "group", "group_index", "fragments"})
+# Files of a group's folder that are no hyper-parameters.
+_GROUP_FACTS = frozenset({"kind", "shards", "replicas", "sub_groups", "ranks", "loss_scale"})
+
+
+def _escape(name: str, facts: frozenset[str]) -> str:
+    """The file name of a name that stands among files with these names; fs/names.h has the rules."""
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    if name in facts:
+        return f"%{ord(name[0]):02X}{name[1:]}"
+    return name.translate(_ESCAPED) or "%"
 
 
 def _unescape(file: str) -> str:
@@ -356,10 +367,10 @@ class Parameter(Mapping[str, State]):
         return len(self.states)
 
     def _file(self, key: str) -> str:
-        return os.path.join(self.path, key.translate(_ESCAPED))
+        return os.path.join(self.path, _escape(key, _FACTS))
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key not in _FACTS and os.path.isfile(self._file(key))
+        return isinstance(key, str) and os.path.isfile(self._file(key))
 
     def __getitem__(self, key: str) -> State:
         if key not in self:
@@ -382,23 +393,27 @@ class Group(Mapping[str, float]):
         self.path = path
 
     def __iter__(self) -> Iterator[str]:
-        for name in sorted(os.listdir(self.path)):
-            path = os.path.join(self.path, name)
-            if os.path.isfile(path) and name not in _GROUP_FACTS:
-                yield name
+        for file in sorted(os.listdir(self.path)):
+            if file not in _GROUP_FACTS and os.path.isfile(os.path.join(self.path, file)):
+                yield _unescape(file)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, _escape(name, _GROUP_FACTS))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and os.path.isfile(self._file(name))
+
     def __getitem__(self, name: str) -> float:
-        try:
-            with io.open(os.path.join(self.path, name), encoding="ascii") as f:
-                return float(f.read())
-        except FileNotFoundError:
-            raise KeyError(f"{self.path} has no {name}; it has {', '.join(self)}") from None
+        if name not in self:
+            raise KeyError(f"{self.path} has no {name}; it has {', '.join(self)}")
+        with io.open(self._file(name), encoding="ascii") as f:
+            return float(f.read())
 
     def __setitem__(self, name: str, value: float) -> None:
-        with io.open(os.path.join(self.path, name), "wb", buffering=0) as f:
+        with io.open(self._file(name), "wb", buffering=0) as f:
             f.write(b"%r\n" % float(value))  # whole lines are committed by write(2), which says why not
 
 
@@ -409,7 +424,7 @@ class _HyperChange(NamedTuple):
 
     @property
     def path(self) -> str:
-        return os.path.join(self.group.path, self.name)
+        return self.group._file(self.name)
 
     def commit(self) -> None:
         self.group[self.name] = self.value
@@ -483,9 +498,6 @@ class Edit:
             raise
 
 
-_GROUP_FACTS = frozenset({"kind", "shards", "replicas", "sub_groups", "ranks", "loss_scale"})
-
-
 class Mount(Mapping[str, Parameter]):
     """A mount: a mapping of parameters by their names (a coordinate follows behind @)."""
 
@@ -543,7 +555,7 @@ class Mount(Mapping[str, Parameter]):
 
     def _likely_file(self, name: str) -> str | None:
         """The file of the parameter, if there is one; None: the list of all says which it is."""
-        is_plain = name and not set("/%") & set(name) and not name.startswith(".") and len(name) < 200
+        is_plain = isinstance(name, str) and name and not set("/%") & set(name) and not name.startswith(".") and len(name) < 200
         return self._names.get(name) or (name if is_plain else None)
 
     def __getitem__(self, name: str) -> Parameter:
@@ -635,12 +647,12 @@ class Mount(Mapping[str, Parameter]):
                 masters = self._masters()
                 if masters is not None:
                     return masters
-        folder, key_file = self._folder(), key.translate(_ESCAPED)
+        folder, key_file = self._folder(), _escape(key, _FACTS)
 
         def read(name: str) -> Any:
             """None: one of all has no such state."""
             file = self._likely_file(name)
-            if file is not None and key not in _FACTS:
+            if file is not None:
                 with contextlib.suppress(FileNotFoundError):  # a look before would be a request of its own
                     return State(os.path.join(folder, file, key_file)).numpy()
             return self[name][key].numpy() if names is not None else None  # KeyError says what there is

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import fragfs
 from fragfs import _job, _libfrag
-from fragfs.reader import Edit, _unescape
+from fragfs.reader import _GROUP_FACTS, Edit, _escape, _unescape
 
 SOURCE = os.environ.get("FRAG_SOURCE")
 NUMPY = importlib.util.find_spec("numpy")
@@ -26,8 +26,11 @@ NUMPY = importlib.util.find_spec("numpy")
 
 class Names(unittest.TestCase):
     def test_escapes(self) -> None:
-        for file, name in (("a%2Fb", "a/b"), ("%", ""), ("100%25", "100%"), ("w@tp=1", "w@tp=1"), ("%2E%2E", "..")):
+        for file, name in (("a%2Fb", "a/b"), ("%", ""), ("100%25", "100%"), ("w@tp=1", "w@tp=1"), ("%2E%2E", ".."),
+                           ("%6Bind", "kind")):
             self.assertEqual(_unescape(file), name)
+            if "@" not in name:  # where a coordinate begins
+                self.assertEqual(_escape(name, _GROUP_FACTS), file)
 
     def test_a_state_without_attributes_is_none_any_more(self) -> None:
         with tempfile.NamedTemporaryFile(dir=".") as file, self.assertRaises(FileNotFoundError):
@@ -124,6 +127,18 @@ class Reader(unittest.TestCase):
         with self.assertRaises(AttributeError):
             self.weight.fp32 = 0  # which would change an attribute of this object, and no element
 
+    def test_what_is_in_a_mapping(self) -> None:
+        """What iterating gives, and nothing else, whatever it is that is asked for."""
+        for mapping in (self.job, self.weight, self.job.groups[0]):
+            names = list(mapping)
+            self.assertTrue(all(name in mapping for name in names))
+            for name in ("", ".", "..", "kind", "shape", "no_such", "../0/lr", "a\0b", 3, None):
+                with self.subTest(mapping=mapping, name=name):
+                    self.assertNotIn(name, names)
+                    self.assertNotIn(name, mapping)
+                    with self.assertRaises(KeyError):
+                        mapping[name]
+
     def test_ranged_bytes_are_those_of_the_whole(self) -> None:
         with self.job.freeze(20):
             whole = self.weight.fp32.bytes()
@@ -177,9 +192,12 @@ class Reader(unittest.TestCase):
     @unittest.skipUnless(NUMPY, "numpy is not installed")
     def test_what_not_all_parameters_have(self) -> None:
         self.assertEqual(self.job.numpy("no_such"), {})
-        self.assertEqual(self.job.numpy("shape"), {})
+        for key in ("shape", "", "..", "stats"):
+            self.assertEqual(self.job.numpy(key), {}, key)
         with self.assertRaises(KeyError):
             self.job.numpy("no_such", ["head.bias"])
+        with self.assertRaisesRegex(KeyError, "head.bias has no ;"):
+            self.job.numpy("", ["head.bias"])
 
     @unittest.skipUnless(NUMPY, "numpy is not installed")
     def test_an_edit_is_what_is_read_next(self) -> None:
