@@ -231,6 +231,18 @@ unmount
 within 60 fragctl ls -j "$address" -H -o name >out
 cmp out names || fail "ls -j $address: $(cat out)"
 no_private_mounts || fail "a mount is left"
+
+# Whoever ends fragctl ends its mount.
+private_mount() {
+	ls -d "$T"/fragctl.*/params >/dev/null 2>&1
+}
+for signal in INT TERM KILL; do
+	fragctl watch -j "$address" >/dev/null 2>&1 &
+	started $!
+	wait_until 60 private_mount || fail "fragctl watch -j mounts nothing"
+	kill -$signal $!
+	wait_until 60 no_private_mounts || fail "a mount is left by SIG$signal"
+done
 end_job
 
 tar xzf "$top_srcdir/tests/data/checkpoints/ds0.19.8/z2-fp16-w3.tar.gz" -C "$T"
@@ -331,13 +343,7 @@ mkdir empty
 fails 1 'empty is no checkpoint' ls -j "$T/empty"
 no_private_mounts || fail "a folder is left"
 
-# Whoever ends fragctl ends its mount.
-mkfifo pipe
-fragctl ls -j "$checkpoint" >pipe 2>/dev/null &
-started $!
-wait_until 60 test -d "$T"/fragctl.*/params || :
-kill -TERM $! 2>/dev/null || :
-wait_until 60 no_private_mounts || fail "a mount is left by SIGTERM"
+# The same while it mounts.
 for signal in INT TERM KILL; do
 	for delay in 0 0.005 0.01 0.02 0.05 0.1; do
 		fragctl watch -j "$checkpoint" >/dev/null 2>&1 &

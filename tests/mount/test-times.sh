@@ -13,14 +13,20 @@ is_other() { # is_other FILE THAN
 	[ "$(mtime "$1")" != "$2" ]
 }
 
+# The clock of files moves by ticks of some milliseconds.
+now_is_after() {
+	touch now
+	[ now -nt "$1" ]
+}
+
 # edited FILE OTHER: an edit of FILE moves its time, and that of OTHER, which changes with it, soon; to now.
 edited() {
 	before=$(mtime "$1") other=$(mtime "$2") changed=$(stat -c %.Z "$1")
 	cp "$1" copied
 	cat "$1" >new
 	printf '\1\2\3\4' | dd of=new conv=notrunc status=none
-	sleep 0.02 # file systems' clocks have ticks
-	: >stamp
+	touch stamp
+	wait_until 60 now_is_after stamp || fail "the clock of files stands"
 	cat new >"$1" || fail "cannot edit $1"
 	is_other "$1" "$before" || fail "$1: its mtime stays"
 	[ "$(find "$1" -newer stamp)" = "$1" ] || fail "$1: it is not newer: $(mtime "$1"), $(mtime stamp)"
