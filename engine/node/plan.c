@@ -108,23 +108,6 @@ static int some_member_has(struct engine *e, struct location *p, enum state_kind
 	return rc;
 }
 
-static int locate_lp(struct engine *e, struct location *p)
-{
-	int rc = -ENOENT;
-
-	p->key = "";
-	if (p->group && catalog_lp_is_sharded(p->group)) {
-		p->kind = IN_LP_SHARDS;
-		rc = some_member_has(e, p, STATE_LP_SHARD, p->param_number, 0);
-	}
-	if (rc == -ENOENT) {
-		p->kind = IN_LP;
-		rc = some_member_has(e, p, STATE_LP, p->param_number, 0);
-	}
-	p->dtype = p->param->dtype;
-	return rc;
-}
-
 static int locate_state(struct engine *e, struct location *p)
 {
 	uint32_t sub;
@@ -139,6 +122,36 @@ static int locate_state(struct engine *e, struct location *p)
 		return rc;
 	p->kind = IN_WHOLE;
 	return some_member_has(e, p, STATE_WHOLE, p->group_number, 0);
+}
+
+/* 0: the parameter has none.  -ENOENT: it has one.  As some_member_has else. */
+static int lacks_master(struct engine *e, const struct location *p)
+{
+	struct location master = *p;
+	int rc;
+
+	master.key = "fp32";
+	rc = locate_state(e, &master);
+	return rc == -ENOENT ? 0 : rc ? rc : -ENOENT;
+}
+
+static int locate_lp(struct engine *e, struct location *p)
+{
+	int rc = -ENOENT;
+
+	p->key = "";
+	if (p->group && catalog_lp_is_sharded(p->group)) {
+		p->kind = IN_LP_SHARDS;
+		rc = some_member_has(e, p, STATE_LP_SHARD, p->param_number, 0);
+	}
+	if (rc == -ENOENT) {
+		p->kind = IN_LP;
+		rc = some_member_has(e, p, STATE_LP, p->param_number, 0);
+	}
+	if (rc == -ENOENT && !p->param->numel) /* no values need no memory */
+		rc = lacks_master(e, p);
+	p->dtype = p->param->dtype;
+	return rc;
 }
 
 static int locate_param(struct engine *e, const struct engine_address *a, struct location *p)

@@ -64,6 +64,33 @@ class Export(unittest.TestCase):
         states = load_file(mount / "export/optimizer.safetensors")
         self.assertEqual(set(states), {f"{name}.{key}" for name in before for key in ("exp_avg", "exp_avg_sq")})
 
+    def test_parameters_of_a_job_that_are_empty_or_tied(self) -> None:
+        """Empty ones are there, and one of two names that are one tensor, as safetensors' own save_model has it."""
+        import torch
+        from safetensors import safe_open
+        from safetensors.torch import load_model
+
+        import fragfs
+
+        class Model(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.embed, self.head = torch.nn.Embedding(7, 4), torch.nn.Linear(4, 7, bias=False)
+                self.head.weight = self.embed.weight
+                self.alone = torch.nn.Parameter(torch.empty(0, 3, dtype=torch.bfloat16), requires_grad=False)
+                self.scale = torch.nn.Parameter(torch.empty(0))
+
+        model, loaded = Model(), Model()
+        with fragfs.attach(model, torch.optim.AdamW(model.parameters())) as job:
+            mount = self.mount(job.address)
+            for file in (mount / "export/model.safetensors", mount / "export/hf/model-00001-of-00001.safetensors"):
+                with safe_open(file, "pt") as tensors:
+                    self.assertEqual({name: tensors.get_slice(name).get_shape() for name in tensors.keys()},
+                                     {"embed.weight": [7, 4], "alone": [0, 3], "scale": [0]}, file.name)
+                    self.assertEqual(tensors.get_tensor("alone").dtype, torch.bfloat16)
+            self.assertEqual(load_model(loaded, mount / "export/model.safetensors"), (set(), []))
+        self.assertTrue(torch.equal(loaded.head.weight, model.embed.weight))
+
     @needs("transformers")
     def test_transformers_loads_a_checkpoint_from_hf(self) -> None:
         import torch

@@ -326,6 +326,42 @@ START_TEST(a_value_of_another_size_is_refused)
 }
 END_TEST
 
+/* Who describes it has no address to give: torch gives a tensor without elements none. */
+START_TEST(a_parameter_without_elements_has_its_values_without_memory)
+{
+	static const struct job_param params[] = {
+		{ "w", .ndim = 2, .shape = { 5, 3 } },
+		{ "trained", .ndim = 2, .shape = { 0, 5 } },
+		{ "alone", .ndim = 2, .shape = { 0, 3 }, .flags = FRAG_FROZEN },
+	};
+	static const struct job_group group = { .stage = 2, .nparams = 2, .params = { 0, 1 } };
+	static const struct job_key keys[] = { { "exp_avg", FRAG_F32, JOB_KEEP },
+					       { "fp32", FRAG_F32, JOB_KEEP } };
+	bool master = _i & 1;
+	struct job job;
+	char value;
+
+	job_open(&job, &(struct job_spec){ .world = 3,
+					   .hosts = _i & 2 ? 3 : 1,
+					   JOB_PARAMS(params),
+					   .groups = &group,
+					   .ngroups = 1,
+					   .keys = keys,
+					   .nkeys = 1 + master,
+					   .lp = JOB_LP_NONE });
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		struct frag *f = job_frag(&job, rank);
+
+		ck_assert_int_eq(frag_get_bytes(f, job_number(&job, rank, 0), "lp"), -ENOENT);
+		ck_assert_int_eq(frag_get_bytes(f, job_number(&job, rank, 1), "lp"),
+				 master ? -ENOENT : 0);
+		ck_assert_int_eq(frag_get_bytes(f, job_number(&job, rank, 2), "lp"), 0);
+		ck_assert_int_eq(frag_get(f, job_number(&job, rank, 2), "lp", &value, 0), 0);
+	}
+	job_close(&job);
+}
+END_TEST
+
 START_TEST(a_range_is_got_alone)
 {
 	uint8_t out[64];
@@ -490,6 +526,8 @@ int main(void)
 	tcase_add_test(t, a_value_of_another_size_is_refused);
 	tcase_add_loop_test(t, a_parameter_that_there_is_not_is_a_bad_argument, 0, 3);
 	tcase_add_loop_test(t, a_range_is_got_alone, 0, 2);
+	tcase_add_loop_test(t, a_parameter_without_elements_has_its_values_without_memory, 0,
+			    4);
 	tcase_add_loop_test(t, a_state_that_a_rank_registered_later_is_found, 0, 2);
 	tcase_add_loop_test(t, coordinates_pipelines_and_experts_keep_apart, 0, 3);
 	return run_suite(s, t);
