@@ -24,9 +24,15 @@ struct item { /* a tensor of some file */
 	uint32_t shard; /* in hf/ */
 };
 
+/* Two names of one tensor, the first of which is left out, as by safetensors itself. */
+struct tied {
+	struct engine_param param, of;
+};
+
 struct part_items {
 	struct vec model;     /* of struct item: a master, or the parameter itself */
 	struct vec optimizer; /* of struct item */
+	struct vec tied;      /* of struct tied */
 	bool with_coordinates;
 };
 
@@ -81,6 +87,16 @@ static bool is_optimizers(const struct engine_state *s)
 	return strcmp(s->key, "fp32") && strcmp(s->key, "grad");
 }
 
+static int add_tied(struct engine *e, struct part_items *items, const struct engine_param *p)
+{
+	struct tied *tied = vec_add(&items->tied, sizeof(*tied));
+
+	if (!tied)
+		return -ENOMEM;
+	tied->param = *p;
+	return engine_param(e, p->same_as, &tied->of) ? 0 : -ENOENT;
+}
+
 static int add_param(struct engine *e, struct part_items *items, uint32_t number)
 {
 	struct engine_state states[STATES_MAX], *own = NULL, *fp32 = NULL, *shown;
@@ -89,6 +105,8 @@ static int add_param(struct engine *e, struct part_items *items, uint32_t number
 
 	if (n < 0 || !engine_param(e, number, &p))
 		return n < 0 && n != -ENOENT ? n : 0;
+	if (p.same_as != number)
+		return add_tied(e, items, &p);
 	n = n < STATES_MAX ? n : STATES_MAX;
 	for (int i = 0; i < n; i++) {
 		if (!strcmp(states[i].key, "fp32"))
@@ -186,30 +204,43 @@ static void put_quoted(FILE *out, const char *text)
 	}
 }
 
-static void put_name(FILE *out, const struct item *item, bool with_coordinate, bool with_key)
+/* key NULL: without one. */
+static void put_name(FILE *out, const struct engine_param *p, bool with_coordinate,
+		     const char *key)
 {
 	fputc('"', out);
-	put_quoted(out, item->param.name);
-	if (with_coordinate && *item->param.coordinate) {
+	put_quoted(out, p->name);
+	if (with_coordinate && *p->coordinate) {
 		fputc('@', out);
-		put_quoted(out, item->param.coordinate);
+		put_quoted(out, p->coordinate);
 	}
-	if (with_key) {
+	if (key) {
 		fputc('.', out);
-		put_quoted(out, item->address.key);
+		put_quoted(out, key);
 	}
 	fputc('"', out);
 }
 
-/* With the key of these states, where it is one and the file has them as they are. */
-static void put_metadata(FILE *out, struct item *const *items, uint32_t n)
+/* With the names that are left out, and with the key of these states, where it is one and the
+ * file has them as they are.
+ */
+static void put_metadata(FILE *out, struct item *const *items, uint32_t n,
+			 const struct part_items *part)
 {
+	const struct tied *tied = part->tied.items;
 	bool same = n;
 
 	for (uint32_t i = 0; i < n; i++)
 		same &= items[i]->from == items[i]->to &&
 			!strcmp(items[i]->address.key, items[0]->address.key);
-	fputs("\"__metadata__\":{\"format\":\"pt\"", out);
+	fputs("\"__metadata__\":{", out);
+	for (uint32_t i = 0; i < part->tied.count; i++) {
+		put_name(out, &tied[i].param, part->with_coordinates, NULL);
+		fputc(':', out);
+		put_name(out, &tied[i].of, part->with_coordinates, NULL);
+		fputc(',', out);
+	}
+	fputs("\"format\":\"pt\"", out);
 	if (same) {
 		fputs(",\"state\":\"", out);
 		put_quoted(out, items[0]->address.key);
@@ -261,7 +292,7 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 	}
 	qsort(items, n, sizeof(*items), by_size_of_element);
 	fputs("        {", out); /* behind room for its length */
-	put_metadata(out, items, n);
+	put_metadata(out, items, n, part);
 	for (; f->n < n; f->n++) {
 		const struct item *item = items[f->n];
 		uint64_t end = f->bytes + item->numel * frag_dtype_size(item->to);
@@ -271,7 +302,8 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 		f->addresses[f->n] = item->address;
 		f->converts |= item->from != item->to;
 		fputc(',', out);
-		put_name(out, item, part->with_coordinates, with_keys);
+		put_name(out, &item->param, part->with_coordinates,
+			 with_keys ? item->address.key : NULL);
 		fprintf(out, ":{\"dtype\":\"%s\",\"shape\":", names[item->to]);
 		put_shape(out, item);
 		fprintf(out, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", f->bytes, end);
@@ -354,7 +386,7 @@ static int make_index(struct export_file *f, const struct part_items *part, uint
 	for (uint32_t i = 0; i < part->model.count; i++) {
 		export_shard_name(item[i].shard, n, shard);
 		fputs(i ? ",\n    " : "\n    ", out);
-		put_name(out, &item[i], part->with_coordinates, false);
+		put_name(out, &item[i].param, part->with_coordinates, NULL);
 		fprintf(out, ": \"%s\"", shard);
 	}
 	fputs("\n  }\n}\n", out);
@@ -440,6 +472,7 @@ static int build(struct engine *e, const struct engine_part *part, struct export
 		(*set)->epoch = epoch;
 	free(items.model.items);
 	free(items.optimizer.items);
+	free(items.tied.items);
 	return rc;
 }
 

@@ -304,6 +304,7 @@ static bool get_param(struct engine *e, uint32_t param, struct engine_param *out
 		.group = x->group == TABLE_NONE ? -1 : (int)x->group,
 		.position = x->position,
 		.frozen = x->frozen,
+		.same_as = x->alias == TABLE_NONE ? param : t->tensors[x->alias].shown,
 	};
 	return true;
 }

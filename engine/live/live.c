@@ -195,6 +195,7 @@ static bool param(struct engine *e, uint32_t param, struct engine_param *out)
 		.group = p->group == CATALOG_NONE ? -1 : (int)p->group,
 		.position = p->position,
 		.frozen = p->flags & FRAG_FROZEN,
+		.same_as = param,
 	};
 	return true;
 }

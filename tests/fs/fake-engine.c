@@ -260,7 +260,8 @@ bool engine_param(struct engine *e, uint32_t param, struct engine_param *out)
 				      .numel = numel(param),
 				      .group = p->group,
 				      .position = position_of(e, param),
-				      .frozen = p->group < 0 };
+				      .frozen = p->group < 0,
+				      .same_as = param };
 	return true;
 }
 

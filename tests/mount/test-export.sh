@@ -52,14 +52,21 @@ same_optimizer() {
 	done
 }
 
-# check_names PART: each parameter that has a state is in the copy.
+# check_names PART: each parameter that has a state is in the copy, or is named in its header as another name of one that is.
 check_names() {
 	(cd "$1/params" && for p in *; do
 		[ ! -e "$p/fp32" ] && [ -z "$(ls "$p" | grep npy)" ] || echo "$p"
 	done) | sort >"$T/names"
 	ls "$N/params" | sort >"$T/names.copy"
-	comm -23 "$T/names" "$T/names.copy" >"$T/missing"
-	[ ! -s "$T/missing" ] || fail "not exported: $(cat "$T/missing")"
+	for name in $(comm -23 "$T/names" "$T/names.copy"); do
+		of=$(head -c 4000 "$T/copy/x.safetensors" | grep -a -o "__metadata__\":{[^}]*\"$name\":\"[^\"]*" | sed 's/.*"//')
+		[ -n "$of" ] || fail "not exported: $name"
+		[ -d "$N/params/$of" ] || fail "not exported: $name, which is $of"
+		for state in "$1/params/$name"/*.npy; do
+			cmp "$state" "$1/params/$of/${state##*/}" || fail "$name is not $of"
+		done
+		echo "$name $of" >>"$T/tied"
+	done
 }
 
 # ---- checkpoints of all kinds
@@ -83,12 +90,15 @@ for archive in "$cases"/*/*.tar.gz; do
 		unmount_copy
 		mount_copy "$part/export/optimizer.safetensors"
 		same_optimizer "$part"
+		[ -z "$(ls "$N/params" | grep '^head.weight')" ] || fail "the optimizer's states of a tensor twice"
 		unmount_copy
 		within 60 map-file "$part/export/model.bf16.safetensors" >"$T/mapped"
 		cmp "$T/mapped" "$part/export/model.bf16.safetensors" || fail "a mapping of model.bf16"
 	done
 	unmount
 done
+
+[ -n "${TEST_CASES-}" ] || [ "$(sort -u "$T/tied")" = 'head.weight emb.weight' ] || fail "tied: $(sort -u "$T/tied")"
 
 # ---- conversion, and hf/
 
