@@ -45,14 +45,18 @@ for name in $command_names; do
 		{ echo "$page: EXIT STATUS does not name $name"; bad=1; }
 done
 
-# complete WORD...: what bash offers for the last of the words.
-complete_words() {
+# complete_of PROGRAM WORD...: what bash offers for the last of the words.
+complete_of() {
 	PATH=$top_builddir:$PATH bash -c '
-		. mount-helpers/completion/fragctl
+		. mount-helpers/completion/$1
 		[ -z "${MOUNT:-}" ] || _fragctl_mounts() { echo "$MOUNT"; }
-		COMP_WORDS=(fragctl "$@") COMP_CWORD=$#
-		_fragctl fragctl
+		[ -z "${JOBS:-}" ] || fragctl() { printf "%s\n" "$JOBS"; }
+		COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+		_$1 $1
 		printf "%s\n" "${COMPREPLY[@]}"' bash "$@" | sed 's/ *$//' | sort
+}
+complete_words() {
+	complete_of fragctl "$@"
 }
 if command -v bash >/dev/null; then
 	[ "$(complete_words '')" = "$(echo "$command_names" | sort)" ] || { echo "bash: commands: $(complete_words '')"; bad=1; }
@@ -65,6 +69,8 @@ if command -v bash >/dev/null; then
 	names=$(MOUNT=$TMPDIR/m complete_words get '')
 	[ "$names" = "$(printf '%s\n' '\$\(echo\ ran\)' 'b\ c' "it\\'s" | sort)" ] ||
 		{ echo "bash: parameters: $names"; bad=1; }
+	names=$(JOBS="a \$(touch '$TMPDIR/ran') b	127.0.0.1:9" complete_of fragfs a)
+	[ "$names" = "a\\ \\\$\\(touch\\ \\'$TMPDIR/ran\\'\\)\\ b" ] && [ ! -e "$TMPDIR/ran" ] || { echo "bash: jobs: $names"; bad=1; }
 	complete_words jobs -o job,wo | grep -qx job,world || { echo "bash: columns of jobs"; bad=1; }
 fi
 ! command -v zsh >/dev/null || zsh -n mount-helpers/completion/_fragctl || bad=1
