@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 512, LOOK_MS = 1000, HELD_MS = 10000, TRY_US = 10000 };
+enum { LINE_MAX_BYTES = 512, SHOWN_MAX = 100, LOOK_MS = 1000, HELD_MS = 10000, TRY_US = 10000 };
 
 static const char *why_not(int error)
 {
@@ -42,7 +42,8 @@ static const char *why_not(int error)
 static int fail(const char *mountpoint, const char *condition, int error)
 {
 	if (error == EINVAL || error == ENAMETOOLONG)
-		return call_usage("%s: %s", *condition ? condition : "break", why_not(error));
+		return call_usage("%.*s%s: %s", SHOWN_MAX, *condition ? condition : "break",
+				  strlen(condition) > SHOWN_MAX ? "..." : "", why_not(error));
 	if (error == ENOENT || error == E2BIG || error == EOPNOTSUPP)
 		return call_fail("%s: %s", condition, why_not(error));
 	return call_fail("%s: %s", target_name(mountpoint), why_not(error));

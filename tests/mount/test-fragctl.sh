@@ -280,6 +280,7 @@ within 60 fragctl break -j "$T/told" -w -t 60 'nan(grad)>0' >out || fail "break 
 line '  break  .* condition nan(grad) > 0 param a%1B\[31mb$'
 within 60 fragctl watch -j "$T/told" break >out || fail "watch: $?"
 line '  break  .* param a%1B\[31mb$'
+fails 2 "^fragctl: 0\{100\}\.\.\.: a state's name has 63 bytes at most" break -j "$T/told" "$(printf %0600d 0)"
 if command -v script >/dev/null; then
 	mkfifo told/.frag/stats
 	{
