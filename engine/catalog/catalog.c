@@ -40,7 +40,7 @@ static int grow(void *array, size_t size, size_t count, size_t more, size_t *roo
 	if (count + more <= *room)
 		return 0;
 	while (want < count + more)
-		want *= 2;
+		want += want / 8;
 	grown = realloc(*(void **)array, want * size);
 	if (!grown)
 		return -ENOMEM;

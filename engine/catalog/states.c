@@ -193,16 +193,16 @@ int states_add_segment(struct states *s, uint32_t number, struct state_segment s
 {
 	struct state_row *row = &s->rows[number];
 	uint32_t at = segment_at(row, segment.start);
-	struct state_segment *segments;
+	uint32_t room = row->nsegments + row->nsegments / 8 + 1;
+	struct state_segment *segments = row->segments;
 
 	if (at < row->nsegments && row->segments[at].start < segment.start + segment.numel)
 		return -EEXIST;
-	segments = row->segments;
-	if (!(row->nsegments & (row->nsegments - 1))) { /* 0, 1, 2, 4 ...: full */
-		segments = realloc(segments, (row->nsegments ? row->nsegments * 2 : 1) *
-						     sizeof(*segments));
+	if (row->nsegments == row->segments_room) {
+		segments = realloc(segments, room * sizeof(*segments));
 		if (!segments)
 			return -ENOMEM;
+		row->segments_room = room;
 	}
 	memmove(segments + at + 1, segments + at, (row->nsegments - at) * sizeof(*segments));
 	segments[at] = segment;
@@ -372,7 +372,7 @@ static int get_segments(struct wire_reader *r, struct state_row *row, uint64_t *
 	if (!row->segments)
 		return -ENOMEM;
 	memcpy(row->segments, bytes, n * sizeof(*row->segments));
-	row->nsegments = n;
+	row->nsegments = row->segments_room = n;
 	return segments_ok(row, n) ? 0 : -EBADMSG;
 }
 

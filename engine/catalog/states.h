@@ -56,7 +56,7 @@ struct state_row {
 	uint8_t tier;  /* enum state_tier */
 	uint32_t index;
 	uint32_t sub;
-	uint32_t nsegments;
+	uint32_t nsegments, segments_room;
 	uint64_t numel;
 	uint64_t since;                   /* the table's epoch that it came with; not sent */
 	struct state_segment *segments;   /* sorted, not overlapping */

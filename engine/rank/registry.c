@@ -364,6 +364,7 @@ static int settle(struct registry *r, uint32_t number, void *to)
 	if (!segments)
 		return -ENOMEM;
 	row->segments = segments;
+	row->segments_room = 2;
 	if (!row->in_arena)
 		registry_count(r, row, -(int64_t)states_row_bytes(row));
 	registry_new_epoch(r);
