@@ -52,6 +52,7 @@ struct contribution { /* one catalog, which one or several ranks describe */
 	uint64_t total;           /* bytes encoded */
 	struct wire_writer bytes; /* those that have come */
 	struct catalog *catalog;  /* NULL: not all bytes have come, or the job is ready */
+	bool is_own;              /* catalog is rank 0's own */
 	bool merged;
 };
 

@@ -53,7 +53,8 @@ static void forget_bytes(struct contribution *c)
 
 static void release(struct contribution *c)
 {
-	catalog_free(c->catalog);
+	if (!c->is_own)
+		catalog_free(c->catalog);
 	c->catalog = NULL;
 	forget_bytes(c);
 }
@@ -164,23 +165,29 @@ void join_fail_when_told(struct engine *e, uint64_t now)
 
 static void merge_when_complete(struct engine *e)
 {
-	struct catalog *catalog;
-	int rc;
+	struct join_zero *z = &e->job.join->zero;
+	struct catalog *catalog = e->own;
+	int rc = 0;
 
-	if (e->job.ready || e->job.failure || e->job.join->zero.refusal || !all_described(e))
+	if (e->job.ready || e->job.failure || z->refusal || !all_described(e))
 		return;
-	catalog = catalog_new();
-	rc = catalog ? merge_all(e, catalog) : -ENOMEM;
+	if (z->catalogs.count == 1) { /* all describe what this rank does */
+		contribution(z, 0)->merged = true;
+	} else {
+		catalog = catalog_new();
+		rc = catalog ? merge_all(e, catalog) : -ENOMEM;
+	}
 	if (!rc)
 		rc = join_complete(e, catalog);
 	if (rc) {
 		begin_refusal(e, rc);
-		catalog_free(catalog);
+		if (catalog != e->own)
+			catalog_free(catalog);
 		return;
 	}
 	/* a rank that comes back with what was merged is known by its hash */
-	for (uint32_t i = 0; i < e->job.join->zero.catalogs.count; i++)
-		release(contribution(&e->job.join->zero, i));
+	for (uint32_t i = 0; i < z->catalogs.count; i++)
+		release(contribution(z, i));
 	/* while they waited, ranks only said HELLO: their silence counts from here */
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		peers_heard(e, rank, NULL);
@@ -191,20 +198,12 @@ int join_describe_zero(struct engine *e)
 	struct join_zero *z = &e->job.join->zero;
 	struct contribution *c = find(z, e->own->hash);
 	struct wire_entry entry;
-	int rc = 0;
 
 	if (!c && !(c = add(z, e->world, e->own->hash, 0)))
 		return -ENOMEM;
-	if (!c->catalog) { /* no rank has sent the same one, or not all of it */
-		c->bytes.size = 0;
-		rc = catalog_encode(e->own, &c->bytes);
-		c->total = c->bytes.size;
-	}
-	if (!rc && !c->catalog)
-		rc = catalog_decode(&c->catalog, c->bytes.data, c->bytes.size, e->world,
-				    e->job.why, sizeof(e->job.why));
-	if (rc)
-		return rc;
+	release(c); /* what a rank has sent of the same one */
+	c->catalog = e->own;
+	c->is_own = true;
 	refer(z, 0, c);
 	join_fill_entry(e, &entry);
 	peers_set_entry(e, &entry);
