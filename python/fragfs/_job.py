@@ -239,9 +239,9 @@ class Job:
             self._need(tensor, self.partition_numel(group, sub), key)
         self._call("frag_state_move", group, sub, key.encode(), self._address(tensor))
 
-    def move_fragments(self, params: Any, key: str, addresses: Iterable[int]) -> None:
-        """frag_fragments_move: params is an array of c_int; address 0: no memory."""
-        self._call("frag_fragments_move", params, len(params), key.encode(), _pointers(addresses))
+    def move_fragments(self, params: Sequence[int], key: str, addresses: Iterable[int]) -> None:
+        """frag_fragments_move; address 0: no memory."""
+        self._call("frag_fragments_move", _ints(params), len(params), key.encode(), _pointers(addresses))
 
     def move_lp(self, param: int, shard: bool, tensor: Any) -> None:
         """frag_lp_move; None: the parameter has no such values now."""
@@ -337,7 +337,7 @@ class Job:
 
 
 def _ints(numbers: Sequence[int]) -> Any:
-    return (c_int * len(numbers))(*numbers)
+    return (c_int * len(numbers)).from_buffer(array("i", numbers))
 
 
 def _pointers(addresses: Iterable[int]) -> Any:

@@ -14,8 +14,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_int
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._job import Job, watch_storage
 from ._log import say
@@ -26,15 +25,15 @@ _LOOK_EVERY = 16  # steps; after a change sooner
 
 
 class _Registered:
-    """A state that libfrag knows: where its tensors were, and what drops it before their memory is freed."""
+    """A state that libfrag knows: what it was, and what drops it before its tensors' memory is freed."""
 
     __slots__ = ("signature", "_watches")
 
-    def __init__(self, kept: Kept, signature: _Signature, forget: Callable[[Any], None]) -> None:
+    def __init__(self, kept: Kept, signature: int, forget: Callable[[Any], None]) -> None:
         self.signature = signature
         self._watches: list[Any] = []
         last = None
-        for _, tensor in kept.tensors:
+        for tensor in kept.tensors:
             storage = tensor.untyped_storage()
             if storage is not last:  # of views of one buffer
                 self._watches.append(weakref.ref(storage, forget))
@@ -46,7 +45,6 @@ class _Gradients:
 
     def __init__(self, job: Job, place: Place, declared: Declared) -> None:
         self.place, self.declared = place, declared
-        self._numbers = (c_int * len(declared.numbers))(*declared.numbers)
         self._numels = array("q", map(job.numel, declared.numbers))
         self._watches: list[Any] = []
         self._declare(job)
@@ -82,7 +80,7 @@ class _Gradients:
         addresses: Iterable[int] = map(of.data_ptr, present)
         if len(present) < len(tensors):
             addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-        job.move_fragments(self._numbers, self.place.key, addresses)
+        job.move_fragments(self.declared.numbers, self.place.key, addresses)
 
     def go(self, job: Job) -> None:
         if self._watches:
@@ -90,22 +88,12 @@ class _Gradients:
             job.move(*self.place, None)
 
 
-class _Signature(NamedTuple):
-    """What of a Kept libfrag knows; without the tensors."""
-
-    kind: str
-    dtypes: tuple[Any, ...]
-    numbers: array[int]
-    addresses: array[int]
-    numels: array[int]
-
-
-def _signature(kept: Kept) -> _Signature:
-    tensors = [tensor for _, tensor in kept.tensors]
-    return _Signature(kept.kind, tuple(tensor.dtype for tensor in tensors),
-                      array("i", [number for number, _ in kept.tensors]),
-                      array("Q", [tensor.data_ptr() for tensor in tensors]),
-                      array("Q", [tensor.numel() for tensor in tensors]))
+def _signature(kept: Kept) -> int:
+    """The hash of what of a Kept libfrag knows: of many tensors, that itself would take more memory than libfrag."""
+    tensors = kept.tensors
+    return hash((kept.kind, tuple({tensor.dtype for tensor in tensors}), kept.numbers.tobytes(),
+                 array("Q", [tensor.data_ptr() for tensor in tensors]).tobytes(),
+                 array("Q", [tensor.numel() for tensor in tensors]).tobytes()))
 
 
 class _Hypers:
@@ -350,7 +338,7 @@ class Attachment:
             ntensors += len(kept.tensors)
             signature, registered = _signature(kept), self._registered.get(place)
             if ntensors <= _FEW:
-                few += [(weakref.ref(tensor), tensor.data_ptr()) for _, tensor in kept.tensors]
+                few += [(weakref.ref(tensor), tensor.data_ptr()) for tensor in kept.tensors]
             if registered and registered.signature == signature:
                 continue
             self._drop(place)
@@ -378,16 +366,15 @@ class Attachment:
         elif old and not new:
             self._job.move_lp(*lp, None)
 
-    def _keep(self, place: Place, kept: Kept, signature: _Signature) -> None:
+    def _keep(self, place: Place, kept: Kept, signature: int) -> None:
         assert self._job is not None
         self._registered[place] = _Registered(kept, signature, functools.partial(_forget, weakref.ref(self), place))
-        numbers, tensors = zip(*kept.tensors)
         if kept.kind == "fragments":
-            self._job.keep_fragments(numbers, place.key, tensors)
+            self._job.keep_fragments(kept.numbers, place.key, kept.tensors)
         elif kept.kind == "whole":
-            self._job.keep_whole(place.group, place.key, tensors[0])
+            self._job.keep_whole(place.group, place.key, kept.tensors[0])
         else:
-            self._job.keep(place.group, place.sub, place.key, tensors[0])
+            self._job.keep(place.group, place.sub, place.key, kept.tensors[0])
 
     def _drop(self, place: Place) -> None:
         if not self._registered.pop(place, None) or self._job is None or not self._job.is_open:

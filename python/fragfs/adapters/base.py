@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,14 +22,15 @@ class Kept(NamedTuple):
     """The memory of a state: a partition, the whole group, or the fragments of parameters."""
 
     kind: str  # "partition", "whole", "fragments"
-    tensors: tuple[tuple[int, Any], ...]  # (number of the parameter, or -1; tensor)
+    tensors: list[Any]
+    numbers: array[int] = array("i")  # the parameters' of kind "fragments", one of each tensor
 
 
 class Declared(NamedTuple):
     """Gradients that are other tensors in each step: all that is known of them before there is one."""
 
     kind: str  # as in Kept
-    numbers: tuple[int, ...]  # the parameters' of kind "fragments"
+    numbers: array[int]  # the parameters' of kind "fragments"
     dtype: Any
 
 
@@ -106,6 +108,21 @@ def wrap_method(thing: Any, name: str, make: Callable[[Callable[..., Any]], Call
 
     setattr(thing, name, call)
     return undo
+
+
+class Fragments(dict[str, Kept]):
+    """The fragments of one param group, by the keys of states."""
+
+    def add(self, key: str, number: int, tensor: Any) -> None:
+        kept = self.get(key)
+        if kept is None:
+            kept = self[key] = Kept("fragments", [], array("i"))
+        kept.tensors.append(tensor)
+        kept.numbers.append(number)
+
+    def of(self, group: int) -> Iterator[tuple[Place, Kept]]:
+        for key, kept in self.items():
+            yield Place(group, 0, key), kept
 
 
 def partition_states(optimizer: Any, flat: Any) -> Iterator[tuple[str, Any]]:

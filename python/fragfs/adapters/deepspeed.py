@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import _libfrag
 from .._job import Job
 from .._log import say
-from .base import Adapter, Boundaries, Declared, Kept, Place, partition_states, wrap_method
+from .base import Adapter, Boundaries, Declared, Fragments, Kept, Place, partition_states, wrap_method
 from .torch_optim import TorchAdapter
 
 # What DeepSpeed calls between steps, on all ranks alike, and what gives states other values or other memory.
@@ -130,16 +131,19 @@ class _DeepSpeed(_Engine):
                                          coordinate=_coordinate(p), **options)
         return self.numbers[p]
 
+    def _numbers(self, params: Sequence[Any]) -> array[int]:
+        return array("i", [self.numbers[p] for p in params])
+
     def lps(self) -> Iterator[tuple[int, bool, Any]]:
         for p, number in self.numbers.items():
             yield number, False, p
 
     def _flat_states(self, group: int, sub: int, flat: Any) -> Iterator[tuple[Place, Kept]]:
         """The master of one partition, and the optimizer's states of it."""
-        yield Place(group, sub, "fp32"), Kept("partition", ((-1, flat),))
+        yield Place(group, sub, "fp32"), Kept("partition", [flat])
         for key, value in partition_states(self._inner(), flat):
             if not key.endswith("_offload_buffer"):  # the memory of an offloaded state, under a second key
-                yield Place(group, sub, key), Kept("partition", ((-1, value),))
+                yield Place(group, sub, key), Kept("partition", [value])
 
     def _inner(self) -> Any:
         """The torch optimizer that DeepSpeed's is around."""
@@ -177,13 +181,12 @@ class Stage0(_DeepSpeed):
 
     def _own_states(self, number: int, group: int) -> Iterator[tuple[Place, Kept]]:
         """Of masters that are tensors of their own."""
-        by_key: dict[str, list[tuple[int, Any]]] = {}
+        fragments = Fragments()
         for p, master in zip(self.optimizer.fp16_groups[number], self.optimizer.fp32_groups[number]):
             for key, value in (("fp32", master), *self._inner().state.get(master, {}).items()):
                 if hasattr(value, "data_ptr") and value.shape == master.shape and value.numel():
-                    by_key.setdefault(key, []).append((self.numbers[p], value))
-        for key, tensors in by_key.items():
-            yield Place(group, 0, key), Kept("fragments", tuple(tensors))
+                    fragments.add(key, self.numbers[p], value)
+        yield from fragments.of(group)
 
     def _members(self, group: int) -> list[Any]:
         return [p for p in self.optimizer.fp16_groups[self.groups.index(group)] if p.numel()]
@@ -192,8 +195,7 @@ class Stage0(_DeepSpeed):
         for group in self.groups:
             params = self._members(group)
             if params:
-                yield (Place(group, 0, "grad"),
-                       Declared("fragments", tuple(self.numbers[p] for p in params), params[0].dtype))
+                yield Place(group, 0, "grad"), Declared("fragments", self._numbers(params), params[0].dtype)
 
     def gradients(self, place: Place) -> Sequence[Any]:
         return [p.grad for p in self._members(place.group)]
@@ -225,7 +227,7 @@ class Zero12(_DeepSpeed):
             flat = o.single_partition_of_fp32_groups[number]
             yield from self._flat_states(group, 0, flat)
             if o.cpu_offload and flat.grad is not None:
-                yield Place(group, 0, "grad"), Kept("partition", ((-1, flat.grad),))
+                yield Place(group, 0, "grad"), Kept("partition", [flat.grad])
 
     def _has_compact_grads(self, number: int) -> bool:
         """Whether a group's gradients are views of one buffer as large as the partition."""
@@ -238,9 +240,9 @@ class Zero12(_DeepSpeed):
             params = o.params_in_partition[number]
             dtype = getattr(o, "gradient_accumulation_dtype", params[0].dtype if params else None)
             if params and self._has_compact_grads(number):
-                yield Place(group, 0, "grad"), Declared("partition", (), dtype)
+                yield Place(group, 0, "grad"), Declared("partition", array("i"), dtype)
             elif params:
-                yield Place(group, 0, "grad"), Declared("fragments", tuple(self.numbers[p] for p in params), dtype)
+                yield Place(group, 0, "grad"), Declared("fragments", self._numbers(params), dtype)
 
     def gradients(self, place: Place) -> Sequence[Any]:
         number = self.groups.index(place.group)
@@ -267,7 +269,7 @@ class Bf16(_DeepSpeed):
         for number, group in enumerate(self.groups):
             flat = o.fp32_groups_flat_partition[number]
             yield from self._flat_states(group, 0, flat)
-            yield Place(group, 0, "grad"), Kept("whole", ((-1, o.fp32_groups_gradients_flat[number]),))
+            yield Place(group, 0, "grad"), Kept("whole", [o.fp32_groups_gradients_flat[number]])
 
 
 class Zero3(_DeepSpeed):
@@ -331,7 +333,7 @@ class Zero3(_DeepSpeed):
             yield from self._flat_states(group, index, flat)
             grad = flat.grad if o.offload_optimizer else o.grad_partitions_flat_buffer.narrow(0, start, flat.numel())
             if grad is not None:
-                yield Place(group, index, "grad"), Kept("partition", ((-1, grad),))
+                yield Place(group, index, "grad"), Kept("partition", [grad])
 
     def _is_swapped(self, sub: int) -> bool:
         """Whether a sub-group is on NVMe, and visits memory inside a step alone."""

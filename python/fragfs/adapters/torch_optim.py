@@ -6,6 +6,7 @@ Each parameter is its own master.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import prod
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from .. import _libfrag
 from .._job import Job
 from .._log import say
-from .base import Adapter, Boundaries, Declared, Kept, Place, wrap_method
+from .base import Adapter, Boundaries, Declared, Fragments, Kept, Place, wrap_method
 
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
@@ -88,7 +89,7 @@ class TorchAdapter(Adapter):
         self.names = {p: _plain_name(name) for name, p in model.named_parameters()}
         self.numbers: dict[Any, int] = {}
         self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
-        self._here: dict[int, list[Any]] = {}  # the parameters with elements on this rank
+        self._here: dict[int, tuple[array[int], list[Any]]] = {}  # the parameters with elements on this rank
         meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
         self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
         frozen = [p for p in self.names if not p.requires_grad and hasattr(p, "device_mesh")]
@@ -107,7 +108,8 @@ class TorchAdapter(Adapter):
             if p not in self.numbers:
                 self.numbers[p] = job.param(self.names[p], tuple(p.shape), p.dtype, lp=p, frozen=True)
         self._say_what_is_odd()
-        self.names.clear()
+        self.names.clear()  # a model has tens of thousands
+        self.numbers.clear()
 
     # ---- where an optimizer of another kind differs ----
 
@@ -151,10 +153,11 @@ class TorchAdapter(Adapter):
     def _group(self, layout: _Layout, members: Sequence[Any]) -> int:
         group = self.job.group([self.numbers[p] for p in members], stage=0, sharding=layout.sharding,
                                ranks=layout.ranks, replicas=layout.replicas, alignment=layout.alignment)
-        self._here[group] = [p for p in members if _local(p).numel() and
-                             (p.requires_grad or layout.sharding == _libfrag.FRAG_FSDP1)]
-        for p in self._here[group]:
-            number = self.numbers[p]
+        here = [p for p in members if _local(p).numel() and
+                (p.requires_grad or layout.sharding == _libfrag.FRAG_FSDP1)]
+        numbers = array("i", [self.numbers[p] for p in here])
+        self._here[group] = numbers, here
+        for number, p in zip(numbers, here):
             if self.job.numel(number) != _local(p).numel():
                 raise ValueError(f"{self.names[p]} has {_local(p).numel()} elements on this rank, "
                                  f"libfrag counts {self.job.numel(number)}")
@@ -190,29 +193,27 @@ class TorchAdapter(Adapter):
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
         state = self._inner().state
-        for group, here in self._here.items():
-            yield Place(group, 0, "fp32"), Kept(
-                "fragments", tuple((self.numbers[p], _local(p)) for p in here if _is_master(p)))
-            by_key: dict[str, list[tuple[int, Any]]] = {}
-            for p in here:
+        for group, (numbers, here) in self._here.items():
+            fragments = Fragments()
+            for number, p in zip(numbers, here):
+                if _is_master(p):
+                    fragments.add("fp32", number, _local(p))
                 for key, value in state.get(p, {}).items():
                     if hasattr(value, "data_ptr") and value.shape == p.shape and key != "step":
-                        by_key.setdefault(key, []).append((self.numbers[p], _local(value)))
-            for key, tensors in by_key.items():
-                yield Place(group, 0, key), Kept("fragments", tuple(tensors))
+                        fragments.add(key, number, _local(value))
+            yield from fragments.of(group)
 
     def state(self) -> Mapping[Any, Any]:
         return self._inner().state
 
     def declared(self) -> Iterator[tuple[Place, Declared]]:
-        for group, members in self._here.items():
-            if members:
-                yield (Place(group, 0, "grad"),
-                       Declared("fragments", tuple(self.numbers[p] for p in members), members[0].dtype))
+        for group, (numbers, here) in self._here.items():
+            if here:
+                yield Place(group, 0, "grad"), Declared("fragments", numbers, here[0].dtype)
 
     def gradients(self, place: Place) -> Sequence[Any]:
         """A sparse gradient has no memory of the parameter's shape, and is not shown."""
-        grads = [p.grad for p in self._here[place.group]]
+        grads = [p.grad for p in self._here[place.group][1]]
         pieces = [getattr(grad, "_local_tensor", grad) for grad in grads]
         return [None if piece is None or piece.is_sparse else piece for piece in pieces]
 
