@@ -34,7 +34,6 @@ static struct {
 	int shown; /* the level up to which lines are shown: that of words, or less */
 	bool to_syslog;
 	uint64_t count;
-	char lines[LOG_KEPT][LOG_LINE];
 	uint8_t levels[LOG_KEPT];
 	uint8_t texts[LOG_KEPT]; /* where the rank begins in a line */
 	bool to_next;            /* stderr gets no lines: log_next has them */
@@ -44,6 +43,8 @@ static struct {
 	      .rank = LOG_NO_RANK,
 	      .words.level = -1,
 	      .said = PTHREAD_COND_INITIALIZER };
+/* Not in struct journal: all of an initialized struct is in the library's file. */
+static char journal_lines[LOG_KEPT][LOG_LINE];
 
 _Atomic int log_most = LOG_TRACE; /* all come to log_put until FRAG_LOG was looked up */
 
@@ -267,10 +268,10 @@ static void show(const struct line *l, const char *rest)
 static void keep(const struct line *l, const char *rest)
 {
 	uint64_t i = journal.count++ % LOG_KEPT;
-	int begin = snprintf(journal.lines[i], LOG_LINE,
+	int begin = snprintf(journal_lines[i], LOG_LINE,
 			     "fragfs: %s: %s: ", level_names[l->level], l->time);
 
-	snprintf(journal.lines[i] + begin, LOG_LINE - (size_t)begin, "%s\n", rest);
+	snprintf(journal_lines[i] + begin, LOG_LINE - (size_t)begin, "%s\n", rest);
 	journal.levels[i] = (uint8_t)l->level;
 	journal.texts[i] = (uint8_t)begin;
 }
@@ -337,7 +338,7 @@ bool log_next(uint64_t *after, enum log_level *level, char text[LOG_TEXT_MAX])
 		pthread_cond_wait(&journal.said, &journal.lock);
 	if (found) {
 		uint64_t i = (*after)++ % LOG_KEPT;
-		const char *line = journal.lines[i] + journal.texts[i];
+		const char *line = journal_lines[i] + journal.texts[i];
 
 		*level = (enum log_level)journal.levels[i];
 		snprintf(text, LOG_TEXT_MAX, "%.*s", (int)strcspn(line, "\n"), line);
@@ -367,14 +368,14 @@ size_t log_tail(char *text, size_t size)
 	for (size_t total = 0; first < journal.count; first++) {
 		total = 0;
 		for (uint64_t i = first; i < journal.count; i++)
-			total += strlen(journal.lines[i % LOG_KEPT]);
+			total += strlen(journal_lines[i % LOG_KEPT]);
 		if (total < size)
 			break;
 	}
 	for (uint64_t i = first; i < journal.count; i++) {
-		size_t length = strlen(journal.lines[i % LOG_KEPT]);
+		size_t length = strlen(journal_lines[i % LOG_KEPT]);
 
-		memcpy(text + used, journal.lines[i % LOG_KEPT], length);
+		memcpy(text + used, journal_lines[i % LOG_KEPT], length);
 		used += length;
 	}
 	pthread_mutex_unlock(&journal.lock);
