@@ -277,12 +277,13 @@ static int copy_piece(struct engine *e, struct engine_file *f, const struct read
 int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,
 		  size_t size, const char *caller)
 {
-	static _Thread_local struct ready_pieces g; /* plan.keep_lost stays false */
+	struct ready_pieces g;
 	uint64_t generation = atomic_load(&f->view_is_ready) ? f->view.generation : 0;
 	size_t done = 0;
 	int rc = 0;
 
 	reader = caller;
+	g.plan.keep_lost = false;
 	while (done < size && !rc) {
 		uint64_t here =
 			prefetch_copy(e, f, offset + done, (uint8_t *)out + done, size - done);
