@@ -169,7 +169,7 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 		return row;
 	LOCKED(&r->lock);
 	row = row_for_segments(r, index, sub, key, dtype, numel);
-	if (row >= 0)
+	if (row >= 0 && segment.address)
 		row = add_segment(r, row, segment, &in);
 	if (row >= 0) {
 		r->states.rows[row].moves |= !segment.address;

@@ -63,7 +63,8 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 /* Sets the length of a row that registry_keep added with an address, and numel 0. */
 void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		     const char *key, uint64_t numel);
-/* Adds a segment to the row of a partition, and the row if there is none.
+/* Adds a segment to the row of a partition, and the row if there is none; a segment without
+ * an address is one that registry_replace will add.
  * -EINVAL: the row has another dtype, or is in another tier, or on another device.
  */
 int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, const char *key,
