@@ -40,7 +40,7 @@ static int grow(void *array, size_t size, size_t count, size_t more, size_t *roo
 	if (count + more <= *room)
 		return 0;
 	while (want < count + more)
-		want += want / 8;
+		want += want / 16;
 	grown = realloc(*(void **)array, want * size);
 	if (!grown)
 		return -ENOMEM;
@@ -110,7 +110,7 @@ static int index_grow(struct catalog *c)
 {
 	uint32_t room = c->index_room ? c->index_room * 2 : 128, *index;
 
-	if (c->index && c->nparams < c->index_room / 2)
+	if (c->index && c->nparams < c->index_room / 4 * 3)
 		return 0;
 	index = calloc(room, sizeof(*index));
 	if (!index)
@@ -424,7 +424,10 @@ int catalog_finish_group(struct catalog *c, uint32_t group)
 	}
 	layout_fini(&g->layout);
 	rc = layout_init(&g->layout, &spec, params, g->nparams);
-	return rc || bytes_fit(&g->layout) ? rc : -EOVERFLOW;
+	if (rc || bytes_fit(&g->layout))
+		return rc;
+	layout_fini(&g->layout);
+	return -EOVERFLOW;
 }
 
 void catalog_drop_group(struct catalog *c)
@@ -666,40 +669,66 @@ static void put_group(struct wire_writer *w, const struct catalog_group *g)
 	wire_put_bytes(w, g->params, g->nparams * sizeof(*g->params));
 }
 
-int catalog_encode(const struct catalog *c, struct wire_writer *w)
-{
-	int rc = 0;
+struct encoding {
+	uint64_t hash, size;
+};
 
+/* Counts what w has, and takes it out. */
+static void count(struct encoding *all, struct wire_writer *w)
+{
+	all->hash = wire_hash_more(all->hash, w->data, w->size);
+	all->size += w->size;
+	w->size = 0;
+}
+
+/* counted: gets all of the encoding, and w, which is then small, nothing; NULL: w gets it. */
+static void put_catalog(struct wire_writer *w, const struct catalog *c,
+			struct encoding *counted)
+{
 	wire_put_u32(w, c->nparams);
 	wire_put_u32(w, c->ngroups);
-	for (uint32_t i = 0; i < c->nparams; i++)
+	for (uint32_t i = 0; i < c->nparams; i++) {
 		put_param(w, c, i);
-	for (uint32_t i = 0; i < c->ngroups; i++)
-		put_group(w, &c->groups[i]);
-	if (w->bad)
-		rc = -ENOMEM;
-	else if (w->size > WIRE_CATALOG_MAX)
-		rc = -EOVERFLOW;
-	if (rc) {
-		free(w->data);
-		*w = (struct wire_writer){ 0 };
+		if (counted)
+			count(counted, w);
 	}
-	return rc;
+	for (uint32_t i = 0; i < c->ngroups; i++) {
+		put_group(w, &c->groups[i]);
+		if (counted)
+			count(counted, w);
+	}
+	if (counted)
+		count(counted, w);
+}
+
+int catalog_encode(const struct catalog *c, struct wire_writer *w)
+{
+	put_catalog(w, c, NULL);
+	if (!w->bad)
+		return 0;
+	free(w->data);
+	*w = (struct wire_writer){ 0 };
+	return -ENOMEM;
 }
 
 int catalog_finish(struct catalog *c)
 {
+	struct encoding all = { .hash = WIRE_HASH_BEGIN };
 	struct wire_writer w = { 0 };
 	int rc;
 
 	for (uint32_t i = 0; i < c->ngroups; i++)
-		if ((rc = catalog_finish_group(c, i)))
+		if (!c->groups[i].layout.offset && (rc = catalog_finish_group(c, i)))
 			return rc;
-	rc = catalog_encode(c, &w);
-	if (!rc)
-		c->hash = wire_hash(w.data, w.size);
+	put_catalog(&w, c, &all);
 	free(w.data);
-	return rc;
+	if (w.bad)
+		return -ENOMEM;
+	if (all.size > WIRE_CATALOG_MAX)
+		return -EOVERFLOW;
+	c->hash = all.hash ? all.hash : 1;
+	c->encoded_size = all.size;
+	return 0;
 }
 
 /* text has room for max + 1.  False: too long, cut off, or with a NUL inside. */

@@ -58,7 +58,7 @@ struct catalog {
 	uint32_t ngroups, groups_room;
 	uint32_t *index; /* open addressing over (name, coordinate): param + 1 */
 	uint32_t index_room;
-	uint64_t hash; /* of the encoding, after finish */
+	uint64_t hash, encoded_size; /* of the encoding, after finish */
 };
 
 struct catalog *catalog_new(void);
@@ -91,7 +91,7 @@ int catalog_finish_group(struct catalog *c, uint32_t group);
 /* Takes the newest group out again. */
 void catalog_drop_group(struct catalog *c);
 
-/* Computes the layouts, the index and the hash.  -EOVERFLOW.  -ENOMEM. */
+/* Computes the layouts that are not there yet, and the hash.  -EOVERFLOW.  -ENOMEM. */
 int catalog_finish(struct catalog *c);
 
 uint32_t catalog_find(const struct catalog *c, const char *name, const char *coordinate);
@@ -145,7 +145,7 @@ uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param);
  */
 uint64_t catalog_lp_held(const struct catalog *c, uint32_t param, uint32_t rank);
 
-/* Writes a finished catalog; after an error w is empty.  -ENOMEM.  -EOVERFLOW. */
+/* Writes a finished catalog; after an error w is empty.  -ENOMEM. */
 int catalog_encode(const struct catalog *c, struct wire_writer *w);
 /* Reads a catalog, which is then finished.  Every count and length is checked; world bounds the
  * ranks.

@@ -193,7 +193,7 @@ int states_add_segment(struct states *s, uint32_t number, struct state_segment s
 {
 	struct state_row *row = &s->rows[number];
 	uint32_t at = segment_at(row, segment.start);
-	uint32_t room = row->nsegments + row->nsegments / 8 + 1;
+	uint32_t room = row->nsegments + row->nsegments / 16 + 1;
 	struct state_segment *segments = row->segments;
 
 	if (at < row->nsegments && row->segments[at].start < segment.start + segment.numel)

@@ -248,12 +248,18 @@ void wire_put_u64(struct wire_writer *w, uint64_t v)
 	wire_put_bytes(w, &v, sizeof(v));
 }
 
-uint64_t wire_hash(const void *bytes, size_t size)
+uint64_t wire_hash_more(uint64_t hash, const void *bytes, size_t size)
 {
 	const uint8_t *p = bytes;
-	uint64_t hash = 0xcbf29ce484222325u;
 
 	for (size_t i = 0; i < size; i++)
 		hash = (hash ^ p[i]) * 0x100000001b3u;
+	return hash;
+}
+
+uint64_t wire_hash(const void *bytes, size_t size)
+{
+	uint64_t hash = wire_hash_more(WIRE_HASH_BEGIN, bytes, size);
+
 	return hash ? hash : 1;
 }

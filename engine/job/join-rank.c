@@ -319,7 +319,7 @@ void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header 
 	memcpy(w.job, e->job.name, sizeof(w.job));
 	if (e->job.ready) {
 		w.catalog_hash = e->catalog->hash;
-		w.catalog_bytes = e->job.catalog_bytes.size;
+		w.catalog_bytes = e->catalog->encoded_size;
 	}
 	node_send(e, peer, WIRE_WELCOME, header->request, &w, missing,
 		  join_missing(e, missing) * sizeof(missing[0]));

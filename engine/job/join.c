@@ -370,9 +370,6 @@ int join_complete(struct engine *e, struct catalog *catalog)
 			return -EINVAL;
 		}
 	}
-	rc = e->is_rank ? catalog_encode(catalog, &e->job.catalog_bytes) : 0;
-	if (rc)
-		return rc;
 	free_bytes(e->job.join);
 	if (e->is_rank && catalog != e->own && catalog->hash == e->own->hash) {
 		catalog_free(catalog);

@@ -165,7 +165,8 @@ struct engine {
 		char why[200]; /* the same in words; or who has not joined yet */
 		/* a rank's: numbers of own's parameters and groups in catalog */
 		uint32_t *map_params, *map_groups;
-		struct wire_writer catalog_bytes; /* a rank's: catalog, encoded for others */
+		/* a rank's: catalog, encoded for the first who asks */
+		struct wire_writer catalog_bytes;
 		/* a rank's: newest window of gradients known of other ranks */
 		_Atomic uint64_t grads_elsewhere;
 

@@ -90,10 +90,17 @@ static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, con
 {
 	struct wire_page page;
 	struct wire_catalog part = { 0 };
+	int rc = 0;
 
 	memcpy(&page, body, sizeof(page));
-	if (!e->job.ready || page.first >= e->job.catalog_bytes.size) {
-		node_ack(e, peer, request, e->job.ready ? -EINVAL : -EAGAIN);
+	if (!e->job.ready)
+		rc = -EAGAIN;
+	else if (page.first >= e->catalog->encoded_size)
+		rc = -EINVAL;
+	else if (!e->job.catalog_bytes.size)
+		rc = catalog_encode(e->catalog, &e->job.catalog_bytes);
+	if (rc) {
+		node_ack(e, peer, request, rc);
 		return;
 	}
 	part.hash = e->catalog->hash;
