@@ -45,7 +45,7 @@ class _Gradients:
 
     def __init__(self, job: Job, place: Place, declared: Declared) -> None:
         self.place, self.declared = place, declared
-        self._numels = array("q", map(job.numel, declared.numbers))
+        self._numels = array("q")
         self._watches: list[Any] = []
         self._declare(job)
 
@@ -72,7 +72,7 @@ class _Gradients:
         if not self.declared.numbers:
             job.move(*self.place, present[0])
             return
-        numels = self._numels
+        numels = self._numels = self._numels or array("q", map(job.numel, self.declared.numbers))
         if len(present) < len(tensors):
             numels = array("q", [numel for numel, tensor in zip(numels, tensors) if tensor is not None])
         if array("q", map(of.numel, present)) != numels or not all(map(of.is_contiguous, present)):
