@@ -173,17 +173,18 @@ void peers_say_of_lost(struct engine *e, const char *line)
 	char why[sizeof(e->peers->why)] = "";
 	bool known = true;
 
-	snprintf(why, sizeof(why), "%s", line);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		struct peer *p = &e->peers[rank];
+		int first = (int)strcspn(p->why, ";");
 
 		if (p->state != ENGINE_RANK_LOST)
 			continue;
+		snprintf(why, sizeof(why), "%.*s%s%s", first, p->why, first ? "; " : "", line);
 		known &= !strcmp(p->why, why);
 		memcpy(p->why, why, sizeof(p->why));
 	}
 	if (!known)
-		log_warn("%s", why);
+		log_warn("%s", line);
 }
 
 int peers_lost_status(const struct engine *e, uint32_t rank)

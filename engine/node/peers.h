@@ -43,8 +43,10 @@ void peers_follow(struct engine *e, uint32_t rank, uint64_t every_ms, uint64_t n
 uint64_t peers_stood_ms(const struct peer *p);
 /* Drops the links to all ranks. */
 void peers_unlink(struct engine *e);
-/* Sets the reason why ranks are lost for all that are; logs it if it is new for one. */
-void peers_say_of_lost(struct engine *e, const char *why);
+/* Sets what stands behind the cause of the loss for all ranks that are lost, such as that
+ * another job has their address by now; logs it if it is new for one.
+ */
+void peers_say_of_lost(struct engine *e, const char *line);
 /* Returns true if all ranks have said that they end, and have ended. */
 bool peers_all_left(const struct engine *e);
 /* Returns the lowest live rank; WIRE_OBSERVER: no rank lives. */

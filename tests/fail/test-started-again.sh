@@ -38,9 +38,10 @@ is_in_state() {
 	state "$1" | grep -q "^$2"
 }
 
+# is_said TEXT: of each rank, behind why it was lost at first.
 is_said() {
 	for rank in 0 1; do
-		wait_until 60 is_in_state $rank "l[oe][sf]t .*$1" || fail "$way, not '$1': $(state $rank)"
+		wait_until 60 is_in_state $rank "l[oe][sf]t since .* UTC: [a-z][^;]*; .*$1" || fail "$way, not '$1': $(state $rank)"
 	done
 	within 60 cat "$file" >/dev/null 2>why && fail "$way: read of a job of which it was said that $1"
 	:
