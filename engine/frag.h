@@ -297,8 +297,8 @@ FRAG_API uint64_t frag_flat_numel(const struct frag *f, int group);
  */
 FRAG_API int frag_fragment_keep(struct frag *f, int param, const char *key,
 				enum frag_dtype dtype, void *memory);
-/* frag_fragment_keep of n parameters: memory[i] for params[i]; memory NULL declares the state.
- * After an error some may have been registered.
+/* frag_fragment_keep of n parameters: memory[i] for params[i]; memory NULL declares the state,
+ * whose fragments may still be kept.  After an error some may have been registered.
  */
 FRAG_API int frag_fragments_keep(struct frag *f, const int *params, size_t n, const char *key,
 				 enum frag_dtype dtype, void *const *memory);

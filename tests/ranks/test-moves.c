@@ -394,41 +394,52 @@ static int numbers_of(uint32_t rank, int numbers[PARAMS])
 	return n;
 }
 
+/* Makes the rank's pieces anew, each element value; 0: none has memory.  Returns their number. */
+static size_t make_pieces(uint32_t rank, int numbers[PARAMS], float value)
+{
+	int n = numbers_of(rank, numbers);
+	struct frag_fragment at;
+
+	for (int i = 0; i < n; i++) {
+		ck_assert_int_eq(frag_fragment(job_frag(&job, rank), numbers[i], &at), 0);
+		free(pieces[rank][i]);
+		pieces[rank][i] = value != 0 ? malloc(at.numel * sizeof(float)) : NULL;
+		for (uint64_t j = 0; value != 0 && j < at.numel; j++)
+			pieces[rank][i][j] = value;
+	}
+	return (size_t)n;
+}
+
 static void move_pieces(float value)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
-		struct frag *f = job_frag(&job, rank);
-		int numbers[PARAMS], n = numbers_of(rank, numbers);
-		struct frag_fragment at;
+		int numbers[PARAMS];
+		size_t n = make_pieces(rank, numbers, value);
 
-		for (int i = 0; i < n; i++) {
-			ck_assert_int_eq(frag_fragment(f, numbers[i], &at), 0);
-			free(pieces[rank][i]);
-			pieces[rank][i] = value != 0 ? malloc(at.numel * sizeof(float)) : NULL;
-			for (uint64_t j = 0; value != 0 && j < at.numel; j++)
-				pieces[rank][i][j] = value;
-		}
-		ck_assert_int_eq(frag_fragments_move(f, numbers, (size_t)n, "own",
+		ck_assert_int_eq(frag_fragments_move(job_frag(&job, rank), numbers, n, "own",
 						     value != 0 ? (void **)pieces[rank] : NULL),
 				 0);
 	}
 }
 
-static void declare_pieces(void)
+/* value 0: declares them. */
+static void keep_pieces(float value, int expected)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
-		int numbers[PARAMS], n = numbers_of(rank, numbers);
+		int numbers[PARAMS];
+		size_t n = make_pieces(rank, numbers, value);
 
-		ck_assert_int_eq(frag_fragments_keep(job_frag(&job, rank), numbers, (size_t)n,
-						     "own", FRAG_F32, NULL),
-				 0);
+		ck_assert_int_eq(frag_fragments_keep(job_frag(&job, rank), numbers, n, "own",
+						     FRAG_F32,
+						     value != 0 ? (void **)pieces[rank] : NULL),
+				 expected);
 	}
 }
 
 START_TEST(a_state_in_pieces_gets_other_memory_in_each_step)
 {
 	open_one(_i);
-	declare_pieces();
+	keep_pieces(0, 0);
 	ck_assert_int_eq(read_at(0, BYTES, "own", false, false), -ENODATA);
 	for (int i = 1; i <= STEPS; i++) {
 		each_rank(frag_step_begin);
@@ -438,6 +449,22 @@ START_TEST(a_state_in_pieces_gets_other_memory_in_each_step)
 	}
 	ck_assert_int_eq(frag_state_move(job_frag(&job, 0), 0, 0, "own", NULL), 0);
 	ck_assert_int_eq(read_at(0, BYTES, "own", false, false), -ENODATA);
+	move_pieces(0);
+	close_job();
+}
+END_TEST
+
+START_TEST(pieces_that_are_declared_may_still_be_kept)
+{
+	open_one(_i);
+	keep_pieces(0, 0);
+	keep_pieces(0, 0);
+	ck_assert_int_eq(read_at(0, BYTES, "own", false, false), -ENODATA);
+	keep_pieces(1, 0);
+	expect_read("own", 1);
+	ck_assert_int_eq(frag_fragment_keep(job_frag(&job, 0), job_number(&job, 0, 0), "own",
+					    FRAG_F32, memory),
+			 -EEXIST);
 	move_pieces(0);
 	close_job();
 }
@@ -560,6 +587,7 @@ int main(void)
 	tcase_add_loop_test(t, a_rank_that_has_asked_counts_for_ever, 0, 2);
 	tcase_add_loop_test(t, a_declared_state_is_there_and_gets_its_memory_in_a_step, 0, 2);
 	tcase_add_loop_test(t, a_state_in_pieces_gets_other_memory_in_each_step, 0, 2);
+	tcase_add_loop_test(t, pieces_that_are_declared_may_still_be_kept, 0, 2);
 	tcase_add_loop_test(t, low_precision_values_are_read_from_where_they_are_now, 0, 2);
 	tcase_add_test(t, low_precision_values_may_come_late);
 	tcase_add_test(t, what_cannot_be_moved_stays_as_it_was);
