@@ -394,7 +394,7 @@ static int numbers_of(uint32_t rank, int numbers[PARAMS])
 	return n;
 }
 
-/* Makes the rank's pieces anew, each element value; 0: none has memory.  Returns their number. */
+/* Makes the rank's pieces anew, each element value; 0: none has memory.  Returns how many. */
 static size_t make_pieces(uint32_t rank, int numbers[PARAMS], float value)
 {
 	int n = numbers_of(rank, numbers);
