@@ -5,11 +5,13 @@
 
 #ifdef __x86_64__
 
+#include <assert.h>
 #include <cpuid.h>
 #include <immintrin.h>
+#include <string.h>
 
 /* How many bytes ahead memory is asked for: these loops wait for nothing else. */
-enum { AHEAD = 8192 };
+enum { AHEAD = 8192, SIGN = 0x8000 /* of bfloat16 */ };
 
 /* Defines NAME_ISA, a block_fn of elements of `size` bytes: the loop that all ways have.  Each
  * turn adds `step` bytes to a struct acc_ISA by add_NAME_ISA.  The range begins with elements
@@ -156,29 +158,42 @@ const struct block_ways *block_avx512(void)
 #define AVX2 __attribute__((target("avx2,fma,f16c")))
 #define AVX2_INLINE static inline __attribute__((always_inline)) AVX2
 
-struct acc_256 { /* of four quarters of the lanes */
+struct sums_256 { /* of four quarters of the lanes */
 	__m256d sum[4], squares[4];
+};
+
+AVX2_INLINE struct sums_256 begin_sums_256(void)
+{
+	const __m256d zero = _mm256_setzero_pd();
+
+	return (struct sums_256){ { zero, zero, zero, zero }, { zero, zero, zero, zero } };
+}
+
+AVX2_INLINE void add_quarter_256(struct sums_256 *a, unsigned quarter, __m128 values)
+{
+	__m256d v = _mm256_cvtps_pd(values);
+
+	a->sum[quarter] = _mm256_add_pd(a->sum[quarter], v);
+	a->squares[quarter] = _mm256_fmadd_pd(v, v, a->squares[quarter]);
+}
+
+AVX2_INLINE void end_sums_256(struct block_lanes *to, const struct sums_256 *a)
+{
+	for (unsigned q = 0; q < 4; q++) {
+		_mm256_storeu_pd(to->sums + 4 * q, a->sum[q]);
+		_mm256_storeu_pd(to->squares + 4 * q, a->squares[q]);
+	}
+}
+
+struct acc_256 {
+	struct sums_256 sums;
 	__m256 min, max;
 	__m256i zeros; /* -1 for each element that is 0 */
 };
 
 AVX2_INLINE struct acc_256 begin_256(__m256 first)
 {
-	const __m256d zero = _mm256_setzero_pd();
-
-	return (struct acc_256){ { zero, zero, zero, zero },
-				 { zero, zero, zero, zero },
-				 first,
-				 first,
-				 _mm256_setzero_si256() };
-}
-
-AVX2_INLINE void add_quarter_256(struct acc_256 *a, unsigned quarter, __m128 values)
-{
-	__m256d v = _mm256_cvtps_pd(values);
-
-	a->sum[quarter] = _mm256_add_pd(a->sum[quarter], v);
-	a->squares[quarter] = _mm256_fmadd_pd(v, v, a->squares[quarter]);
+	return (struct acc_256){ begin_sums_256(), first, first, _mm256_setzero_si256() };
 }
 
 AVX2_INLINE __m256i zeros_256(__m256 v)
@@ -199,10 +214,10 @@ AVX2_INLINE void add_256(struct acc_256 *a, __m256 first, __m256 second)
 	widen_range_256(a, second);
 	a->zeros = _mm256_add_epi32(a->zeros,
 				    _mm256_add_epi32(zeros_256(first), zeros_256(second)));
-	add_quarter_256(a, 0, _mm256_castps256_ps128(first));
-	add_quarter_256(a, 1, _mm256_extractf128_ps(first, 1));
-	add_quarter_256(a, 2, _mm256_castps256_ps128(second));
-	add_quarter_256(a, 3, _mm256_extractf128_ps(second, 1));
+	add_quarter_256(&a->sums, 0, _mm256_castps256_ps128(first));
+	add_quarter_256(&a->sums, 1, _mm256_extractf128_ps(first, 1));
+	add_quarter_256(&a->sums, 2, _mm256_castps256_ps128(second));
+	add_quarter_256(&a->sums, 3, _mm256_extractf128_ps(second, 1));
 }
 
 AVX2_INLINE __m256 load_f32_256(const uint8_t *at)
@@ -225,27 +240,11 @@ AVX2_INLINE void add_f16_256(struct acc_256 *a, const uint8_t *at)
 	add_256(a, load_f16_256(at), load_f16_256(at + 16));
 }
 
-/* As load_bf16_512. */
-AVX2_INLINE __m256 load_bf16_256(const uint8_t *at)
-{
-	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const void *)at), 16));
-}
-
-AVX2_INLINE void add_bf16_256(struct acc_256 *a, const uint8_t *at)
-{
-	__m256i words = _mm256_loadu_si256((const void *)at), upper = _mm256_set1_epi32(-65536);
-
-	add_256(a, load_bf16_256(at), _mm256_castsi256_ps(_mm256_and_si256(words, upper)));
-}
-
 AVX2_INLINE void end_256(struct block_lanes *to, const struct acc_256 *a)
 {
 	int32_t zeros[8];
 
-	for (unsigned q = 0; q < 4; q++) {
-		_mm256_storeu_pd(to->sums + 4 * q, a->sum[q]);
-		_mm256_storeu_pd(to->squares + 4 * q, a->squares[q]);
-	}
+	end_sums_256(to, &a->sums);
 	for (unsigned h = 0; h < 2; h++) {
 		_mm256_storeu_ps(to->min + 8 * h, a->min);
 		_mm256_storeu_ps(to->max + 8 * h, a->max);
@@ -258,7 +257,86 @@ AVX2_INLINE void end_256(struct block_lanes *to, const struct acc_256 *a)
 
 WAY(AVX2, f32, 256, sizeof(float), 64)
 WAY(AVX2, f16, 256, sizeof(uint16_t), 32)
-WAY(AVX2, bf16, 256, sizeof(uint16_t), 32)
+
+/* ---- bfloat16 by AVX2 ---- */
+
+/* The range is that of the elements' bits, sixteen at a time.  As signed integers those of
+ * elements without a sign are in their order, and above the others; as unsigned integers all
+ * are in the order of their magnitudes, those with a sign above the others.
+ */
+struct acc_bits {
+	__m256i signed_max, unsigned_max, unsigned_min;
+	__m256i zeros;        /* of each 16 bits */
+	struct sums_256 sums; /* before the others it is 4 % slower by gcc */
+};
+
+AVX2_INLINE struct acc_bits begin_bits(__m256i first)
+{
+	return (struct acc_bits){ first, first, first, _mm256_setzero_si256(),
+				  begin_sums_256() };
+}
+
+AVX2_INLINE void widen_range_bits(struct acc_bits *a, __m256i bits)
+{
+	__m256i no_sign = _mm256_add_epi16(bits, bits);
+
+	a->signed_max = _mm256_max_epi16(a->signed_max, bits);
+	a->unsigned_max = _mm256_max_epu16(a->unsigned_max, bits);
+	a->unsigned_min = _mm256_min_epu16(a->unsigned_min, bits);
+	a->zeros =
+		_mm256_sub_epi16(a->zeros, _mm256_cmpeq_epi16(no_sign, _mm256_setzero_si256()));
+}
+
+AVX2_INLINE __m256i load_bf16_bits(const uint8_t *at)
+{
+	return _mm256_loadu_si256((const void *)at);
+}
+
+/* Halves that are loaded by themselves need not be taken out of a register. */
+AVX2_INLINE void add_bf16_bits(struct acc_bits *a, const uint8_t *at)
+{
+	__m128i first = _mm_loadu_si128((const void *)at);
+	__m128i second = _mm_loadu_si128((const void *)(at + 16));
+	__m128i upper = _mm_set1_epi32(-65536);
+
+	widen_range_bits(a, load_bf16_bits(at));
+	add_quarter_256(&a->sums, 0, _mm_castsi128_ps(_mm_slli_epi32(first, 16)));
+	add_quarter_256(&a->sums, 1, _mm_castsi128_ps(_mm_slli_epi32(second, 16)));
+	add_quarter_256(&a->sums, 2, _mm_castsi128_ps(_mm_and_si128(first, upper)));
+	add_quarter_256(&a->sums, 3, _mm_castsi128_ps(_mm_and_si128(second, upper)));
+}
+
+static float of_bits(uint16_t bits)
+{
+	uint32_t wide = (uint32_t)bits << 16;
+	float value;
+
+	memcpy(&value, &wide, sizeof(value));
+	return value;
+}
+
+AVX2_INLINE void end_bits(struct block_lanes *to, const struct acc_bits *a)
+{
+	uint16_t signed_max[BLOCK_LANES], unsigned_max[BLOCK_LANES], unsigned_min[BLOCK_LANES];
+	uint16_t zeros[BLOCK_LANES];
+	static_assert(BLOCK_MAX / BLOCK_LANES <= UINT16_MAX, "zeros of 16 bits");
+
+	end_sums_256(to, &a->sums);
+	_mm256_storeu_si256((void *)signed_max, a->signed_max);
+	_mm256_storeu_si256((void *)unsigned_max, a->unsigned_max);
+	_mm256_storeu_si256((void *)unsigned_min, a->unsigned_min);
+	_mm256_storeu_si256((void *)zeros, a->zeros);
+	to->zero = 0;
+	for (unsigned l = 0; l < BLOCK_LANES; l++) {
+		bool all_have_sign = signed_max[l] & SIGN, none_has = !(unsigned_max[l] & SIGN);
+
+		to->min[l] = of_bits(none_has ? unsigned_min[l] : unsigned_max[l]);
+		to->max[l] = of_bits(all_have_sign ? unsigned_min[l] : signed_max[l]);
+		to->zero += zeros[l];
+	}
+}
+
+WAY(AVX2, bf16, bits, sizeof(uint16_t), 32)
 
 /* Looks once: a virtual machine takes microseconds for it.  clang 14 has no
  * __builtin_cpu_supports("f16c").
@@ -275,7 +353,7 @@ static bool has_f16c(void)
 
 const struct block_ways *block_avx2(void)
 {
-	static const struct block_ways ways = { f32_256, bf16_256, f16_256 };
+	static const struct block_ways ways = { f32_256, bf16_bits, f16_256 };
 
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()
 		       ? &ways

@@ -14,7 +14,7 @@
 enum {
 	BLOCK_LANES = 16,
 	BLOCK_MULTIPLE = 32, /* what numbers of elements are multiples of */
-	BLOCK_MAX = 4096,    /* elements */
+	BLOCK_MAX = 8192,    /* elements */
 };
 
 struct block_sums {

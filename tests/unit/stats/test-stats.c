@@ -277,8 +277,10 @@ START_TEST(large_numbers_and_zeros_and_small_ones)
 }
 END_TEST
 
+enum signs { ANY_SIGN, NO_SIGN, ALL_SIGNS, SIGNS };
+
 /* Fills n elements of the dtype with any bits, without NaN and infinities. */
-static void fill_bits(enum frag_dtype dtype, uint8_t *to, unsigned n)
+static void fill_bits(enum frag_dtype dtype, uint8_t *to, unsigned n, enum signs signs)
 {
 	unsigned size = frag_dtype_size(dtype);
 	uint64_t seed = 7;
@@ -292,11 +294,15 @@ static void fill_bits(enum frag_dtype dtype, uint8_t *to, unsigned n)
 		} while (!isfinite(wide));
 		if (i % 37 == 5)
 			memset(to + i * size, 0, size);
+		if (signs != ANY_SIGN)
+			to[i * size + size - 1] &= 0x7f;
+		if (signs == ALL_SIGNS)
+			to[i * size + size - 1] |= 0x80;
 	}
 }
 
 static void ck_way(const struct block_ways *way, enum frag_dtype dtype, uint8_t *from,
-		   unsigned n)
+		   unsigned n, enum signs signs)
 {
 	struct block_sums want, sums;
 	unsigned size = frag_dtype_size(dtype);
@@ -304,7 +310,7 @@ static void ck_way(const struct block_ways *way, enum frag_dtype dtype, uint8_t 
 
 	for (unsigned i = 0; block_ways(i); i++)
 		last = block_ways(i); /* is without vector instructions of a kind */
-	fill_bits(dtype, from, n);
+	fill_bits(dtype, from, n, signs);
 	ck_assert(block_add_up(&want, last, dtype, from, n));
 	ck_assert(block_add_up(&sums, way, dtype, from, n));
 	ck_assert_double_eq(sums.sum, want.sum);
@@ -329,13 +335,14 @@ START_TEST(all_instructions_of_this_processor_come_to_the_same_bits)
 	const enum frag_dtype dtypes[] = { FRAG_F32, FRAG_BF16, FRAG_F16, FRAG_F8_E5M2 };
 	const unsigned sizes[] = { BLOCK_MULTIPLE, 5 * BLOCK_MULTIPLE, BLOCK_MAX };
 	const struct block_ways *way;
+	enum signs signs = (enum signs)_i;
 
 	for (unsigned i = 0; (way = block_ways(i)); i++)
 		for (unsigned d = 0; d < ARRAY_SIZE(dtypes); d++)
 			for (unsigned n = 0; n < ARRAY_SIZE(sizes); n++)
 				ck_way(way, dtypes[d],
-				       (uint8_t *)values + frag_dtype_size(dtypes[d]),
-				       sizes[n]);
+				       (uint8_t *)values + frag_dtype_size(dtypes[d]), sizes[n],
+				       signs);
 }
 END_TEST
 
@@ -368,7 +375,8 @@ int main(void)
 	tcase_add_test(t, nothing_has_no_mean);
 	tcase_add_test(t, a_large_mean_does_not_hide_the_deviation);
 	tcase_add_test(t, elements_close_together_have_a_deviation);
-	tcase_add_test(t, all_instructions_of_this_processor_come_to_the_same_bits);
+	tcase_add_loop_test(t, all_instructions_of_this_processor_come_to_the_same_bits, 0,
+			    SIGNS);
 	tcase_add_test(t, all_dtypes_but_complex_ones);
 	tcase_add_test(t, bins_are_powers_of_two);
 	tcase_add_test(t, magnitudes_of_any_float64);
