@@ -42,10 +42,10 @@ _LARGE, _HUGE = 1 << 20, 2 << 20
 # What a file name has in place of these letters of a key.
 _ESCAPED = str.maketrans({"%": "%25", "/": "%2F", "@": "%40"})
 
-# Files of a parameter's folder that are no states.
-_FACTS = frozenset({"shape", "dtype", "numel", "group", "group_index", "fragments"})
-# Files of a group's folder that are no hyper-parameters.
-_GROUP_FACTS = frozenset({"kind", "shards", "replicas", "sub_groups", "ranks", "loss_scale"})
+# What a parameter's folder has beside states.
+_FACTS = frozenset({"shape", "dtype", "numel", "group", "group_index", "fragments", "stats", "elem"})
+# What a group's folder has beside hyper-parameters.
+_GROUP_FACTS = frozenset({"params", "kind", "shards", "replicas", "sub_groups", "ranks", "loss_scale"})
 
 
 def _escape(name: str, facts: frozenset[str]) -> str:
@@ -55,6 +55,12 @@ def _escape(name: str, facts: frozenset[str]) -> str:
     if name in facts:
         return f"%{ord(name[0]):02X}{name[1:]}"
     return name.translate(_ESCAPED) or "%"
+
+
+def _state_file(key: str) -> str:
+    """The file name of a state, beside which another one ends in .npy; tree_state_file() of fs/tree-parts.h."""
+    file = _escape(key, _FACTS)
+    return file[:-4] + "%2Enpy" if file.endswith(".npy") else file
 
 
 def _unescape(file: str) -> str:
@@ -367,7 +373,7 @@ class Parameter(Mapping[str, State]):
         return len(self.states)
 
     def _file(self, key: str) -> str:
-        return os.path.join(self.path, _escape(key, _FACTS))
+        return os.path.join(self.path, _state_file(key))
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and os.path.isfile(self._file(key))
@@ -647,7 +653,7 @@ class Mount(Mapping[str, Parameter]):
                 masters = self._masters()
                 if masters is not None:
                     return masters
-        folder, key_file = self._folder(), _escape(key, _FACTS)
+        folder, key_file = self._folder(), _state_file(key)
 
         def read(name: str) -> Any:
             """None: one of all has no such state."""

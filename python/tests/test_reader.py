@@ -18,7 +18,7 @@ from pathlib import Path
 
 import fragfs
 from fragfs import _job, _libfrag
-from fragfs.reader import _GROUP_FACTS, Edit, _escape, _unescape
+from fragfs.reader import _GROUP_FACTS, Edit, _escape, _state_file, _unescape
 
 SOURCE = os.environ.get("FRAG_SOURCE")
 NUMPY = importlib.util.find_spec("numpy")
@@ -31,6 +31,9 @@ class Names(unittest.TestCase):
             self.assertEqual(_unescape(file), name)
             if "@" not in name:  # where a coordinate begins
                 self.assertEqual(_escape(name, _GROUP_FACTS), file)
+        for file, key in (("%73tats", "stats"), ("%65lem", "elem"), ("x%2Enpy", "x.npy"), ("kind", "kind")):
+            self.assertEqual(_unescape(file), key)
+            self.assertEqual(_state_file(key), file)
 
     def test_a_state_without_attributes_is_none_any_more(self) -> None:
         with tempfile.NamedTemporaryFile(dir=".") as file, self.assertRaises(FileNotFoundError):
@@ -132,7 +135,7 @@ class Reader(unittest.TestCase):
         for mapping in (self.job, self.weight, self.job.groups[0]):
             names = list(mapping)
             self.assertTrue(all(name in mapping for name in names))
-            for name in ("", ".", "..", "kind", "shape", "no_such", "../0/lr", "a\0b", 3, None):
+            for name in ("", ".", "..", "kind", "shape", "stats", "fp32.npy", "no_such", "../0/lr", "a\0b", 3, None):
                 with self.subTest(mapping=mapping, name=name):
                     self.assertNotIn(name, names)
                     self.assertNotIn(name, mapping)
