@@ -669,41 +669,28 @@ static void put_group(struct wire_writer *w, const struct catalog_group *g)
 	wire_put_bytes(w, g->params, g->nparams * sizeof(*g->params));
 }
 
-struct encoding {
-	uint64_t hash, size;
-};
-
-/* Counts what w has, and takes it out. */
-static void count(struct encoding *all, struct wire_writer *w)
+/* The encoding in parts: the counts, each parameter, each group. */
+static uint32_t nparts(const struct catalog *c)
 {
-	all->hash = wire_hash_more(all->hash, w->data, w->size);
-	all->size += w->size;
-	w->size = 0;
+	return 1 + c->nparams + c->ngroups;
 }
 
-/* counted: gets all of the encoding, and w, which is then small, nothing; NULL: w gets it. */
-static void put_catalog(struct wire_writer *w, const struct catalog *c,
-			struct encoding *counted)
+static void put_part(struct wire_writer *w, const struct catalog *c, uint32_t part)
 {
-	wire_put_u32(w, c->nparams);
-	wire_put_u32(w, c->ngroups);
-	for (uint32_t i = 0; i < c->nparams; i++) {
-		put_param(w, c, i);
-		if (counted)
-			count(counted, w);
+	if (!part) {
+		wire_put_u32(w, c->nparams);
+		wire_put_u32(w, c->ngroups);
+	} else if (part <= c->nparams) {
+		put_param(w, c, part - 1);
+	} else {
+		put_group(w, &c->groups[part - 1 - c->nparams]);
 	}
-	for (uint32_t i = 0; i < c->ngroups; i++) {
-		put_group(w, &c->groups[i]);
-		if (counted)
-			count(counted, w);
-	}
-	if (counted)
-		count(counted, w);
 }
 
 int catalog_encode(const struct catalog *c, struct wire_writer *w)
 {
-	put_catalog(w, c, NULL);
+	for (uint32_t i = 0; i < nparts(c); i++)
+		put_part(w, c, i);
 	if (!w->bad)
 		return 0;
 	free(w->data);
@@ -711,24 +698,36 @@ int catalog_encode(const struct catalog *c, struct wire_writer *w)
 	return -ENOMEM;
 }
 
+/* Has one part of the encoding in memory at a time. */
+static int hash_encoding(struct catalog *c)
+{
+	struct wire_writer w = { 0 };
+	uint64_t hash = WIRE_HASH_BEGIN, size = 0;
+
+	for (uint32_t i = 0; i < nparts(c); i++) {
+		w.size = 0;
+		put_part(&w, c, i);
+		hash = wire_hash_more(hash, w.data, w.size);
+		size += w.size;
+	}
+	free(w.data);
+	if (w.bad)
+		return -ENOMEM;
+	if (size > WIRE_CATALOG_MAX)
+		return -EOVERFLOW;
+	c->hash = hash ? hash : 1;
+	c->encoded_size = size;
+	return 0;
+}
+
 int catalog_finish(struct catalog *c)
 {
-	struct encoding all = { .hash = WIRE_HASH_BEGIN };
-	struct wire_writer w = { 0 };
 	int rc;
 
 	for (uint32_t i = 0; i < c->ngroups; i++)
 		if (!c->groups[i].layout.offset && (rc = catalog_finish_group(c, i)))
 			return rc;
-	put_catalog(&w, c, &all);
-	free(w.data);
-	if (w.bad)
-		return -ENOMEM;
-	if (all.size > WIRE_CATALOG_MAX)
-		return -EOVERFLOW;
-	c->hash = all.hash ? all.hash : 1;
-	c->encoded_size = all.size;
-	return 0;
+	return hash_encoding(c);
 }
 
 /* text has room for max + 1.  False: too long, cut off, or with a NUL inside. */

@@ -58,7 +58,8 @@ struct catalog {
 	uint32_t ngroups, groups_room;
 	uint32_t *index; /* open addressing over (name, coordinate): param + 1 */
 	uint32_t index_room;
-	uint64_t hash, encoded_size; /* of the encoding, after finish */
+	uint64_t hash;         /* of the encoding, after finish */
+	uint64_t encoded_size; /* in bytes, after finish */
 };
 
 struct catalog *catalog_new(void);

@@ -741,10 +741,10 @@ void wire_put_u32(struct wire_writer *w, uint32_t v);
 void wire_put_u64(struct wire_writer *w, uint64_t v);
 void wire_put_bytes(struct wire_writer *w, const void *bytes, size_t size);
 
+/* FNV-1a, 64 bit, in parts: hash is WIRE_HASH_BEGIN for the first, then the last result. */
 #define WIRE_HASH_BEGIN 0xcbf29ce484222325u
-/* FNV-1a, 64 bit, of more bytes than those that hash is of. */
 uint64_t wire_hash_more(uint64_t hash, const void *bytes, size_t size);
-/* The same of all bytes; never 0. */
+/* FNV-1a, 64 bit; never 0. */
 uint64_t wire_hash(const void *bytes, size_t size);
 
 #endif
