@@ -94,7 +94,9 @@ static int settle_in(struct state_row *row, const struct registry_tier *in)
 	return 0;
 }
 
-/* Under the lock.  Row number, which goes again when it is left without memory. */
+/* Under the lock.  Row number; after an error a row goes again that has no memory and is not
+ * declared: it is new.
+ */
 static int add_segment(struct registry *r, int number, struct state_segment segment,
 		       const struct registry_tier *in)
 {
@@ -102,7 +104,7 @@ static int add_segment(struct registry *r, int number, struct state_segment segm
 
 	if (!rc)
 		rc = states_add_segment(&r->states, (uint32_t)number, segment);
-	if (rc && !r->states.rows[number].nsegments)
+	if (rc && !r->states.rows[number].nsegments && !r->states.rows[number].moves)
 		states_drop(&r->states, (uint32_t)number);
 	return rc ? rc : number;
 }

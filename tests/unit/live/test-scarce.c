@@ -66,9 +66,20 @@ static int keep_states(void)
 {
 	static float memory[8];
 	struct registry r = { 0 };
+	enum frag_dtype dtype;
+	bool is_declared;
 	void *allocated;
 	int rc = registry_init(&r);
 
+	if (!rc)
+		rc = registry_keep_segment(&r, 0, 0, "d", FRAG_F32, 8,
+					   (struct state_segment){ 0, 4, 0 });
+	is_declared = !rc;
+	if (!rc)
+		rc = registry_keep_segment(&r, 0, 0, "d", FRAG_F32, 8,
+					   (struct state_segment){ 0, 4, (uintptr_t)memory });
+	if (is_declared && registry_find(&r, STATE_PARTITION, 0, 0, "d", &dtype) < 0)
+		rc = -ENOENT;
 	if (!rc)
 		rc = registry_keep(&r, STATE_PARTITION, 0, 0, "a", FRAG_F32, 8, memory);
 	if (!rc)
