@@ -89,9 +89,9 @@ class _Gradients:
 
 
 def _signature(kept: Kept) -> int:
-    """The hash of what of a Kept libfrag knows: of many tensors, that itself would take more memory than libfrag."""
+    """A hash of what libfrag knows of a Kept: kept as it is, that of many tensors takes more memory than libfrag."""
     tensors = kept.tensors
-    return hash((kept.kind, tuple({tensor.dtype for tensor in tensors}), kept.numbers.tobytes(),
+    return hash((kept.kind, frozenset(tensor.dtype for tensor in tensors), kept.numbers.tobytes(),
                  array("Q", [tensor.data_ptr() for tensor in tensors]).tobytes(),
                  array("Q", [tensor.numel() for tensor in tensors]).tobytes()))
 
