@@ -409,13 +409,14 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 
 /* A forked child that closes a file commits nothing that its parent has written so far: it
  * would commit a part, and wait for a boundary, which a trainer that waits for the child never
- * passes.
+ * passes.  What ftruncate(2) alone has made has no writer.
  */
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
+	uint64_t writer = atomic_load(&h->writer);
 
-	if (h->write_buffer && fi->lock_owner == atomic_load(&h->writer))
+	if (h->write_buffer && (!writer || fi->lock_owner == writer))
 		write_buffer_flush(h, req, false);
 	else
 		fuse_reply_err(req, 0);

@@ -253,6 +253,43 @@ int staging_write(struct staging *s, uint64_t offset, const void *data, size_t s
 	return rc;
 }
 
+static void zero(struct staging_block *b, uint32_t start, uint32_t end)
+{
+	if (start < end)
+		memset(b->memory + start, 0, end - start);
+}
+
+/* Stages zeros in the gaps of a range; returns how many bytes are new. */
+static uint32_t fill_block(struct staging_block *b, struct dirty_range want)
+{
+	uint32_t at = want.start;
+
+	for (uint32_t i = range_find(b, want.start);
+	     i < b->nranges && b->ranges[i].start < want.end; i++) {
+		zero(b, at, b->ranges[i].start);
+		at = (uint32_t)u64_max(at, b->ranges[i].end);
+	}
+	zero(b, at, want.end);
+	return range_add(b, want);
+}
+
+int staging_fill(struct staging *s, uint64_t offset)
+{
+	int rc = 0;
+
+	assert(offset <= s->bytes);
+	while (!rc && offset < s->bytes) {
+		struct dirty_range r = part(offset, s->bytes - offset);
+		uint64_t i = offset / STAGING_BLOCK;
+
+		rc = reserve(s, i, i);
+		if (!rc)
+			s->covered += fill_block(s->blocks[i], r);
+		offset += r.end - r.start;
+	}
+	return rc;
+}
+
 static void overlay_block(const struct staging_block *b, struct dirty_range want,
 			  unsigned char *out)
 {

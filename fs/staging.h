@@ -52,6 +52,11 @@ void staging_fini(struct staging *s);
  */
 int staging_write(struct staging *s, uint64_t offset, const void *data, size_t size);
 
+/* Stages zeros at offset and behind it, wherever nothing is staged; offset <= s->bytes.
+ * -ENOSPC: as staging_write, but some of them may be staged.
+ */
+int staging_fill(struct staging *s, uint64_t offset);
+
 /* Copies the staged bytes of [offset, offset + size) over out. */
 void staging_overlay(const struct staging *s, uint64_t offset, void *out, size_t size);
 

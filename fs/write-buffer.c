@@ -26,6 +26,7 @@ struct write_buffer {
 	size_t length;  /* of text; hypers and elements */
 	bool touched;   /* text was written to */
 	bool truncated; /* by O_TRUNC or truncate(2): a commit must cover the whole file */
+	bool extended;  /* by ftruncate(2) behind that, and behind all writes: gaps are zeros */
 	bool committing;
 	bool interrupted; /* the last commit was, and nothing was written since */
 	int refused;      /* errno of a write that was refused; 0: none was */
@@ -218,6 +219,7 @@ static int64_t take(struct handle *h, const void *data, size_t size, uint64_t of
 		return refuse(h, "what was written is refused: its header is not this file's, "
 				 "whose dtype and shape stay");
 	n = u64_min(size, h->cells.bytes - offset);
+	d->extended = false;
 	rc = staging_write(&d->staging, offset, data, n);
 	/* The rest lies behind the end.  Callers may ignore a short write, so close(2) fails
 	 * too.
@@ -233,6 +235,7 @@ static void forget(struct handle *h)
 
 	staging_fini(&d->staging);
 	d->touched = false;
+	d->extended = false;
 	d->interrupted = false;
 	d->refused = 0;
 }
@@ -246,7 +249,7 @@ int write_buffer_truncate(struct handle *h, uint64_t size)
 	if (d->committing) {
 		rc = -EBUSY;
 	} else if (size == (is_text(h) ? d->length : h->cells.bytes)) {
-		rc = 0;
+		d->extended = d->truncated && !is_text(h);
 	} else if (!size) {
 		forget(h);
 		d->length = 0;
@@ -399,9 +402,13 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 	struct write_buffer *d = h->write_buffer;
 	struct request *r;
 	int64_t n;
+	int rc;
 
 	if (d->refused)
 		return -d->refused;
+	rc = d->extended ? staging_fill(&d->staging, h->cells.head) : 0;
+	if (rc)
+		return rc;
 	if (!dirty(h))
 		return 0;
 	if (d->interrupted && !fsync)

@@ -78,5 +78,25 @@ fd = os.open(path, os.O_RDWR | os.O_TRUNC)
 os.close(os.dup(fd))
 os.close(fd)
 assert commits() == before + 2
+
+# ftruncate to the whole size, behind a truncation and the last write, makes zeros of the rest, as cp has it for a hole
+# at the end; before a write, as of a program that reserves room, it makes none: that one may be killed half way.
+fd = os.open(path, os.O_RDWR | os.O_TRUNC)
+os.pwrite(fd, b"G" * 1500, 500)
+os.ftruncate(fd, 4000)
+os.close(fd)
+assert open(path, "rb").read() == bytes(500) + b"G" * 1500 + bytes(2000) and commits() == before + 3
+fd = os.open(path, os.O_RDWR | os.O_TRUNC)
+os.ftruncate(fd, 4000)
+os.pwrite(fd, b"H" * 1500, 500)
+assert fails(os.close, fd) == errno.EINVAL
+fd = os.open(path, os.O_RDWR)
+os.pwrite(fd, b"I" * 500, 0)
+os.ftruncate(fd, 4000)
+os.close(fd)
+assert open(path, "rb").read() == b"I" * 500 + b"G" * 1500 + bytes(2000) and commits() == before + 4
+fd = os.open(path + ".npy", os.O_RDWR | os.O_TRUNC)
+os.ftruncate(fd, os.fstat(fd).st_size)
+assert fails(os.close, fd) == errno.EINVAL and commits() == before + 4
 END
 unmount

@@ -44,6 +44,18 @@ for tool in "cp \$T/new \$F" "cat \$T/new >\$F" "dd if=\$T/new of=\$F bs=77 stat
 	changed "$tool"
 done
 
+# What cp leaves out as a hole is zeros.
+for sparse in auto always; do
+	fresh
+	cp "$T/new" "$F" || fail "cp"
+	before=$(commits)
+	rm "$T/new"
+	truncate -s $N "$T/new"
+	within 60 cp --sparse=$sparse "$T/new" "$F" || fail "cp --sparse=$sparse: status $?"
+	cp "$T/new" "$T/now"
+	changed "cp --sparse=$sparse"
+done
+
 # Times that are set are ignored: programs that copy set them, and would fail after the commit.
 fresh
 touch -d 2026-01-02 "$F" || fail "touch"

@@ -133,6 +133,35 @@ START_TEST(random_writes_match_a_plain_model)
 }
 END_TEST
 
+START_TEST(gaps_are_filled_with_zeros)
+{
+	static unsigned char bytes[FILE_BYTES], got[FILE_BYTES];
+	const uint64_t at[] = { 0, 90, 200, STAGING_BLOCK - 5, 3 * STAGING_BLOCK + 7 };
+
+	begin(MIB, FILE_BYTES);
+	for (int used = 0; used < 2; used++) { /* memory that other bytes were in, then */
+		memset(bytes, 0, sizeof(bytes));
+		memset(bytes, '.', 100);
+		for (size_t i = 0; i < ARRAY_SIZE(at); i++) {
+			write_bytes(at[i], 20, 'w');
+			memset(bytes + at[i], 'w', 20);
+		}
+		ck_assert_int_eq(staging_fill(&staging, 100), 0);
+		ck_assert_uint_eq(staging.covered, FILE_BYTES - 70);
+		memset(got, '.', sizeof(got));
+		staging_overlay(&staging, 0, got, FILE_BYTES);
+		ck_assert(!memcmp(got, bytes, FILE_BYTES));
+		ck_assert_int_eq(staging_fill(&staging, FILE_BYTES), 0);
+		write_bytes(0, FILE_BYTES, 'x');
+		staging_fini(&staging);
+	}
+	end();
+	begin(2 * STAGING_BLOCK, FILE_BYTES);
+	ck_assert_int_eq(staging_fill(&staging, 0), -ENOSPC);
+	end();
+}
+END_TEST
+
 START_TEST(overlay_writes_only_what_is_staged_and_asked_for)
 {
 	char out[16];
@@ -200,6 +229,7 @@ int main(void)
 	tcase_add_test(t, touching_and_overlapping_writes_are_one_extent);
 	tcase_add_test(t, a_whole_file_written_in_order_is_few_extents);
 	tcase_add_test(t, random_writes_match_a_plain_model);
+	tcase_add_test(t, gaps_are_filled_with_zeros);
 	tcase_add_test(t, overlay_writes_only_what_is_staged_and_asked_for);
 	tcase_add_test(t, over_the_limit_nothing_is_taken);
 	tcase_add_test(t, memory_is_used_again);
