@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -192,16 +193,23 @@ static int by_size_of_element(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
+/* A header has no bytes that are not UTF-8: all that are not ASCII are escaped then. */
 static void put_quoted(FILE *out, const char *text)
 {
+	json_t *string = json_string(text);
+	bool is_utf8 = string;
+
 	for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
 		if (*c < 0x20)
 			fprintf(out, "\\u%04x", *c);
+		else if (*c >= 0x80 && !is_utf8)
+			fprintf(out, "%%%02X", *c);
 		else if (*c == '"' || *c == '\\')
 			fprintf(out, "\\%c", *c);
 		else
 			fputc(*c, out);
 	}
+	json_decref(string);
 }
 
 /* key NULL: without one. */

@@ -100,6 +100,14 @@ done
 
 [ -n "${TEST_CASES-}" ] || [ "$(sort -u "$T/tied")" = 'head.weight emb.weight' ] || fail "tied: $(sort -u "$T/tied")"
 
+# ---- a name that is not UTF-8, which a header cannot have as it is
+
+within 60 fragfs "$top_srcdir/tests/data/checkpoint/names.pt" "$M" || fail "names.pt is not mounted"
+mount_copy "$M/export/model.safetensors"
+head -c 4000 "$T/copy/x.safetensors" | grep -a -q 'nul%C0%80' || fail "names: $(ls "$N/params")"
+unmount_copy
+unmount
+
 # ---- conversion, and hf/
 
 # round_to_bf16: float32 as decimal numbers to bfloat16, to nearest even, as the same
