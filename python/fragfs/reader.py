@@ -67,7 +67,7 @@ def _unescape(file: str) -> str:
     """The name that a file name stands for; fs/names.h has the rules."""
     if file == "%":
         return ""
-    out, raw, at = bytearray(), file.encode(), 0
+    out, raw, at = bytearray(), os.fsencode(file), 0
     while at < len(raw):
         if raw[at] == ord("%"):
             out.append(int(raw[at + 1:at + 3], 16))
@@ -75,7 +75,7 @@ def _unescape(file: str) -> str:
         else:
             out.append(raw[at])
             at += 1
-    return out.decode(errors="surrogateescape")
+    return os.fsdecode(bytes(out))
 
 
 def _numel(shape: tuple[int, ...]) -> int:
@@ -542,11 +542,11 @@ class Mount(Mapping[str, Parameter]):
 
     def _name_of(self, file: str) -> str:
         """A file name that was cut has ~ and 16 digits at its end, and its whole name is an attribute."""
-        if len(file.encode()) < 255:
+        if len(os.fsencode(file)) < 255:
             return _unescape(file)
         for state in os.listdir(os.path.join(self._folder(), file)):
             with contextlib.suppress(OSError):
-                return os.getxattr(os.path.join(self._folder(), file, state), "user.frag.name").decode()
+                return os.fsdecode(os.getxattr(os.path.join(self._folder(), file, state), "user.frag.name"))
         return _unescape(file)
 
     def _files(self) -> dict[str, str]:
