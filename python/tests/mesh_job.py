@@ -117,7 +117,7 @@ class KernelsJob(TorchJob):
 
 
 class OddModel(Model):
-    """Tied, empty and unused parameters, one of no dimension, and one with sparse gradients."""
+    """Tied, empty and unused parameters, one of no dimension, one of another dtype, and one with sparse gradients."""
 
     def __init__(self, sparse: bool) -> None:
         super().__init__()
@@ -126,10 +126,11 @@ class OddModel(Model):
         self.empty = torch.nn.Parameter(torch.empty(0, 5))
         self.unused = torch.nn.Parameter(torch.ones(3))
         self.scale = torch.nn.Parameter(torch.tensor(1.5))
+        self.narrow = torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16))
         self.table = torch.nn.Embedding(11, 3, sparse=sparse)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x + self.tied(x).mean()) * self.scale + self.table(torch.tensor([2, 7])).sum()
+        return super().forward(x + self.tied(x).mean()) * self.scale + self.table(torch.tensor([2, 7])).sum() + self.narrow.sum()
 
 
 class OddJob(TorchJob):
@@ -139,9 +140,9 @@ class OddJob(TorchJob):
         self.optimizer = make([p for p in self.model.parameters() if p.requires_grad], lr=1e-3)
 
     def truth(self, keys=()):
-        held = {(name, key): {**self.optimizer.state[p], "fp32": p, "grad": p.grad}.get(key)
+        held = {(name, key): {**self.optimizer.state[p], own: p, "grad": p.grad}.get(key)
                 for name, p in self.model.named_parameters() if p.requires_grad and p.numel()
-                for key in keys or ("fp32", "exp_avg")}
+                for own in ("fp32" if p.dtype == torch.float32 else "bf16",) for key in keys or (own, "exp_avg")}
         return {at: tensor.detach().clone() for at, tensor in held.items()
                 if tensor is not None and not tensor.is_sparse}
 

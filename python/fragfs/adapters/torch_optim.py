@@ -42,6 +42,7 @@ class _Layout(NamedTuple):
     sharding: int
     alignment: int = 0
     unit: int = 0  # of FSDP1
+    dtype: Any = None  # a state of a group has one
 
 
 def _cut_order(dims: Sequence[tuple[int, int, int | None]]) -> list[int]:
@@ -130,7 +131,8 @@ class TorchAdapter(Adapter):
 
     def _plain_layout(self, p: Any) -> _Layout:
         """Of a parameter that is no DTensor: all ranks have it, or all of the mesh that others are on."""
-        return _Layout(None if self._mesh is None else tuple(self._mesh.flatten().tolist()), 0, _libfrag.FRAG_ZERO)
+        return _Layout(None if self._mesh is None else tuple(self._mesh.flatten().tolist()), 0, _libfrag.FRAG_ZERO,
+                       dtype=p.dtype)
 
     def _say_what_is_odd(self) -> None:
         pass
@@ -187,7 +189,7 @@ class TorchAdapter(Adapter):
         replicas = prod(mesh.shape[dim] for dim in copies)
         if len(parts) == 1 and parts[0][0] == 0 and p.shape[0] % parts[0][1] == 0:
             parts = []  # plain rows
-        return _Layout(tuple(ranks), replicas, _libfrag.FRAG_FSDP2), parts
+        return _Layout(tuple(ranks), replicas, _libfrag.FRAG_FSDP2, dtype=p.dtype), parts
 
     # ---- what there is now ----
 
@@ -300,7 +302,7 @@ class RedundancyAdapter(TorchAdapter):
     def _plain_layout(self, p: Any) -> _Layout:
         import torch.distributed as dist
 
-        return _Layout((dist.get_rank(),), 0, _libfrag.FRAG_ZERO)
+        return _Layout((dist.get_rank(),), 0, _libfrag.FRAG_ZERO, dtype=p.dtype)
 
 
 class FlatAdapter(TorchAdapter):
