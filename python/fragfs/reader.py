@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import io
@@ -512,6 +513,9 @@ class Mount(Mapping[str, Parameter]):
         self._own = own
         self._freezer: int | None = None  # the thread that is within freeze()
         self._names: dict[str, str] = {}
+        if own:
+            self._process = os.getpid()
+            atexit.register(self._close_at_exit)
 
     def __repr__(self) -> str:
         return f"<fragfs.Mount {self.path}>"
@@ -527,8 +531,13 @@ class Mount(Mapping[str, Parameter]):
         if not self._own:
             return
         self._own = False
+        atexit.unregister(self._close_at_exit)
         _unmount(self.path)
         os.rmdir(self.path)
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._process:  # not a forked child's, whose parent has the mount
+            self.close()
 
     def _is_job(self) -> bool:
         return os.path.exists(os.path.join(self.path, ".frag", "freeze"))
@@ -702,7 +711,7 @@ def open(source: str | os.PathLike[str], *options: str) -> Mount:  # noqa: A001:
     """Opens SOURCE: a folder where fragfs is mounted, HOST:PORT of a job, or a checkpoint.
 
     The latter two are mounted in a folder of their own, with these options of fragfs(1) ("rw",
-    "overlay=trial", ...), until close().  The program is fragfs of PATH, or the one that FRAGFS names.
+    "overlay=trial", ...), until close(), or until the interpreter ends.  The program is fragfs of PATH, or the one that FRAGFS names.
     OSError: it cannot be mounted; the text is what fragfs says.
     """
     source = os.fspath(source)

@@ -9,6 +9,8 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -102,6 +104,13 @@ class Checkpoint(unittest.TestCase):
                 state = next(state for state in checkpoint[name].values() if state.dtype == name)
                 state[1:] = [0.5, -1]
                 self.assertEqual([float(x) for x in state.numpy()], [1, 0.5, -1])
+
+    def test_one_that_nobody_closes_ends_with_the_interpreter(self) -> None:
+        script = ("import fragfs, os, sys\nat = fragfs.open(sys.argv[1])\nprint(at.path, flush=True)\n"
+                  "if os.fork() == 0:\n    sys.exit()\nos.wait()\nassert len(at) == 4\nsys.exit(3)")
+        ended = subprocess.run([sys.executable, "-c", script, self.folder], stdout=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 3)
+        self.assertFalse(os.path.exists(ended.stdout.strip()))
 
 
 @unittest.skipUnless(SOURCE, "FRAG_SOURCE names no job")
