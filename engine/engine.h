@@ -82,7 +82,7 @@ struct engine_param {
 	int group;         /* -1: none */
 	uint32_t position; /* among the group's parameters */
 	bool frozen;
-	uint32_t same_as; /* who has its states, by another name; its own number: none */
+	uint32_t same_as; /* the parameter whose states these are, if tied to it; else itself */
 };
 
 struct engine_group {

@@ -715,7 +715,7 @@ static int hash_encoding(struct catalog *c)
 		return -ENOMEM;
 	if (size > WIRE_CATALOG_MAX)
 		return -EOVERFLOW;
-	c->hash = hash ? hash : 1;
+	c->hash = wire_hash_end(hash);
 	c->encoded_size = size;
 	return 0;
 }

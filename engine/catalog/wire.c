@@ -257,9 +257,12 @@ uint64_t wire_hash_more(uint64_t hash, const void *bytes, size_t size)
 	return hash;
 }
 
+uint64_t wire_hash_end(uint64_t hash)
+{
+	return hash ? hash : 1;
+}
+
 uint64_t wire_hash(const void *bytes, size_t size)
 {
-	uint64_t hash = wire_hash_more(WIRE_HASH_BEGIN, bytes, size);
-
-	return hash ? hash : 1;
+	return wire_hash_end(wire_hash_more(WIRE_HASH_BEGIN, bytes, size));
 }

@@ -744,6 +744,7 @@ void wire_put_bytes(struct wire_writer *w, const void *bytes, size_t size);
 /* FNV-1a, 64 bit, in parts: hash is WIRE_HASH_BEGIN for the first, then the last result. */
 #define WIRE_HASH_BEGIN 0xcbf29ce484222325u
 uint64_t wire_hash_more(uint64_t hash, const void *bytes, size_t size);
+uint64_t wire_hash_end(uint64_t hash); /* never 0 */
 /* FNV-1a, 64 bit; never 0. */
 uint64_t wire_hash(const void *bytes, size_t size);
 

@@ -344,7 +344,7 @@ mkdir empty
 fails 1 'empty is no checkpoint' ls -j "$T/empty"
 no_private_mounts || fail "a folder is left"
 
-# The same while it mounts.
+# A signal may come while fragctl still mounts.
 for signal in INT TERM KILL; do
 	for delay in 0 0.005 0.01 0.02 0.05 0.1; do
 		fragctl watch -j "$checkpoint" >/dev/null 2>&1 &

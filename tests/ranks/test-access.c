@@ -326,7 +326,9 @@ START_TEST(a_value_of_another_size_is_refused)
 }
 END_TEST
 
-/* Who describes it has no address to give: torch gives a tensor without elements none. */
+/* torch gives a tensor without elements no address, so no rank registers memory for the values
+ * of such a parameter.
+ */
 START_TEST(a_parameter_without_elements_has_its_values_without_memory)
 {
 	static const struct job_param params[] = {
