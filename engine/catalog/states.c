@@ -13,7 +13,7 @@ const char *const states_tier_names[STATE_TIERS] = {
 void states_fini(struct states *s)
 {
 	for (uint32_t i = 0; i < s->nrows; i++)
-		free(s->rows[i].segments);
+		free(s->rows[i].extents);
 	free(s->rows);
 	free(s->group_rows);
 	free(s->shares);
@@ -122,7 +122,7 @@ static void forget_group_row(struct states *s, uint32_t number)
 
 static void free_row(struct states *s, uint32_t number)
 {
-	free(s->rows[number].segments);
+	free(s->rows[number].extents);
 	s->rows[number] = (struct state_row){ .kind = STATE_NONE };
 	s->nfree++;
 	forget_group_row(s, number);
@@ -180,44 +180,59 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 	return (int)number;
 }
 
-/* The first segment that ends after element at. */
-static uint32_t segment_at(const struct state_row *row, uint64_t at)
+/* The first extent that ends after element at. */
+static uint32_t extent_at(const struct state_row *row, uint64_t at)
 {
-	const struct state_segment *segments = row->segments;
+	return (uint32_t)LOWER_BOUND(row->nextents, i, row->extents[i].end <= at);
+}
 
-	return (uint32_t)LOWER_BOUND(row->nsegments, i,
-				     segments[i].start + segments[i].numel <= at);
+/* Puts n extents in the place of `gone`, 0 or 1, extents at `at`. */
+static int splice(struct state_row *row, uint32_t at, uint32_t gone,
+		  const struct state_extent *extents, uint32_t n)
+{
+	uint32_t room = row->nextents + row->nextents / 16 + n;
+	struct state_extent *all = row->extents;
+
+	if (row->nextents + n - gone > row->extents_room) {
+		all = realloc(all, room * sizeof(*all));
+		if (!all)
+			return -ENOMEM;
+		row->extents = all;
+		row->extents_room = room;
+	}
+	memmove(all + at + n, all + at + gone, (row->nextents - at - gone) * sizeof(*all));
+	memcpy(all + at, extents, n * sizeof(*all));
+	row->nextents += n - gone;
+	return 0;
 }
 
 int states_add_segment(struct states *s, uint32_t number, struct state_segment segment)
 {
 	struct state_row *row = &s->rows[number];
-	uint32_t at = segment_at(row, segment.start);
-	uint32_t room = row->nsegments + row->nsegments / 16 + 1;
-	struct state_segment *segments = row->segments;
+	uint32_t at = extent_at(row, segment.start), n = 0;
+	bool in_gap = at < row->nextents;
+	uint64_t start = at ? row->extents[at - 1].end : 0, end = segment.start + segment.numel;
+	struct state_extent now[3]; /* in the place of the gap, or behind all */
 
-	if (at < row->nsegments && row->segments[at].start < segment.start + segment.numel)
+	if (in_gap && (row->extents[at].address || row->extents[at].end < end))
 		return -EEXIST;
-	if (row->nsegments == row->segments_room) {
-		segments = realloc(segments, room * sizeof(*segments));
-		if (!segments)
-			return -ENOMEM;
-		row->segments_room = room;
-	}
-	memmove(segments + at + 1, segments + at, (row->nsegments - at) * sizeof(*segments));
-	segments[at] = segment;
-	row->segments = segments;
-	row->nsegments++;
-	return 0;
+	if (start < segment.start)
+		now[n++] = (struct state_extent){ .end = segment.start };
+	now[n++] = (struct state_extent){ end, segment.address };
+	if (in_gap && end < row->extents[at].end)
+		now[n++] = row->extents[at];
+	return splice(row, at, in_gap, now, n);
 }
 
-struct state_segment *states_find_segment(struct state_row *row, uint64_t start, uint64_t numel)
+struct state_extent *states_find_extent(struct state_row *row, uint64_t start, uint64_t numel)
 {
-	uint32_t at = segment_at(row, start);
-	struct state_segment *found = row->segments + at;
+	uint32_t at = extent_at(row, start);
+	struct state_segment found;
 
-	return at < row->nsegments && found->start == start && found->numel == numel ? found
-										     : NULL;
+	if (at == row->nextents)
+		return NULL;
+	found = states_segment(row, at);
+	return found.start == start && found.numel == numel ? &row->extents[at] : NULL;
 }
 
 int states_add_share(struct states *s, struct state_share share)
@@ -242,8 +257,8 @@ uint64_t states_row_bytes(const struct state_row *row)
 {
 	uint64_t numel = 0;
 
-	for (uint32_t i = 0; i < row->nsegments; i++)
-		numel += row->segments[i].address ? row->segments[i].numel : 0;
+	for (uint32_t i = 0; i < row->nextents; i++)
+		numel += row->extents[i].address ? states_segment(row, i).numel : 0;
 	return numel * frag_dtype_size(row->dtype);
 }
 
@@ -257,19 +272,19 @@ int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
 		return -EINVAL;
 	if (row->tier == STATE_SWAP)
 		return -EREMOTE;
-	for (uint32_t i = segment_at(row, offset / element); offset < end; i++) {
-		const struct state_segment *segment = &row->segments[i];
+	for (uint32_t i = extent_at(row, offset / element); offset < end; i++) {
+		struct state_segment segment;
 		uint64_t count;
 
-		if (i == row->nsegments || segment->start * element > offset ||
-		    !segment->address)
+		if (i == row->nextents || !row->extents[i].address)
 			return -ENODATA;
 		if (n == max)
 			return -E2BIG;
-		count = u64_min(end, (segment->start + segment->numel) * element) - offset;
+		segment = states_segment(row, i);
+		count = u64_min(end, row->extents[i].end * element) - offset;
 		parts[n++] = (struct iovec){
-			.iov_base = (void *)(uintptr_t)(segment->address + offset -
-							segment->start * element),
+			.iov_base = (void *)(uintptr_t)(segment.address + offset -
+							segment.start * element),
 			.iov_len = count,
 		};
 		offset += count;
@@ -288,8 +303,8 @@ int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 /* u64 epoch, u32 nshares, u32 nrows,
  * shares: u32 fd, u64 address, u64 size
  * rows:   u8 kind, u8 dtype, u8 tier, u32 index, u32 sub, u64 numel, u8 length, key,
- *         u32 nsegments,
- *         segments: u64 start, u64 numel, u64 address
+ *         u32 nextents,
+ *         extents: u64 end, u64 address
  */
 
 static uint32_t mapped_index(const struct state_row *row, const uint32_t *params,
@@ -310,7 +325,7 @@ static uint32_t mapped_index(const struct state_row *row, const uint32_t *params
 
 static void put_row(struct wire_writer *w, const struct state_row *row, uint32_t index)
 {
-	uint32_t nsegments = row->numel && !row->moves ? row->nsegments : 0;
+	uint32_t nextents = row->numel && !row->moves ? row->nextents : 0;
 
 	wire_put_u8(w, row->kind);
 	wire_put_u8(w, row->dtype);
@@ -320,10 +335,10 @@ static void put_row(struct wire_writer *w, const struct state_row *row, uint32_t
 	wire_put_u64(w, row->numel);
 	wire_put_u8(w, (uint8_t)strlen(row->key));
 	wire_put_bytes(w, row->key, strlen(row->key));
-	wire_put_u32(w, nsegments);
-	wire_put_bytes(w, row->segments, nsegments * sizeof(*row->segments));
+	wire_put_u32(w, nextents);
+	wire_put_bytes(w, row->extents, nextents * sizeof(*row->extents));
 }
-static_assert(sizeof(struct state_segment) == 24, "wire");
+static_assert(sizeof(struct state_extent) == 16, "wire");
 
 int states_encode(const struct states *s, const uint32_t *map_params,
 		  const uint32_t *map_groups, struct wire_writer *w)
@@ -341,23 +356,22 @@ int states_encode(const struct states *s, const uint32_t *map_params,
 	return w->bad ? -ENOMEM : 0;
 }
 
-static bool segments_ok(const struct state_row *row, uint32_t n)
+static bool extents_ok(const struct state_row *row)
 {
-	uint64_t at = 0, element = frag_dtype_size(row->dtype), end, bytes;
+	uint64_t at = 0, element = frag_dtype_size(row->dtype), end;
 
-	for (uint32_t i = 0; i < n; i++) {
-		const struct state_segment *segment = &row->segments[i];
+	for (uint32_t i = 0; i < row->nextents; i++) {
+		const struct state_extent *extent = &row->extents[i];
 
-		if (segment->start < at || !segment->numel ||
-		    !u64_add(segment->start, segment->numel, &at) || at > row->numel ||
-		    !u64_mul(segment->numel, element, &bytes) ||
-		    !u64_add(segment->address, bytes, &end))
+		if (extent->end <= at || extent->end > row->numel ||
+		    !u64_add(extent->address, (extent->end - at) * element, &end))
 			return false;
+		at = extent->end;
 	}
 	return true;
 }
 
-static int get_segments(struct wire_reader *r, struct state_row *row, uint64_t *budget)
+static int get_extents(struct wire_reader *r, struct state_row *row, uint64_t *budget)
 {
 	uint32_t n = wire_get_u32(r);
 	const void *bytes;
@@ -365,15 +379,15 @@ static int get_segments(struct wire_reader *r, struct state_row *row, uint64_t *
 	if (n > *budget)
 		return -EBADMSG;
 	*budget -= n;
-	bytes = wire_get_bytes(r, n * sizeof(*row->segments));
+	bytes = wire_get_bytes(r, n * sizeof(*row->extents));
 	if (!bytes)
 		return -EBADMSG;
-	row->segments = malloc(n ? n * sizeof(*row->segments) : 1);
-	if (!row->segments)
+	row->extents = malloc(n ? n * sizeof(*row->extents) : 1);
+	if (!row->extents)
 		return -ENOMEM;
-	memcpy(row->segments, bytes, n * sizeof(*row->segments));
-	row->nsegments = row->segments_room = n;
-	return segments_ok(row, n) ? 0 : -EBADMSG;
+	memcpy(row->extents, bytes, n * sizeof(*row->extents));
+	row->nextents = row->extents_room = n;
+	return extents_ok(row) ? 0 : -EBADMSG;
 }
 
 static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
@@ -402,7 +416,7 @@ static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
 	s->rows[row].tier = (uint8_t)tier;
 	if (kind == STATE_NONE || tier == STATE_SWAP)
 		return wire_get_u32(r) ? -EBADMSG : 0;
-	return get_segments(r, &s->rows[row], budget);
+	return get_extents(r, &s->rows[row], budget);
 }
 
 static int get_share(struct wire_reader *r, struct states *s)
@@ -421,7 +435,7 @@ static int get_share(struct wire_reader *r, struct states *s)
 
 static int decode_into(struct states *s, struct wire_reader *r)
 {
-	uint64_t epoch = wire_get_u64(r), budget = STATES_SEGMENTS_MAX;
+	uint64_t epoch = wire_get_u64(r), budget = STATES_EXTENTS_MAX;
 	uint32_t nshares = wire_get_u32(r), nrows = wire_get_u32(r);
 	int rc;
 

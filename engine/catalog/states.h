@@ -4,6 +4,7 @@
 
 /* The table of states of one rank: rows of named tensors, each in one or more segments of the
  * rank's memory.  A rank has its own (engine/rank/registry.h) and sends it to its readers.
+ * A row keeps extents: where each of its segments ends, and each gap between them.
  *
  *   row 3: PARTITION group 0 sub 1 "exp_avg" float32, 4096 elements
  *            segment [0, 4096) at 0x7f..
@@ -49,6 +50,11 @@ struct state_segment {
 	uint64_t address; /* 0: there is no memory now */
 };
 
+struct state_extent {
+	uint64_t end;     /* elements of the row; it begins where the one before it ends */
+	uint64_t address; /* 0: a gap, or a segment without memory */
+};
+
 struct state_row {
 	uint8_t kind;
 	uint8_t dtype;
@@ -56,10 +62,10 @@ struct state_row {
 	uint8_t tier;  /* enum state_tier */
 	uint32_t index;
 	uint32_t sub;
-	uint32_t nsegments, segments_room;
+	uint32_t nextents, extents_room;
 	uint64_t numel;
 	uint64_t since;                   /* the table's epoch that it came with; not sent */
-	struct state_segment *segments;   /* sorted, not overlapping */
+	struct state_extent *extents;     /* their ends rise */
 	struct swapper_state *swap_state; /* STATE_SWAP: a rank's own; not sent */
 	uint64_t swap_at;                 /* where in it, in bytes */
 	int device;                       /* STATE_DEVICE: its number; not sent */
@@ -90,7 +96,7 @@ struct states {
 	uint32_t index_room;
 };
 
-enum { STATES_ROWS_MAX = 1 << 24, STATES_SEGMENTS_MAX = 1 << 24, STATES_SHARES_MAX = 65536 };
+enum { STATES_ROWS_MAX = 1 << 24, STATES_EXTENTS_MAX = 1 << 24, STATES_SHARES_MAX = 65536 };
 
 void states_fini(struct states *s);
 
@@ -100,11 +106,18 @@ void states_fini(struct states *s);
 int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
 	       const char *key, enum frag_dtype dtype, uint64_t numel,
 	       struct state_segment segment);
-/* Adds a segment.  -EEXIST: it overlaps another one.  -ENOMEM. */
+/* Adds a segment.  -EEXIST: it overlaps one that has memory.  -ENOMEM. */
 int states_add_segment(struct states *s, uint32_t row, struct state_segment segment);
-/* Returns the segment with that start and numel; NULL: there is none. */
-struct state_segment *states_find_segment(struct state_row *row, uint64_t start,
-					  uint64_t numel);
+/* Returns the extent with that start and numel; NULL: there is none. */
+struct state_extent *states_find_extent(struct state_row *row, uint64_t start, uint64_t numel);
+/* Returns the segment that extent i of a row is. */
+static inline struct state_segment states_segment(const struct state_row *row, uint32_t i)
+{
+	uint64_t start = i ? row->extents[i - 1].end : 0;
+
+	return (struct state_segment){ start, row->extents[i].end - start,
+				       row->extents[i].address };
+}
 int states_add_share(struct states *s, struct state_share share);
 void states_drop(struct states *s, uint32_t row);
 
@@ -139,7 +152,7 @@ int states_parts(const struct state_row *row, uint64_t offset, uint64_t size,
  */
 int states_encode(const struct states *s, const uint32_t *map_params,
 		  const uint32_t *map_groups, struct wire_writer *w);
-/* Reads a peer's table; every number must be within the limits above, every segment inside its
+/* Reads a peer's table; every number must be within the limits above, every extent inside its
  * row.
  * -EBADMSG.
  * -ENOMEM.

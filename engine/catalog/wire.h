@@ -62,7 +62,7 @@
 
 enum {
 	WIRE_MAGIC = 0x47415246,    /* "FRAG" */
-	WIRE_VERSION = 22,          /* grows with every change of a struct below */
+	WIRE_VERSION = 23,          /* grows with every change of a struct below */
 	WIRE_OBSERVER = UINT32_MAX, /* header.rank of an engine without a rank */
 	WIRE_CHUNK = 1 << 20,       /* bytes of state or catalog in one message */
 	WIRE_COPIED_MAX = 2 << 20,  /* bytes that a rank copies for one STAGE: a mount's slab */

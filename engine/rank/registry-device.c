@@ -29,7 +29,7 @@ int registry_where(struct registry *r, const void *memory, struct registry_tier 
 static int find_parts(const struct state_row *row, uint64_t offset, uint64_t size,
 		      struct iovec **parts)
 {
-	uint64_t max = u64_min(row->nsegments, size / frag_dtype_size(row->dtype) + 2);
+	uint64_t max = u64_min(row->nextents, size / frag_dtype_size(row->dtype) + 2);
 	int n;
 
 	*parts = malloc((max + 1) * sizeof(**parts));
@@ -307,12 +307,13 @@ static int clear_device(struct registry *r, uint32_t number)
 	row = r->states.rows[number];
 	pthread_mutex_unlock(&r->lock);
 	element = frag_dtype_size(row.dtype);
-	for (uint32_t i = 0; i < row.nsegments && !rc; i++) {
-		const struct state_segment *segment = &row.segments[i];
-		struct iovec part = { (void *)(uintptr_t)segment->address,
-				      segment->numel * element };
+	for (uint32_t i = 0; i < row.nextents && !rc; i++) {
+		struct state_segment segment = states_segment(&row, i);
+		struct iovec part = { (void *)(uintptr_t)segment.address,
+				      segment.numel * element };
 
-		rc = clear_part(r, row.device, &part);
+		if (segment.address)
+			rc = clear_part(r, row.device, &part);
 	}
 	return rc;
 }
@@ -359,7 +360,7 @@ static int find_what(enum frag_dtype to, enum frag_dtype from, enum device_what 
 /* The source or the destination of a conversion: its parts, in order; the caller frees them. */
 struct conversion_side {
 	const struct registry_elements *elements;
-	struct state_row row; /* without its segments */
+	struct state_row row; /* without its extents */
 	struct iovec *parts;
 	int n;
 };

@@ -126,14 +126,14 @@ static int write_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64
 	return walk(r, epoch, row, offset, size, write_parts, (uint8_t *)(uintptr_t)data);
 }
 
-static int clear_segment(const struct state_segment *segment, size_t element)
+static int clear_segment(struct state_segment segment, size_t element)
 {
 	static const uint8_t zeros[65536];
-	uint64_t bytes = segment->numel * element;
+	uint64_t bytes = segment.address ? segment.numel * element : 0;
 	int rc = 0;
 
 	for (uint64_t done = 0; done < bytes && !rc; done += sizeof(zeros)) {
-		struct iovec part = { (void *)(uintptr_t)(segment->address + done),
+		struct iovec part = { (void *)(uintptr_t)(segment.address + done),
 				      u64_min(sizeof(zeros), bytes - done) };
 
 		rc = memory_write_own(&part, 1, zeros, part.iov_len);
@@ -150,8 +150,8 @@ static int clear(struct registry *r, uint32_t number)
 	row = registry_row_at(r, 0, number);
 	if (!row)
 		return -ESTALE;
-	for (uint32_t i = 0; !rc && i < row->nsegments; i++)
-		rc = clear_segment(&row->segments[i], frag_dtype_size(row->dtype));
+	for (uint32_t i = 0; !rc && i < row->nextents; i++)
+		rc = clear_segment(states_segment(row, i), frag_dtype_size(row->dtype));
 	return rc;
 }
 

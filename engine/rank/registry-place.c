@@ -171,7 +171,7 @@ static int look_up(struct registry *r, uint32_t number, struct registry_move *m,
 				     .to = (enum state_tier)(row->wanted - 1),
 				     .bytes = states_row_whole(row) };
 	m->other = (struct registry_spot){ .tier = m->to, .fd = -1 };
-	*from = row->tier == STATE_HOST ? (void *)(uintptr_t)row->segments[0].address : NULL;
+	*from = row->tier == STATE_HOST ? (void *)(uintptr_t)row->extents[0].address : NULL;
 	return 0;
 }
 
@@ -285,9 +285,9 @@ int registry_place_copy(struct registry *r, uint32_t number, struct registry_mov
 static int set_address(struct registry *r, struct state_row *row, uint64_t address)
 {
 	if (!address)
-		row->nsegments = 0;
-	else if (row->nsegments)
-		row->segments[0].address = address;
+		row->nextents = 0;
+	else if (row->nextents)
+		row->extents[0].address = address;
 	else
 		return states_add_segment(&r->states, (uint32_t)(row - r->states.rows),
 					  (struct state_segment){ 0, row->numel, address });
@@ -305,8 +305,8 @@ static int exchange(struct registry *r, struct registry_move *m)
 				     .swap_state = row->swap_state };
 	int rc;
 
-	if (row->nsegments)
-		old.memory = (void *)(uintptr_t)row->segments[0].address;
+	if (row->nextents)
+		old.memory = (void *)(uintptr_t)row->extents[0].address;
 	rc = set_address(r, row, (uintptr_t) new.memory);
 	if (rc)
 		return rc;

@@ -79,7 +79,7 @@ static int empty_shard(struct registry *r, uint32_t param, enum frag_dtype dtype
 				  (struct state_segment){ 0 });
 	row = &r->states.rows[number];
 	registry_count(r, row, -(int64_t)states_row_bytes(row));
-	row->nsegments = 0;
+	row->nextents = 0;
 	return number;
 }
 

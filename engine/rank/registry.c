@@ -39,7 +39,7 @@ int registry_init(struct registry *r)
 
 static void free_owned(struct registry *r, const struct state_row *row)
 {
-	void *memory = row->owned ? (void *)(uintptr_t)row->segments[0].address : NULL;
+	void *memory = row->owned ? (void *)(uintptr_t)row->extents[0].address : NULL;
 
 	if (memory && row->tier == STATE_DEVICE)
 		devices_free(r->devices, row->device, memory);
@@ -87,7 +87,7 @@ void registry_new_epoch(struct registry *r)
 /* Sets the tier and device of a row's first segment; later segments must have the same. */
 static int settle_in(struct state_row *row, const struct registry_tier *in)
 {
-	if (row->nsegments && (row->tier != in->tier || row->device != in->device))
+	if (row->nextents && (row->tier != in->tier || row->device != in->device))
 		return -EINVAL;
 	row->tier = (uint8_t)in->tier;
 	row->device = in->device;
@@ -104,7 +104,7 @@ static int add_segment(struct registry *r, int number, struct state_segment segm
 
 	if (!rc)
 		rc = states_add_segment(&r->states, (uint32_t)number, segment);
-	if (rc && !r->states.rows[number].nsegments && !r->states.rows[number].moves)
+	if (rc && !r->states.rows[number].nextents && !r->states.rows[number].moves)
 		states_drop(&r->states, (uint32_t)number);
 	return rc ? rc : number;
 }
@@ -139,9 +139,9 @@ void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, u
 
 	LOCKED(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
-	if (row >= 0 && r->states.rows[row].nsegments == 1) {
+	if (row >= 0 && r->states.rows[row].nextents == 1) {
 		r->states.rows[row].numel = numel;
-		r->states.rows[row].segments[0].numel = numel;
+		r->states.rows[row].extents[0].end = numel;
 		registry_count(r, &r->states.rows[row],
 			       (int64_t)states_row_bytes(&r->states.rows[row]));
 		registry_new_epoch(r);
@@ -237,7 +237,7 @@ void registry_drop_share(struct states *s, uint64_t address)
 static struct state_row drop_row(struct registry *r, uint32_t number, void **device)
 {
 	struct state_row old = r->states.rows[number];
-	uint64_t address = old.nsegments ? old.segments[0].address : 0;
+	uint64_t address = old.nextents ? old.extents[0].address : 0;
 	uint64_t bytes = old.in_arena     ? 0
 			 : old.swap_state ? states_row_whole(&old)
 					  : states_row_bytes(&old);
@@ -252,7 +252,7 @@ static struct state_row drop_row(struct registry *r, uint32_t number, void **dev
 		registry_drop_share(&r->states, address);
 		memory_free((void *)(uintptr_t)address, states_row_whole(&old));
 	}
-	old.segments = NULL;
+	old.extents = NULL;
 	return old;
 }
 
@@ -275,20 +275,21 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 	return row < 0 ? row : 0;
 }
 
-static void set_address(struct registry *r, struct state_row *row,
-			struct state_segment *segment, uint64_t address)
+static void set_address(struct registry *r, struct state_row *row, struct state_extent *extent,
+			uint64_t address)
 {
-	int64_t bytes = (int64_t)(segment->numel * frag_dtype_size(row->dtype));
+	uint64_t numel = states_segment(row, (uint32_t)(extent - row->extents)).numel;
+	int64_t bytes = (int64_t)(numel * frag_dtype_size(row->dtype));
 
-	registry_count(r, row, (address ? bytes : 0) - (segment->address ? bytes : 0));
-	segment->address = address;
+	registry_count(r, row, (address ? bytes : 0) - (extent->address ? bytes : 0));
+	extent->address = address;
 }
 
 static int replace(struct registry *r, uint32_t number, struct state_segment segment,
 		   const struct registry_tier *in)
 {
 	struct state_row *row = &r->states.rows[number];
-	struct state_segment *old = states_find_segment(row, segment.start, segment.numel);
+	struct state_extent *old = states_find_extent(row, segment.start, segment.numel);
 	uint64_t before;
 
 	if (!old) {
@@ -297,7 +298,7 @@ static int replace(struct registry *r, uint32_t number, struct state_segment seg
 
 		if (rc)
 			return rc == -EEXIST ? -EINVAL : rc;
-		old = states_find_segment(row, segment.start, segment.numel);
+		old = states_find_extent(row, segment.start, segment.numel);
 	}
 	before = old->address;
 	set_address(r, row, old, 0);
@@ -325,8 +326,8 @@ static int replace_any(struct registry *r, uint32_t number, struct state_segment
 		row->moves = true;
 		registry_new_epoch(r);
 	}
-	for (uint32_t i = 0; !segment.numel && !segment.address && i < row->nsegments; i++)
-		set_address(r, row, &row->segments[i], 0);
+	for (uint32_t i = 0; !segment.numel && !segment.address && i < row->nextents; i++)
+		set_address(r, row, &row->extents[i], 0);
 	if (!segment.numel && segment.address)
 		segment.numel = row->numel;
 	return segment.numel ? replace(r, number, segment, in) : 0;
@@ -361,19 +362,19 @@ static int settle(struct registry *r, uint32_t number, void *to)
 	const struct state_row *arena =
 		&r->states.rows[states_find(&r->states, STATE_ARENA, 0, 0, "")];
 	struct state_row *row = &r->states.rows[number];
-	struct state_segment *segments = realloc(row->segments, 2 * sizeof(*segments));
+	struct state_extent *extents = realloc(row->extents, 2 * sizeof(*extents));
 
-	if (!segments)
+	if (!extents)
 		return -ENOMEM;
-	row->segments = segments;
-	row->segments_room = 2;
+	row->extents = extents;
+	row->extents_room = 2;
 	if (!row->in_arena)
 		registry_count(r, row, -(int64_t)states_row_bytes(row));
 	registry_new_epoch(r);
 	row->tier = arena->tier;
 	row->device = arena->device;
-	segments[0] = (struct state_segment){ 0, row->numel, (uintptr_t)to };
-	row->nsegments = row->numel > 0;
+	extents[0] = (struct state_extent){ row->numel, (uintptr_t)to };
+	row->nextents = row->numel > 0;
 	row->in_arena = true;
 	return 0;
 }
@@ -470,13 +471,10 @@ void registry_point(struct registry *r, enum state_kind kind, uint32_t index,
 	row = &r->states.rows[number];
 	assert(row->in_arena);
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t numel = parts[i].iov_len / frag_dtype_size(row->dtype);
-
-		row->segments[i] =
-			(struct state_segment){ at, numel, (uintptr_t)parts[i].iov_base };
-		at += numel;
+		at += parts[i].iov_len / frag_dtype_size(row->dtype);
+		row->extents[i] = (struct state_extent){ at, (uintptr_t)parts[i].iov_base };
 	}
-	row->nsegments = n;
+	row->nextents = n;
 }
 
 int registry_find(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,

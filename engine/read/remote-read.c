@@ -196,7 +196,7 @@ static bool is_in_memory(const struct engine *e, const struct piece *piece)
 	    piece->row >= p->states->nrows)
 		return false;
 	row = &p->states->rows[piece->row];
-	return row->tier == STATE_HOST && row->nsegments;
+	return row->tier == STATE_HOST && row->nextents;
 }
 
 /* Returns false if bytes can be copied out of an owner's memory, or their owner is lost. */

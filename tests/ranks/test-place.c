@@ -60,7 +60,7 @@ static void *address_of(uint32_t rank, const char *key)
 {
 	return (void *)(uintptr_t)registry_of(rank)
 		->states.rows[row_of(rank, key)]
-		.segments[0]
+		.extents[0]
 		.address;
 }
 

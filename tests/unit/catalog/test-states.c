@@ -74,6 +74,10 @@ END_TEST
 
 START_TEST(segments_are_sorted_and_do_not_overlap)
 {
+	const struct state_segment all[] = {
+		segment(0, 10, 0),       segment(10, 10, 0x1000), segment(20, 30, 0x2000),
+		segment(50, 10, 0x5000), segment(60, 40, 0x6000),
+	};
 	struct states s = { .epoch = 1 };
 	const struct state_row *row;
 
@@ -87,12 +91,48 @@ START_TEST(segments_are_sorted_and_do_not_overlap)
 	ck_assert_int_eq(states_add_segment(&s, 0, segment(25, 1, 0x9000)), -EEXIST);
 	ck_assert_int_eq(states_add_segment(&s, 0, segment(60, 40, 0x6000)), 0);
 	row = &s.rows[0];
-	ck_assert_uint_eq(row->nsegments, 4);
-	for (uint32_t i = 1; i < row->nsegments; i++)
-		ck_assert_uint_le(row->segments[i - 1].start + row->segments[i - 1].numel,
-				  row->segments[i].start);
+	ck_assert_uint_eq(row->nextents, ARRAY_SIZE(all));
+	for (uint32_t i = 0; i < row->nextents; i++) {
+		struct state_segment is = states_segment(row, i);
+
+		ck_assert_mem_eq(&is, &all[i], sizeof(is));
+	}
 	ck_assert_uint_eq(bytes_of(&s), 90 * 4);
 	states_fini(&s);
+}
+END_TEST
+
+START_TEST(a_gap_is_filled_from_any_side_and_what_is_left_of_it_stays)
+{
+	static const struct {
+		uint64_t start, numel;
+		uint32_t nextents;
+	} fills[] = { { 20, 40, 3 }, { 20, 10, 4 }, { 50, 10, 4 }, { 30, 10, 5 } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(fills); i++) {
+		struct states s = { .epoch = 1 };
+		struct iovec parts[4];
+
+		add(&s, STATE_PARTITION, 0, "grad", 100);
+		states_add_segment(&s, 0, segment(0, 20, 0x1000));
+		states_add_segment(&s, 0, segment(60, 40, 0x6000));
+		ck_assert_ptr_null(states_find_extent(&s.rows[0], 30, 10));
+		ck_assert_int_eq(
+			states_add_segment(&s, 0,
+					   segment(fills[i].start, fills[i].numel, 0x2000)),
+			0);
+		ck_assert_uint_eq(s.rows[0].nextents, fills[i].nextents);
+		ck_assert_ptr_nonnull(
+			states_find_extent(&s.rows[0], fills[i].start, fills[i].numel));
+		ck_assert_uint_eq(bytes_of(&s), (60 + fills[i].numel) * 4);
+		ck_assert_int_eq(states_resolve(&s.rows[0], 0, 400, parts, 4),
+				 fills[i].numel == 40 ? 3 : -ENODATA);
+		ck_assert_int_eq(states_resolve(&s.rows[0], fills[i].start * 4,
+						fills[i].numel * 4, parts, 4),
+				 1);
+		ck_assert_uint_eq((uintptr_t)parts[0].iov_base, 0x2000);
+		states_fini(&s);
+	}
 }
 END_TEST
 
@@ -162,8 +202,9 @@ START_TEST(an_encoding_decodes_to_the_same_rows_under_the_jobs_numbers)
 	ck_assert_int_eq(states_find(d, STATE_LP, 13, 0, ""), 1);
 	ck_assert_int_eq(states_find(d, STATE_HYPER, 20, 0, "lr"), -ENOENT);
 	ck_assert_int_eq(states_find(d, STATE_PARTITION, 20, 0, "grad"), 3);
-	ck_assert_uint_eq(d->rows[3].nsegments, 2);
-	ck_assert_uint_eq(d->rows[3].segments[1].address, 0x40000);
+	ck_assert_uint_eq(d->rows[3].nextents, 3);
+	ck_assert_uint_eq(d->rows[3].extents[1].address, 0); /* a gap */
+	ck_assert_uint_eq(d->rows[3].extents[2].address, 0x40000);
 	ck_assert_int_eq(states_find(d, STATE_PUBLISHED, 0, 0, "loss"), 4);
 	ck_assert_uint_eq(d->nshares, 1);
 	ck_assert_int_eq(d->shares[0].fd, 5);
@@ -184,7 +225,7 @@ static void check_whole(const struct states *d)
 		uint64_t bytes = row->numel * frag_dtype_size(row->dtype);
 
 		if (row->kind == STATE_NONE) {
-			ck_assert_uint_eq(row->nsegments, 0);
+			ck_assert_uint_eq(row->nextents, 0);
 			continue;
 		}
 		ck_assert_int_eq(states_find(d, row->kind, row->index, row->sub, row->key),
@@ -304,11 +345,16 @@ START_TEST(damaged_bytes_give_an_error_or_a_whole_table)
 }
 END_TEST
 
-START_TEST(segments_outside_their_row_are_refused)
+START_TEST(extents_outside_their_row_are_refused)
 {
-	static const struct state_segment bad[] = {
-		{ 60, 5, 0x1000 },         { 64, 1, 0x1000 },         { UINT64_MAX, 2, 0x1000 },
-		{ 0, UINT64_MAX, 0x1000 }, { 0, 64, UINT64_MAX - 8 }, { 0, 0, 0x1000 },
+	static const struct state_extent bad[][2] = {
+		{ { 32, 0x1000 }, { 65, 0x2000 } },
+		{ { 65, 0x1000 }, { 66, 0x2000 } },
+		{ { 32, 0x1000 }, { UINT64_MAX, 0x2000 } },
+		{ { 32, 0x1000 }, { 64, UINT64_MAX - 8 } },
+		{ { 32, 0x1000 }, { 32, 0x2000 } },
+		{ { 32, 0x1000 }, { 16, 0x2000 } },
+		{ { 0, 0x1000 }, { 64, 0x2000 } },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -316,8 +362,12 @@ START_TEST(segments_outside_their_row_are_refused)
 		struct wire_writer w;
 
 		states_add(&s, STATE_PARTITION, 0, 0, "k", FRAG_F32, 64,
-			   segment(0, 64, 0x1000));
-		s.rows[0].segments[0] = bad[i];
+			   segment(0, 32, 0x1000));
+		states_add_segment(&s, 0, segment(32, 32, 0x2000));
+		w = encoded(&s);
+		ck_assert(decodes(w.data, w.size));
+		free(w.data);
+		memcpy(s.rows[0].extents, bad[i], sizeof(bad[i]));
 		w = encoded(&s);
 		ck_assert_msg(!decodes(w.data, w.size), "%zu", i);
 		free(w.data);
@@ -356,6 +406,7 @@ static TCase *rows(void)
 	tcase_add_test(t, rows_are_found_by_kind_index_sub_and_key);
 	tcase_add_test(t, a_state_that_comes_and_goes_needs_no_more_room_each_time);
 	tcase_add_test(t, segments_are_sorted_and_do_not_overlap);
+	tcase_add_test(t, a_gap_is_filled_from_any_side_and_what_is_left_of_it_stays);
 	tcase_add_test(t, bytes_are_resolved_across_segments_and_gaps_are_said);
 	return t;
 }
@@ -371,7 +422,7 @@ static TCase *encoding(void)
 		2);
 	tcase_add_test(t, a_row_that_comes_twice_is_refused);
 	tcase_add_test(t, damaged_bytes_give_an_error_or_a_whole_table);
-	tcase_add_test(t, segments_outside_their_row_are_refused);
+	tcase_add_test(t, extents_outside_their_row_are_refused);
 	tcase_add_test(t, a_hundred_thousand_rows);
 	return t;
 }
