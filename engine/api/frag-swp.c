@@ -64,7 +64,7 @@ static void list_group(struct swp *s, uint32_t group)
 						       .first = UINT64_MAX,
 						       .numel = g->layout.partition_numel[i] };
 	for (uint32_t i = 0; i < g->nparams; i++) {
-		struct home *h = &s->homes[begin + g->layout.sub[i]];
+		struct home *h = &s->homes[begin + layout_sub(&g->layout, i)];
 
 		if (!g->layout.numel[i]) /* DeepSpeed leaves it out */
 			continue;

@@ -31,9 +31,13 @@ static int layout_allocate(struct layout *l)
 {
 	l->offset = array(l->nparams, sizeof(*l->offset));
 	l->numel = array(l->nparams, sizeof(*l->numel));
-	l->sub = array(l->nparams, sizeof(*l->sub));
-	if (!l->offset || !l->numel || !l->sub)
+	if (!l->offset || !l->numel)
 		return -ENOMEM;
+	if (l->kind != LAYOUT_FLAT) {
+		l->sub = array(l->nparams, sizeof(*l->sub));
+		if (!l->sub)
+			return -ENOMEM;
+	}
 	if (l->kind != LAYOUT_ROWS)
 		return 0;
 	l->row = array(l->nparams, sizeof(*l->row));
@@ -244,7 +248,7 @@ bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct lay
 {
 	if (param >= l->nparams || at >= l->numel[param])
 		return false;
-	f->sub = l->sub[param];
+	f->sub = layout_sub(l, param);
 	f->param_offset = at;
 	if (l->kind == LAYOUT_FLAT)
 		flat_find(l, param, at, f);

@@ -67,7 +67,7 @@ struct layout {
 	uint64_t *numel;          /* [nparams] 0 for frozen ones */
 	uint64_t *row;            /* [nparams] ROWS, else NULL */
 	const struct cuts **cuts; /* [nparams] ROWS, else NULL */
-	uint32_t *sub;            /* [nparams] sub-group; never falls */
+	uint32_t *sub;            /* [nparams] sub-group; never falls; FLAT: NULL, all in 0 */
 	uint64_t *partition_numel; /* [nsubs] elements of one shard, with padding */
 };
 
@@ -88,6 +88,11 @@ struct layout_fragment {
 int layout_init(struct layout *l, const struct layout_spec *spec,
 		const struct layout_param *params, uint32_t nparams);
 void layout_fini(struct layout *l);
+
+static inline uint32_t layout_sub(const struct layout *l, uint32_t param)
+{
+	return l->sub ? l->sub[param] : 0;
+}
 
 /* The fragment that holds element `at` of the parameter, cut to begin there: param_offset ==
  * at. Walk a range [a, b): for (at = a; at < b && layout_find(l, p, at, &f); at += f.numel).

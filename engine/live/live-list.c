@@ -113,7 +113,7 @@ static bool has_master(const struct engine *e, const struct catalog_param *p,
 
 	if (p->group == CATALOG_NONE || p->flags & FRAG_FROZEN)
 		return false;
-	sub = e->catalog->groups[p->group].layout.sub[p->position];
+	sub = layout_sub(&e->catalog->groups[p->group].layout, p->position);
 	return states_find(states, STATE_PARTITION, p->group, sub, "fp32") >= 0 ||
 	       states_find(states, STATE_WHOLE, p->group, 0, "fp32") >= 0;
 }

@@ -115,7 +115,7 @@ static int locate_state(struct engine *e, struct location *p)
 
 	if (!p->group || p->param->flags & FRAG_FROZEN)
 		return -ENOENT;
-	sub = p->group->layout.sub[p->param->position];
+	sub = layout_sub(&p->group->layout, p->param->position);
 	p->kind = IN_PARTITIONS;
 	rc = some_member_has(e, p, STATE_PARTITION, p->group_number, sub);
 	if (rc != -ENOENT)

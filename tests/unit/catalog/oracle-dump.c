@@ -111,7 +111,7 @@ static void check_piece(const struct part *p, uint32_t param, const json_t *said
 {
 	uint64_t piece = u64_div_ceil(p->layout.numel[param], p->dump->world);
 
-	ck_assert_uint_eq(p->sub_before + p->layout.sub[param], number(said, "group"));
+	ck_assert_uint_eq(p->sub_before + layout_sub(&p->layout, param), number(said, "group"));
 	ck_assert_uint_eq(p->layout.offset[param], number(said, "offset"));
 	ck_assert_uint_eq(piece, number(said, "partition_numel"));
 }

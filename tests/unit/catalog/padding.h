@@ -14,7 +14,7 @@ static inline uint64_t layout_padding(const struct layout *l, uint32_t shard, ui
 		return 0;
 	padding = l->partition_numel[sub];
 	for (uint32_t i = 0; i < l->nparams; i++)
-		if (l->sub[i] == sub && layout_on_shard(l, i, shard, &f))
+		if (layout_sub(l, i) == sub && layout_on_shard(l, i, shard, &f))
 			padding -= f.numel;
 	return padding;
 }
