@@ -83,7 +83,6 @@ class Job:
         fields = {name: str(value).encode() if name in _CONFIG_TEXTS else value
                   for name, value in config.items() if value is not None}
         self._config = _libfrag.frag_config(**fields)
-        self._numels = array("q")  # of fragments, by parameters; -1: not asked yet
         self._hypers: _Hypers | None = None
         self._devices: set[Any] = set()  # that libfrag knows
         self.is_open = False  # nor in a forked child, nor from close() on
@@ -154,11 +153,9 @@ class Job:
             lp=self._address(lp), lp_shard=self._address(shard), flags=_libfrag.FRAG_FROZEN if frozen else 0,
             cuts=cut, ncuts=len(cuts))
         try:
-            number = self._call("frag_param", ctypes.byref(tensor))
+            return self._call("frag_param", ctypes.byref(tensor))
         except OSError as e:
             raise OSError(e.errno, f"{e.strerror} ({name})") from None
-        self._numels.append(-1)
-        return number
 
     def group(self, params: Sequence[int], *, stage: int = 0, sharding: int = _libfrag.FRAG_ZERO,
               ranks: Sequence[int] | None = None, replicas: int = 0, sub_group_size: int = 0,
@@ -186,16 +183,13 @@ class Job:
         try:
             self._call("frag_fragment", param, ctypes.byref(out))
         except FileNotFoundError:
-            self._numels[param] = 0
             return None
-        self._numels[param] = out.numel
         return Fragment(out.group, out.sub, out.partition_offset, out.param_offset, out.numel)
 
     def numel(self, param: int) -> int:
         """Of this rank's fragment; 0: it has none."""
-        if self._numels[param] < 0:
-            self.fragment(param)
-        return self._numels[param]
+        fragment = self.fragment(param)
+        return fragment.numel if fragment else 0
 
     def keep(self, group: int, sub: int, key: str, tensor: Any) -> None:
         """frag_state_keep: the tensor is the partition, flat."""

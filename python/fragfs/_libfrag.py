@@ -15,6 +15,7 @@ import subprocess
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 from pathlib import Path
+from typing import Any
 
 # ---- constants ----
 
@@ -241,6 +242,20 @@ def find() -> str:
     return found
 
 
+
+
+class _Library(ctypes.CDLL):
+    """Makes a function, with its prototype, when it is first called: a job calls few of them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FUNCTIONS:
+            raise AttributeError(name)
+        function = self[name]
+        function.restype, function.argtypes = FUNCTIONS[name]
+        setattr(self, name, function)  # not before: another thread would call it without a prototype
+        return function
+
+
 _library: ctypes.CDLL | None = None
 
 
@@ -252,11 +267,11 @@ def load(path: str | None = None) -> ctypes.CDLL:
     global _library
     if _library is None:
         path = path or find()
-        library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
-        for name, (result, arguments) in FUNCTIONS.items():
-            function = getattr(library, name, None)
-            if function is None:
-                raise OSError(f"{path} has no {name}: it is of another version of fragfs")
-            function.restype, function.argtypes = result, arguments
+        library = _Library(path, mode=ctypes.RTLD_LOCAL)
+        try:
+            for name in FUNCTIONS:
+                library[name]
+        except AttributeError:
+            raise OSError(f"{path} has no {name}: it is of another version of fragfs") from None
         _library = library
     return _library

@@ -125,7 +125,7 @@ def status_kib(pid: int, field: str) -> int:
 
 
 def forget_peak(pid: int) -> int:
-    """The process's memory now, from which its peak is counted."""
+    """The process's memory now, without what its malloc has free; its peak is counted from here."""
     if pid == os.getpid():
         ctypes.CDLL(None).malloc_trim(0)
     Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -450,11 +450,11 @@ def attaching() -> None:
     seconds, kib = [], []
     for _ in range(ROUNDS):
         gc.collect()
-        before = status_kib(os.getpid(), "VmRSS")
+        before = forget_peak(os.getpid())
         begin = time.perf_counter()
         attachment = fragfs.attach(model, optimizer, strict=True)
         seconds.append(time.perf_counter() - begin)
-        kib.append(status_kib(os.getpid(), "VmRSS") - before)
+        kib.append(forget_peak(os.getpid()) - before)
         attachment.detach()
     row(f"attach a model of {count} parameters", statistics.median(seconds), "s", goal=1)
     row(f"attach a model of {count} parameters, memory", kib[0] / 1024, "MiB", goal=10)
