@@ -4,6 +4,7 @@
 #include "fs/export.h"
 
 #include "engine/base/dtype.h"
+#include "engine/base/one-line.h"
 #include "engine/base/vec.h"
 
 #include <errno.h>
@@ -193,68 +194,57 @@ static int by_size_of_element(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* A header has no bytes that are not UTF-8: all that are not ASCII are escaped then. */
-static void put_quoted(FILE *out, const char *text)
+/* Writes a JSON string. */
+static int put_text(FILE *out, const char *text)
 {
-	json_t *string = json_string(text);
-	bool is_utf8 = string;
+	json_t *string = one_line_json(text);
+	int rc = string && !json_dumpf(string, out, JSON_ENCODE_ANY) ? 0 : -ENOMEM;
 
-	for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-		if (*c < 0x20)
-			fprintf(out, "\\u%04x", *c);
-		else if (*c >= 0x80 && !is_utf8)
-			fprintf(out, "%%%02X", *c);
-		else if (*c == '"' || *c == '\\')
-			fprintf(out, "\\%c", *c);
-		else
-			fputc(*c, out);
-	}
 	json_decref(string);
+	return rc;
 }
 
 /* key NULL: without one. */
-static void put_name(FILE *out, const struct engine_param *p, bool with_coordinate,
-		     const char *key)
+static int put_name(FILE *out, const struct engine_param *p, bool with_coordinate,
+		    const char *key)
 {
-	fputc('"', out);
-	put_quoted(out, p->name);
-	if (with_coordinate && *p->coordinate) {
-		fputc('@', out);
-		put_quoted(out, p->coordinate);
-	}
-	if (key) {
-		fputc('.', out);
-		put_quoted(out, key);
-	}
-	fputc('"', out);
+	bool has_coordinate = with_coordinate && *p->coordinate;
+	CLEANUP(free) char *name = NULL;
+
+	if (asprintf(&name, "%s%s%s%s%s", p->name, has_coordinate ? "@" : "",
+		     has_coordinate ? p->coordinate : "", key ? "." : "", key ? key : "") < 0)
+		name = NULL;
+	return name ? put_text(out, name) : -ENOMEM;
 }
 
 /* With the names that are left out, and with the key of these states, where it is one and the
  * file has them as they are.
  */
-static void put_metadata(FILE *out, struct item *const *items, uint32_t n,
-			 const struct part_items *part)
+static int put_metadata(FILE *out, struct item *const *items, uint32_t n,
+			const struct part_items *part)
 {
 	const struct tied *tied = part->tied.items;
 	bool same = n;
+	int rc = 0;
 
 	for (uint32_t i = 0; i < n; i++)
 		same &= items[i]->from == items[i]->to &&
 			!strcmp(items[i]->address.key, items[0]->address.key);
 	fputs("\"__metadata__\":{", out);
-	for (uint32_t i = 0; i < part->tied.count; i++) {
-		put_name(out, &tied[i].param, part->with_coordinates, NULL);
+	for (uint32_t i = 0; i < part->tied.count && !rc; i++) {
+		rc = put_name(out, &tied[i].param, part->with_coordinates, NULL);
 		fputc(':', out);
-		put_name(out, &tied[i].of, part->with_coordinates, NULL);
+		if (!rc)
+			rc = put_name(out, &tied[i].of, part->with_coordinates, NULL);
 		fputc(',', out);
 	}
 	fputs("\"format\":\"pt\"", out);
-	if (same) {
-		fputs(",\"state\":\"", out);
-		put_quoted(out, items[0]->address.key);
-		fputc('"', out);
+	if (same && !rc) {
+		fputs(",\"state\":", out);
+		rc = put_text(out, items[0]->address.key);
 	}
 	fputc('}', out);
+	return rc;
 }
 
 static void put_shape(FILE *out, const struct item *item)
@@ -289,6 +279,7 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 	size_t size;
 	FILE *out = open_memstream(&f->head, &size);
 	uint64_t source = 0;
+	int rc;
 
 	if (!out)
 		return -ENOMEM;
@@ -300,8 +291,8 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 	}
 	qsort(items, n, sizeof(*items), by_size_of_element);
 	fputs("        {", out); /* behind room for its length */
-	put_metadata(out, items, n, part);
-	for (; f->n < n; f->n++) {
+	rc = put_metadata(out, items, n, part);
+	for (; f->n < n && !rc; f->n++) {
 		const struct item *item = items[f->n];
 		uint64_t end = f->bytes + item->numel * frag_dtype_size(item->to);
 
@@ -310,8 +301,8 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 		f->addresses[f->n] = item->address;
 		f->converts |= item->from != item->to;
 		fputc(',', out);
-		put_name(out, &item->param, part->with_coordinates,
-			 with_keys ? item->address.key : NULL);
+		rc = put_name(out, &item->param, part->with_coordinates,
+			      with_keys ? item->address.key : NULL);
 		fprintf(out, ":{\"dtype\":\"%s\",\"shape\":", names[item->to]);
 		put_shape(out, item);
 		fprintf(out, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", f->bytes, end);
@@ -320,6 +311,10 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 	}
 	f->source = source;
 	fputc('}', out);
+	if (rc) {
+		fclose(out);
+		return rc;
+	}
 	return finish_head(f, out);
 }
 
@@ -386,22 +381,23 @@ static int make_index(struct export_file *f, const struct part_items *part, uint
 	char shard[EXPORT_NAME_MAX];
 	size_t size;
 	FILE *out = open_memstream(&f->head, &size);
+	int rc = 0;
 
 	if (!out)
 		return -ENOMEM;
 	fprintf(out, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n", total);
 	fputs("  \"weight_map\": {", out);
-	for (uint32_t i = 0; i < part->model.count; i++) {
+	for (uint32_t i = 0; i < part->model.count && !rc; i++) {
 		export_shard_name(item[i].shard, n, shard);
 		fputs(i ? ",\n    " : "\n    ", out);
-		put_name(out, &item[i].param, part->with_coordinates, NULL);
+		rc = put_name(out, &item[i].param, part->with_coordinates, NULL);
 		fprintf(out, ": \"%s\"", shard);
 	}
 	fputs("\n  }\n}\n", out);
 	if (fclose(out))
 		return -ENOMEM;
 	f->head_bytes = size;
-	return 0;
+	return rc;
 }
 
 /* ---- all files ---- */

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
@@ -232,7 +233,7 @@ static json_t *parameters_json(char *parameters)
 	char *rest, *name = parameters ? strtok_r(parameters, "\t", &rest) : NULL;
 
 	for (; array && name; name = strtok_r(NULL, "\t", &rest))
-		json_array_append_new(array, call_json_text(name));
+		json_array_append_new(array, one_line_json(name));
 	return array;
 }
 

@@ -81,7 +81,7 @@ static int show(const struct call *call, const char *mountpoint)
 	if (mount_file_value(mountpoint, ".frag/control", line, sizeof(line)))
 		return call_fail("%s: %s", target_name(mountpoint), strerror(errno));
 	if (call_has(call, 'J'))
-		return call_print_object(call, "control", call_json_text(line));
+		return call_print_object(call, "control", one_line_json(line));
 	puts(line);
 	return 0;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/mount-file.h"
 #include "mount-helpers/checkpoint-status.h"
+
+#include "engine/base/one-line.h"
+#include "mount-helpers/mount-file.h"
 #include "mount-helpers/target.h"
 
 #include <errno.h>
@@ -67,7 +69,7 @@ static json_t *value_json(const char *value)
 	char *end;
 	long long number = strtoll(value, &end, 10);
 
-	return *value && !*end ? json_integer(number) : call_json_text(value);
+	return *value && !*end ? json_integer(number) : one_line_json(value);
 }
 
 static void set_config(void *object, const char *name, const char *value)
@@ -91,7 +93,7 @@ json_t *checkpoint_status_json(const char *mountpoint, char *why, size_t whysize
 		json_decref(list);
 		return NULL;
 	}
-	json_object_set_new(object, "mountpoint", call_json_text(mountpoint));
+	json_object_set_new(object, "mountpoint", one_line_json(mountpoint));
 	each_line(config, set_config, object);
 	each_line(source, add_source, list);
 	json_object_set_new(object, "source", list);

@@ -6,7 +6,6 @@
 #include "engine/base/base.h"
 #include "engine/base/one-line.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,14 +50,6 @@ int call_usage(const char *format, ...)
 	return FRAGCTL_USAGE;
 }
 
-char *call_one_line(char *text)
-{
-	for (char *c = text; c && *c; c++)
-		if (iscntrl((unsigned char)*c))
-			*c = '?';
-	return text;
-}
-
 json_t *call_output_version(const struct call *call)
 {
 	char command[64];
@@ -77,22 +68,6 @@ int call_print_json(json_t *root)
 		return call_fail("%s", strerror(ENOMEM));
 	putchar('\n');
 	return 0;
-}
-
-json_t *call_json_text(const char *text)
-{
-	char *copy = strdup(text);
-	json_t *string;
-
-	call_one_line(copy);
-	string = copy ? json_string(copy) : NULL;
-	for (char *c = copy; !string && c && *c; c++)
-		if (*c & 0x80)
-			*c = '?';
-	if (!string && copy)
-		string = json_string(copy);
-	free(copy);
-	return string;
 }
 
 int call_print_object(const struct call *call, const char *name, json_t *value)

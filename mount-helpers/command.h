@@ -38,15 +38,6 @@ bool call_has(const struct call *call, char letter);
 int call_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Does the same; returns FRAGCTL_USAGE: words, options or their values are wrong. */
 int call_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Replaces control characters, which a terminal would obey, by '?', and returns text (NULL:
- * NULL).  Anybody may have chosen the names of a checkpoint, or in a log.
- */
-char *call_one_line(char *text);
-/* Returns a JSON string of any bytes: those that are not UTF-8, which JSON cannot have, become
- * '?' too.
- */
-json_t *call_json_text(const char *text);
-
 /* Returns the object that begins all JSON output: the command, and versions of its members. */
 json_t *call_output_version(const struct call *call);
 /* Prints root, and releases it; NULL is an error.  Returns the exit status. */

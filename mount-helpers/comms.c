@@ -108,7 +108,7 @@ int comms_run(const struct call *call)
 		rc = call_fail("%s/%s: nothing is counted without FRAG_COMMS=1",
 			       target_name(mountpoint), name);
 	else if (strncmp(text, "op\t", 3) != 0)
-		rc = call_fail("%s/%s: %s", target_name(mountpoint), name, call_one_line(text));
+		rc = call_fail("%s/%s: %s", target_name(mountpoint), name, text);
 	else
 		rc = show(call, text);
 	free(text);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
@@ -118,7 +119,7 @@ static int report(const struct call *call, const char *mountpoint, const char *n
 		return 0;
 	return call_print_object(call, name,
 				 json_pack("{s:o s:i}", "mountpoint",
-					   call_json_text(target_name(mountpoint)), "seconds",
+					   one_line_json(target_name(mountpoint)), "seconds",
 					   (int)seconds));
 }
 

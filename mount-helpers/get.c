@@ -7,6 +7,7 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 #include "engine/base/element.h"
 
 #include <errno.h>
@@ -58,7 +59,7 @@ static json_t *to_json(const struct state_slice *p, char (*texts)[ELEMENT_TEXT_M
 		json_array_append_new(shape, json_integer((json_int_t)p->slice.shape[d]));
 	for (uint64_t i = 0; i < p->slice.numel; i++)
 		json_array_append_new(values, value_json(texts[i]));
-	return json_pack("{s:o s:s s:s s:o s:o}", "name", call_json_text(p->param->name),
+	return json_pack("{s:o s:s s:s s:o s:o}", "name", one_line_json(p->param->name),
 			 "state", p->state, "dtype", frag_dtype_name(p->file.dtype), "shape",
 			 shape, "values", values);
 }

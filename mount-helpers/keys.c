@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/key.h"
+#include "engine/base/one-line.h"
 #include "engine/launch/keyfile.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"
@@ -50,7 +51,7 @@ static int report(const struct call *call, const char *readers)
 		return 0;
 	}
 	return call_print_object(call, "key",
-				 json_pack("{s:o s:s?}", "file", call_json_text(*call->words),
+				 json_pack("{s:o s:s?}", "file", one_line_json(*call->words),
 					   "readers", *readers ? readers : NULL));
 }
 

@@ -9,6 +9,7 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -140,8 +141,8 @@ static void print_strip(struct drawing *d, const struct strip *s)
 	char name[NAME_WIDTH + 1];
 	int64_t rank = -1;
 
-	snprintf(name, sizeof(name), "%s", s->param->name);
-	printf("%-*s ", NAME_WIDTH, call_one_line(name));
+	one_line(s->param->name, name, sizeof(name));
+	printf("%-*s ", NAME_WIDTH, name);
 	for (unsigned cell = 0; cell < d->cells && s->numel; cell++) {
 		const struct fragment *f = piece_at(s, cell, d->cells);
 
@@ -184,7 +185,7 @@ static void print_groups(const char *mountpoint)
 		snprintf(name, sizeof(name), "groups/%" PRIu32 "/ranks", group);
 		if (mount_file_read(mountpoint, name, &ranks))
 			return;
-		printf("group %" PRIu32 "  %s  ranks", group, call_one_line(kind));
+		printf("group %" PRIu32 "  %s  ranks", group, kind);
 		strtok_r(ranks, "\n", &save); /* the heading */
 		for (int n = 0; (line = strtok_r(NULL, "\n", &save)) && n <= RANKS_SHOWN; n++)
 			printf(n < RANKS_SHOWN ? " %.*s" : " ...", (int)strcspn(line, "\t"),

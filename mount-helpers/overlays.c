@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/one-line.h"
 #include "engine/overlay.h"
 #include "mount-helpers/command.h"
 #include "mount-helpers/commands.h"
@@ -9,45 +10,34 @@
 #include <inttypes.h>
 #include <limits.h>
 
-static int look(struct overlay *o, const char *path, char *why, size_t whysize)
-{
-	int rc = overlay_look(o, path, why, whysize);
-
-	if (rc) {
-		call_one_line(why);
-		return rc;
-	}
-	call_one_line(o->checkpoint);
-	for (uint32_t i = 0; i < o->nfiles; i++)
-		call_one_line(o->files[i].name);
-	return 0;
-}
-
 static int print(const char *path, char *why, size_t whysize)
 {
 	struct overlay o;
-	int rc = look(&o, path, why, whysize);
+	int rc = overlay_look(&o, path, why, whysize);
 
 	if (rc)
 		return rc;
 	printf("%s: an overlay\n", path);
-	if (o.checkpoint)
-		printf("  %-10s %s\n", "checkpoint", o.checkpoint);
+	if (o.checkpoint) {
+		printf("  %-10s ", "checkpoint");
+		one_line_put(stdout, o.checkpoint);
+		putchar('\n');
+	}
 	printf("  %-10s %s\n  %-10s %" PRIu64 "\n  %-10s %" PRIu32 "\n  %-10s %" PRIu64 "\n",
 	       "mounted", o.mounted ? "yes" : "no", "edits", o.edits, "files", o.nfiles,
 	       "bytes", o.bytes);
-	for (uint32_t i = 0; i < o.nfiles; i++)
-		printf("  %20" PRIu64 " %s\n", o.files[i].bytes, o.files[i].name);
+	for (uint32_t i = 0; i < o.nfiles; i++) {
+		printf("  %20" PRIu64 " ", o.files[i].bytes);
+		one_line_put(stdout, o.files[i].name);
+		putchar('\n');
+	}
 	overlay_fini(&o);
 	return 0;
 }
 
-/* Makes a string, "?" for bytes that are not UTF-8, which JSON cannot have. */
 static json_t *text_json(const char *text)
 {
-	json_t *string = text ? json_string(text) : json_null();
-
-	return string ? string : json_string("?");
+	return text ? one_line_json(text) : json_null();
 }
 
 static json_t *to_json(const char *path, char *why, size_t whysize)
@@ -55,7 +45,7 @@ static json_t *to_json(const char *path, char *why, size_t whysize)
 	json_t *files = json_array(), *object;
 	struct overlay o;
 
-	if (look(&o, path, why, whysize)) {
+	if (overlay_look(&o, path, why, whysize)) {
 		json_decref(files);
 		return NULL;
 	}
@@ -100,19 +90,22 @@ int overlays_run_commit(const struct call *call)
 	rc = overlay_commit(&o, path, checkpoint, why, sizeof(why));
 	progress_end(&progress);
 	if (rc)
-		return call_fail("%s", call_one_line(why));
-	checkpoint = checkpoint ? checkpoint : call_one_line(o.checkpoint);
-	if (call_has(call, 'J'))
+		return call_fail("%s", why);
+	checkpoint = checkpoint ? checkpoint : o.checkpoint;
+	if (call_has(call, 'J')) {
 		rc = call_print_object(
 			call, "commit",
 			json_pack("{s:o s:o s:I s:I s:I}", "path", text_json(path),
 				  "checkpoint", text_json(checkpoint), "edits",
 				  (json_int_t)o.edits, "bytes", (json_int_t)o.bytes, "files",
 				  (json_int_t)o.nfiles));
-	else
+	} else {
 		printf("%s: edits %" PRIu64 ", bytes %" PRIu64 ", files %" PRIu32
-		       ": written to %s\n",
-		       path, o.edits, o.bytes, o.nfiles, checkpoint);
+		       ": written to ",
+		       path, o.edits, o.bytes, o.nfiles);
+		one_line_put(stdout, checkpoint);
+		putchar('\n');
+	}
 	overlay_fini(&o);
 	return rc;
 }

@@ -7,6 +7,7 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -252,7 +253,7 @@ static int report(const struct call *call, const struct table *t, const char *st
 	if (!call_has(call, 'J'))
 		return 0;
 	return call_print_object(call, "place",
-				 json_pack("{s:o s:s s:o}", "states", call_json_text(states),
+				 json_pack("{s:o s:s s:o}", "states", one_line_json(states),
 					   "tier", tier, "ranks", table_rows_json(t)));
 }
 

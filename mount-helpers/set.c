@@ -8,6 +8,7 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 #include "engine/base/dtype.h"
 #include "engine/base/fd.h"
 #include "engine/catalog/operation.h"
@@ -279,7 +280,7 @@ static int report(const struct call *call, const struct state_slice *p, const ch
 		return 0;
 	return call_print_object(call, "set",
 				 json_pack("{s:o s:s s:s s:I s:s}", "name",
-					   call_json_text(p->param->name), "state", p->state,
+					   one_line_json(p->param->name), "state", p->state,
 					   "slice", p->slice_text, "numel",
 					   (json_int_t)p->slice.numel, "by", by));
 }

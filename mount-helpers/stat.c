@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/fragments.h"
 #include "mount-helpers/params.h"
@@ -111,19 +112,19 @@ static json_t *value_json(const char *value)
 		return json_null();
 	if (!value[strspn(value, "0123456789")] && strlen(value) < 19)
 		return json_integer(strtoll(value, NULL, 10));
-	return call_json_text(value);
+	return one_line_json(value);
 }
 
 static json_t *to_json(const char *mountpoint, const struct param *p,
 		       const struct table *states, const struct table *pieces)
 {
-	json_t *object = json_pack("{s:o}", "name", call_json_text(p->name));
+	json_t *object = json_pack("{s:o}", "name", one_line_json(p->name));
 	char value[1024];
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
 		params_value(mountpoint, p, texts[i], value, sizeof(value));
 		json_object_set_new(object, texts[i],
-				    i ? value_json(value) : call_json_text(value));
+				    i ? value_json(value) : one_line_json(value));
 	}
 	json_object_set_new(object, "states", table_rows_json(states));
 	json_object_set_new(object, "fragments", table_rows_json(pieces));
@@ -135,12 +136,15 @@ static void print(const char *mountpoint, const struct param *p, struct table *s
 {
 	char value[1024];
 
-	snprintf(value, sizeof(value), "%s", p->name);
-	puts(call_one_line(value));
+	one_line_put(stdout, p->name);
+	putchar('\n');
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
 		params_value(mountpoint, p, texts[i], value, sizeof(value));
-		if (*value)
-			printf("  %-12s %s\n", texts[i], call_one_line(value));
+		if (!*value)
+			continue;
+		printf("  %-12s ", texts[i]);
+		one_line_put(stdout, value);
+		putchar('\n');
 	}
 	putchar('\n');
 	table_print(states, "states");

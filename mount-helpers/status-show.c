@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/one-line.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/status.h"
 #include "mount-helpers/table.h"
@@ -284,8 +285,8 @@ json_t *status_json(const struct status *s)
 	}
 	return json_pack(
 		"{s:o s:o s:s s:I s:I s:I s:I s:s s:I s:I s:I s:I s:I s:o s:o}", "mountpoint",
-		s->mountpoint ? call_json_text(s->mountpoint) : json_null(), "source",
-		call_json_text(s->source), "job", s->job, "world", (json_int_t)s->nranks,
+		s->mountpoint ? one_line_json(s->mountpoint) : json_null(), "source",
+		one_line_json(s->source), "job", s->job, "world", (json_int_t)s->nranks,
 		"alive", (json_int_t)count_alive(s), "step", (json_int_t)s->step, "generation",
 		(json_int_t)s->generation, "phase", s->phase, "params", (json_int_t)s->nparams,
 		"swap_errors", (json_int_t)sum_faults(s).errors, "swap_damaged",

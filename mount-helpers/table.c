@@ -4,12 +4,16 @@
 #include "mount-helpers/table.h"
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
+
+enum { CELL_MAX = 3 * PATH_MAX }; /* each byte of a path may be escaped */
 
 /* ---- columns ---- */
 
@@ -135,7 +139,7 @@ void table_field(struct table *t, size_t column, const char *text)
 
 void table_text(struct table *t, size_t column, const char *text)
 {
-	table_json(t, column, call_json_text(text));
+	table_json(t, column, one_line_json(text));
 }
 
 void table_number(struct table *t, size_t column, uint64_t number)
@@ -168,22 +172,24 @@ const char *table_size(uint64_t bytes, char text[16])
 
 /* Writes a cell for people, or for a program that reads fields; returns what it wrote. */
 static const char *cell_text(const struct table *t, size_t column, const json_t *cell,
-			     char text[32])
+			     char text[CELL_MAX])
 {
 	bool exact = call_has(t->call, 'p');
 
-	if (json_is_string(cell))
-		return json_string_value(cell);
+	if (json_is_string(cell)) {
+		one_line(json_string_value(cell), text, CELL_MAX);
+		return text;
+	}
 	if (json_is_null(cell) || !cell)
 		return "-";
 	if (json_is_real(cell) || t->columns[column].kind == TABLE_REAL)
-		snprintf(text, 32, exact ? "%.17g" : "%.4g", json_number_value(cell));
+		snprintf(text, CELL_MAX, exact ? "%.17g" : "%.4g", json_number_value(cell));
 	else if (json_is_boolean(cell))
 		return json_is_true(cell) ? "yes" : "no";
 	else if (t->columns[column].kind == TABLE_BYTES && !exact)
 		table_size((uint64_t)json_integer_value(cell), text);
 	else
-		snprintf(text, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(cell));
+		snprintf(text, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(cell));
 	return text;
 }
 
@@ -191,7 +197,7 @@ static void print_fields(const struct table *t)
 {
 	size_t index;
 	json_t *row;
-	char text[32];
+	char text[CELL_MAX];
 
 	json_array_foreach(t->rows, index, row) for (size_t i = 0; i < t->nshown; i++) printf(
 		"%s%c", cell_text(t, t->shown[i], json_array_get(row, t->shown[i]), text),
@@ -205,7 +211,7 @@ static void print_row(const struct table *t, const int *widths, const json_t *ro
 
 	for (size_t i = 0; i < t->nshown; i++) {
 		const struct table_column *column = &t->columns[t->shown[i]];
-		char buffer[32], name[64];
+		char buffer[CELL_MAX], name[64];
 		const char *text = name;
 		int left;
 
@@ -231,7 +237,7 @@ static void print_row(const struct table *t, const int *widths, const json_t *ro
 static void print_aligned(const struct table *t)
 {
 	int *widths = calloc(t->nshown + 1, sizeof(*widths));
-	char text[32];
+	char text[CELL_MAX];
 	size_t index;
 	json_t *row;
 

@@ -207,28 +207,13 @@ struct line {
 	char time[LOG_TIME_MAX]; /* of `at` */
 };
 
-/* JSON has no bytes that are not UTF-8: all that are not ASCII are escaped then. */
-static json_t *json_of(const char *text)
-{
-	json_t *value = json_string(text);
-	char out[3 * LOG_TEXT + 1] = "";
-
-	if (value)
-		return value;
-	for (size_t used = 0; *text && used < sizeof(out) - 3; text++)
-		used += (size_t)sprintf(out + used,
-					isascii((unsigned char)*text) ? "%c" : "%%%02X",
-					(unsigned char)*text);
-	return json_string(out);
-}
-
 static char *json_line(const struct line *l)
 {
 	/* Not by strtod, which the trainer's locale may let end at the point. */
 	double seconds = (double)l->at.tv_sec + (double)(l->at.tv_nsec / 1000000) / 1000;
 	json_t *line =
 		json_pack("{s:f,s:s,s:s,s:o}", "time", seconds, "level", level_names[l->level],
-			  "place", l->place, "text", json_of(l->text));
+			  "place", l->place, "text", one_line_json(l->text));
 	char *text;
 
 	if (journal.rank != LOG_NO_RANK)

@@ -312,16 +312,20 @@ fails 1 '^fragctl: empty.safetensors: .*no parameter has bytes' bench -j empty.s
 printf '\070\0\0\0\0\0\0\0{".w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} \0\0\200\077' >dot.safetensors
 [ "$(within 60 fragctl ls -j dot.safetensors -H -o name)" = .w ] || fail "ls of a name with a dot"
 [ "$(within 60 fragctl get -j dot.safetensors .w)" = 1 ] || fail "get of a name with a dot"
-# JSON has no bytes that are not UTF-8.
+# JSON has the names as they are, but for bytes that are not UTF-8; a terminal gets no control characters.
+printf '\100\0\0\0\0\0\0\0{"\\n\\u001b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}   \0\0\200\077' >control.safetensors
+[ "$(within 60 fragctl ls -j control.safetensors -H -o name)" = %0A%1B ] || fail "ls of a name with control characters"
+within 60 fragctl ls --json -j control.safetensors -o name >out || fail "ls --json of a name with control characters"
+line '"name": "\\n\\u001B"'
 within 60 fragctl stat --json -j "$top_srcdir/tests/data/checkpoint/names.pt" 'nul*' >out || fail "stat: $?"
-line '"name": "nul??",'
+line '"name": "nul%C0%80",'
 mkdir "$(printf 'm\351')"
 within 60 fragfs "$top_srcdir/tests/data/checkpoint/names.pt" "$T/$(printf 'm\351')" || fail "fragfs: $?"
 odd=$(cd "$T/$(printf 'm\351')/params" && echo nul*)
 within 60 fragctl get --json -j "$T/$(printf 'm\351')" "$odd" >out || fail "get: $?"
-line '"name": "nul??",'
+line '"name": "nul%C0%80",'
 within 60 fragctl status --json "$T/$(printf 'm\351')" >out || fail "status: $?"
-line '"mountpoint": ".*/m?",'
+line '"mountpoint": ".*/m%E9",'
 fusermount3 -u "$T/$(printf 'm\351')"
 within 60 fragctl bench -j "$checkpoint" -H -o what,bytes_per_s >out || fail "bench: $?"
 if command -v script >/dev/null; then

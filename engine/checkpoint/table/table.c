@@ -4,6 +4,7 @@
 #include "engine/checkpoint/table/table.h"
 
 #include "engine/base/dtype.h"
+#include "engine/base/one-line.h"
 #include "engine/checkpoint/table/box.h"
 
 #include <errno.h>
@@ -702,8 +703,7 @@ void table_note(struct table *t, const char *fmt, ...)
 		line = NULL;
 	va_end(ap);
 	/* Names of files may have characters that would end the line. */
-	for (const char *at = line ? line : "?"; *at; at++)
-		fputc((unsigned char)*at < ' ' || *at == 127 ? '?' : *at, t->notes);
+	one_line_put(t->notes, line ? line : "?");
 	fputc('\n', t->notes);
 }
 
