@@ -130,6 +130,14 @@ static const char *skip_sign(const char *text)
 	return *text == '=' ? text + 1 + strspn(text + 1, " ") : text;
 }
 
+static bool is_number(const char *text)
+{
+	char *end;
+
+	strtod(text, &end);
+	return end != text && !*end;
+}
+
 /* The word behind "=" names a file where it is no number of the state's dtype. */
 static int parse(struct change *c, const char *text, const struct state_slice *p,
 		 const char *mountpoint)
@@ -155,6 +163,11 @@ static int parse(struct change *c, const char *text, const struct state_slice *p
 	if (e == -ERANGE)
 		return call_fail("%s: %s has no such number", text,
 				 frag_dtype_name(p->file.dtype));
+	if (e && !operation_reads(text) && is_number(text))
+		return call_fail(e == -EOPNOTSUPP
+					 ? "%s: an element of %s is set by zero or = FILE"
+					 : "%s: %s has no such number",
+				 text, frag_dtype_name(p->file.dtype));
 	if (e && operation_reads(text))
 		return call_usage("%s: a number is expected after %.2s", text, text);
 	return e ? call_usage("%s: a number, zero, = FILE, or *=, /=, +=, -= and a number",

@@ -175,7 +175,10 @@ static int fail_as(int log, const char *source)
 		text[--size] = '\0';
 	line = strrchr(text, '\n');
 	line = line ? line + 1 : text;
-	return call_fail("%s", *line ? line : source);
+	if (*line)
+		return call_fail("%s", line);
+	find_fragfs(text, sizeof(text));
+	return call_fail("%s: %s has ended without a word", source, text);
 }
 
 static int mount_private(const char *source, const char *name, bool writable,
@@ -299,6 +302,8 @@ enum target_kind target_resolve(const char *where, char source[PATH_MAX])
 
 int target_fail_none(const char *where)
 {
+	if (!*where)
+		return call_fail("an empty word names no mount, job or checkpoint");
 	if (access(where, F_OK) && errno != ENOENT)
 		return call_fail("%s: %s", where, strerror(errno));
 	return call_fail("%s: no mount, no job of this host and no checkpoint has that name",

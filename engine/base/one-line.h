@@ -2,8 +2,8 @@
 #ifndef ENGINE_BASE_ONE_LINE_H
 #define ENGINE_BASE_ONE_LINE_H
 
-/* Names in lines for people, and in JSON: a parameter's name may have any bytes, also a newline.
- * Control characters, which a terminal would obey, are written as "%0A".
+/* Names in lines for people, and in JSON: a parameter's name may have any bytes, also a
+ * newline.  Control characters, which a terminal would obey, are written as "%0A".
  */
 
 #include "engine/base/base.h"

@@ -20,8 +20,13 @@ USAGE = ("usage: python -m fragfs run SCRIPT [ARGUMENT...]\n"
 # ---- run ----
 
 
-def run(script: str, arguments: list[str]) -> None:
+def run(script: str, arguments: list[str]) -> int:
     """Runs a script, and attaches what it trains behind its first step.  It is not changed, and knows of nothing."""
+    try:
+        os.stat(script)
+    except OSError as e:
+        print(f"fragfs: {script}: {e.strerror}", file=sys.stderr)
+        return 2
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from .attachment import attach_aloud
@@ -39,6 +44,7 @@ def run(script: str, arguments: list[str]) -> None:
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     runpy.run_path(script, run_name="__main__")
+    return 0
 
 
 # ---- doctor ----
@@ -89,8 +95,7 @@ def main() -> int:
     if sys.argv[1:] == ["doctor"]:
         return doctor()
     if len(sys.argv) > 2 and sys.argv[1] == "run":
-        run(sys.argv[2], sys.argv[3:])
-        return 0
+        return run(sys.argv[2], sys.argv[3:])
     if sys.argv[1:2] == ["attach"]:
         from . import remote
 

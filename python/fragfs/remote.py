@@ -451,6 +451,13 @@ def _do(args: argparse.Namespace, out: Callable[[str], None]) -> None:
             rank.clean()
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text}: more than 0 and at most 86400 seconds are expected")
+    return seconds
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m fragfs attach", description=(
         "Attaches the ranks of a job that is running and knows nothing of fragfs, all behind the same step."))
@@ -459,9 +466,9 @@ def main(arguments: list[str]) -> int:
                         help="all ranks on this host below this process: torchrun, deepspeed, accelerate, mpirun")
     parser.add_argument("--detach", action="store_true", help="takes fragfs out again, also what a script has attached")
     parser.add_argument("--step", type=int, help="behind which step: what the command on the first host has printed")
-    parser.add_argument("--ahead", type=float, default=60, metavar="SECONDS",
+    parser.add_argument("--ahead", type=_seconds, default=60, metavar="SECONDS",
                         help="how far ahead a step for several hosts is (60)")
-    parser.add_argument("--timeout", type=float, default=60, metavar="SECONDS",
+    parser.add_argument("--timeout", type=_seconds, default=60, metavar="SECONDS",
                         help="how long nothing may happen until the order is taken back; more than two steps take (60)")
     parser.add_argument("--job", help="the job's id (FRAG_JOB_ID)")
     parser.add_argument("--key-file", help="the job's key, on each host (FRAG_KEY_FILE)")

@@ -106,6 +106,17 @@ class Doctor(unittest.TestCase):
         self.assertRegex(done.stdout, "(ok     |missing) attach PID: ")
 
 
+class Commands(unittest.TestCase):
+    def test_wrong_words_are_said_in_a_line(self) -> None:
+        for words, line in ((("run", "/nowhere.py"), "fragfs: /nowhere.py: No such file or directory\n"),
+                            (("attach", "1", "--timeout", "nan"), "nan: more than 0 and at most 86400 seconds are expected\n"),
+                            (("attach", "1", "--ahead", "-3"), "-3: more than 0 and at most 86400 seconds are expected\n")):
+            with self.subTest(words):
+                done = subprocess.run([sys.executable, "-m", "fragfs", *words], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 2)
+                self.assertTrue(done.stderr.endswith(line), done.stderr)
+
+
 class Package(unittest.TestCase):
     def test_is_imported_without_torch_numpy_or_libfrag(self) -> None:
         script = "import fragfs, sys; print(*{'torch', 'numpy', 'deepspeed', 'ctypes'} & set(sys.modules))"

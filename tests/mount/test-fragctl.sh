@@ -312,6 +312,17 @@ fails 1 '^fragctl: empty.safetensors: .*no parameter has bytes' bench -j empty.s
 printf '\070\0\0\0\0\0\0\0{".w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} \0\0\200\077' >dot.safetensors
 [ "$(within 60 fragctl ls -j dot.safetensors -H -o name)" = .w ] || fail "ls of a name with a dot"
 [ "$(within 60 fragctl get -j dot.safetensors .w)" = 1 ] || fail "get of a name with a dot"
+cp "$top_srcdir/tests/data/checkpoint/mixed.pt" .
+fails 1 '^fragctl: 1.5: int32 has no such number' set -j mixed.pt dtypes.int32/int32 1.5
+fails 1 '^fragctl: nan: bool has no such number' set -j mixed.pt dtypes.bool/bool nan
+fails 1 '^fragctl: 1: an element of complex64 is set by zero or = FILE' set -j mixed.pt dtypes.complex64/complex64 1
+fails 1 'an empty word names no mount' ls -j ''
+fails 1 'an empty word names no mount' plan ''
+(
+	FRAGFS=/bin/false
+	fails 1 '^fragctl: ./mixed.pt: /bin/false has ended without a word' ls -j mixed.pt
+)
+
 # JSON has the names as they are, but for bytes that are not UTF-8; a terminal gets no control characters.
 printf '\100\0\0\0\0\0\0\0{"\\n\\u001b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}   \0\0\200\077' >control.safetensors
 [ "$(within 60 fragctl ls -j control.safetensors -H -o name)" = %0A%1B ] || fail "ls of a name with control characters"
