@@ -204,6 +204,16 @@ static void print_fields(const struct table *t)
 		i + 1 < t->nshown ? '\t' : '\n');
 }
 
+/* The columns of a terminal that UTF-8 takes: all bytes but those that continue a character. */
+static int width_of(const char *text)
+{
+	int width = 0;
+
+	for (; *text; text++)
+		width += (*text & 0xc0) != 0x80;
+	return width;
+}
+
 /* Prints a row, each cell as wide as its column, without spaces at the end. */
 static void print_row(const struct table *t, const int *widths, const json_t *row)
 {
@@ -223,7 +233,7 @@ static void print_row(const struct table *t, const int *widths, const json_t *ro
 			for (char *c = name; *c; c++)
 				*c = (char)toupper((unsigned char)*c);
 		}
-		left = widths[i] - (int)strlen(text);
+		left = widths[i] - width_of(text);
 		if (column->kind != TABLE_TEXT && left > 0)
 			spaces += left;
 		if (*text)
@@ -247,10 +257,10 @@ static void print_aligned(const struct table *t)
 		widths[i] = (int)strlen(t->columns[t->shown[i]].name);
 		json_array_foreach(t->rows, index, row)
 		{
-			int length = (int)strlen(cell_text(
-				t, t->shown[i], json_array_get(row, t->shown[i]), text));
+			int width = width_of(cell_text(t, t->shown[i],
+						       json_array_get(row, t->shown[i]), text));
 
-			widths[i] = length > widths[i] ? length : widths[i];
+			widths[i] = width > widths[i] ? width : widths[i];
 		}
 	}
 	print_row(t, widths, NULL);
