@@ -28,11 +28,10 @@ struct write_buffer {
 	bool truncated; /* by O_TRUNC or truncate(2): a commit must cover the whole file */
 	bool extended;  /* by ftruncate(2) behind that, and behind all writes: gaps are zeros */
 	bool committing;
-	bool interrupted; /* the last commit was, and nothing was written since */
-	int refused;      /* errno of a write that was refused; 0: none was */
-	int failed;       /* errno of the last commit */
-	bool logged;      /* the engine has logged that one */
-	union {           /* what text says */
+	int refused; /* errno of a write that was refused; 0: none was */
+	int failed;  /* errno of the last commit, if nothing was written since */
+	bool logged; /* the engine has logged that one */
+	union {      /* what text says */
 		double hyper;
 		unsigned char element[ELEMENT_BYTES_MAX];
 	} value;
@@ -236,7 +235,7 @@ static void forget(struct handle *h)
 	staging_fini(&d->staging);
 	d->touched = false;
 	d->extended = false;
-	d->interrupted = false;
+	d->failed = 0;
 	d->refused = 0;
 }
 
@@ -315,7 +314,6 @@ static void committed(struct engine_write *write, int result)
 	request_done(r);
 	pthread_mutex_lock(&d->lock);
 	d->committing = false;
-	d->interrupted = error == EINTR;
 	free(d->extents);
 	d->extents = NULL;
 	d->failed = error;
@@ -411,8 +409,11 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 		return rc;
 	if (!dirty(h))
 		return 0;
-	if (d->interrupted && !fsync)
-		return -EINTR;
+	/* Who has heard of the error goes by it, and closes the file, also by ending: only
+	 * another fsync(2) tries again.
+	 */
+	if (d->failed && !fsync)
+		return -d->failed;
 	if (!is_text(h) && d->truncated && d->staging.covered < h->cells.bytes)
 		return -EINVAL;
 	n = extents(h);
@@ -480,7 +481,6 @@ void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size
 	enter(h);
 	n = take(h, data, size, offset);
 	d->failed = 0;
-	d->interrupted = false;
 	if (n > 0 && is_line(h, size, offset)) {
 		d->refused = 0; /* what was refused before is replaced */
 		rc = begin(h, req, false, &r);

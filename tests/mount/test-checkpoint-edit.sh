@@ -225,6 +225,43 @@ mount_case rw
 cp "$T/w" "$M/params/w/fp32" || fail "cannot edit safetensors"
 same "$M/params/w/fp32" "$T/w"
 [ "$(tail -c 4000 "$M/params/w/fp32.npy" | cksum)" = "$(cksum <"$T/w")" ] || fail "npy"
+# An edit whose fsync(2) has failed is not made by close(2), which has the same errno; another fsync(2) may make it.
+if command -v python3 >/dev/null 2>&1; then
+	within 60 python3 - "$M/params/w/fp32" "$T/st/x.safetensors" <<'END' || fail "close behind an fsync that failed: $?"
+import errno, os, sys
+path, file = sys.argv[1:]
+old = open(path, "rb").read()
+
+def fails(what, *args):
+    try:
+        what(*args)
+    except OSError as e:
+        return e.errno
+    return 0
+
+def refused(data):
+    """A descriptor with these bytes: it was asked to commit them while the file was another one."""
+    fd = os.open(path, os.O_RDWR)
+    os.pwrite(fd, data, 0)
+    os.rename(file, file + ".away")
+    open(file, "w").close()
+    error = fails(os.fsync, fd)
+    os.rename(file + ".away", file)
+    assert error == errno.ESTALE, error
+    return fd
+
+fd = refused(b"gone")
+assert fails(os.close, fd) == errno.ESTALE
+assert open(path, "rb").read() == old
+fd = refused(b"gone")
+os.pwrite(fd, old[:4], 0) # what is written behind the error is an edit of its own
+os.close(fd)
+fd = refused(old[:4])
+os.fsync(fd)
+os.close(fd)
+assert open(path, "rb").read() == old
+END
+fi
 unmount
 tail -c 4000 "$T/st/x.safetensors" | cmp - "$T/w" || fail "the file has other bytes"
 if [ "$(id -u)" != 0 ]; then
