@@ -118,7 +118,9 @@ class State:
         except OSError as e:
             if e.errno != errno.ENODATA:
                 raise
-            raise FileNotFoundError(errno.ENOENT, "the job has no such state now", self.path) from None
+            what = "a checkpoint has no generation, nor has a state that is gone" if name == "generation" else (
+                "the job has no such state now")
+            raise FileNotFoundError(errno.ENOENT, what, self.path) from None
 
     def _tensor(self) -> tuple[str, tuple[int, ...]]:
         """dtype and shape, by one request to the mount: a job that comes back may have another dtype."""
@@ -234,7 +236,27 @@ class State:
         _StateChange(self, [self._patch(key, value)]).commit()
 
     def __len__(self) -> int:
-        return self.shape[0]
+        shape = self.shape
+        if not shape:
+            raise TypeError(f"{self.path} has no axes, and so no length")
+        return shape[0]
+
+
+@contextlib.contextmanager
+def _writing(path: str, flags: int = 0) -> Iterator[int]:
+    """A descriptor to write to.  Where the block fails, nothing of what it wrote is left for close(2) to commit, and the
+    exception is the block's: of Ctrl-C it is KeyboardInterrupt, and not the EINTR that close(2) has then.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags)
+    try:
+        yield fd
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+        with contextlib.suppress(OSError):
+            os.close(fd)
+        raise
+    os.close(fd)
 
 
 class _Patch(NamedTuple):
@@ -263,13 +285,10 @@ class _StateChange(NamedTuple):
         return self.state.path
 
     def commit(self) -> None:
-        fd = os.open(self.state.path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with _writing(self.state.path) as fd:
             for patch in self.patches:
                 patch.write(fd)
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def inverse(self) -> _StateChange:
         """What puts back the elements that there are now."""
@@ -420,8 +439,9 @@ class Group(Mapping[str, float]):
             return float(f.read())
 
     def __setitem__(self, name: str, value: float) -> None:
-        with io.open(self._file(name), "wb", buffering=0) as f:
-            f.write(b"%r\n" % float(value))  # whole lines are committed by write(2), which says why not
+        line = b"%r\n" % float(value)
+        with _writing(self._file(name), os.O_TRUNC) as fd:
+            os.write(fd, line)  # whole lines are committed by write(2), which says why not
 
 
 class _HyperChange(NamedTuple):
@@ -515,7 +535,7 @@ class Mount(Mapping[str, Parameter]):
         self._names: dict[str, str] = {}
         if own:
             self._process = os.getpid()
-            atexit.register(self._close_at_exit)
+            atexit.register(self.close)
 
     def __repr__(self) -> str:
         return f"<fragfs.Mount {self.path}>"
@@ -528,16 +548,12 @@ class Mount(Mapping[str, Parameter]):
 
     def close(self) -> None:
         """Unmounts what open() has mounted, and leaves a mount that was there before."""
-        if not self._own:
+        if not self._own or os.getpid() != self._process:  # a forked child's parent has the mount
             return
         self._own = False
-        atexit.unregister(self._close_at_exit)
+        atexit.unregister(self.close)
         _unmount(self.path)
         os.rmdir(self.path)
-
-    def _close_at_exit(self) -> None:
-        if os.getpid() == self._process:  # not a forked child's, whose parent has the mount
-            self.close()
 
     def _is_job(self) -> bool:
         return os.path.exists(os.path.join(self.path, ".frag", "freeze"))
@@ -601,10 +617,12 @@ class Mount(Mapping[str, Parameter]):
         """All ranks stand at one boundary inside the block, for so long at most.
 
         OSError: EBUSY, ESTALE and ETIMEDOUT as fragfs(1) says under Freezing; ETIMEDOUT at the end of
-        the block: the freeze had ended before.
+        the block: the freeze had ended before.  ValueError: seconds are not in [1, 86400]; whole ones count.
         """
+        if not 1 <= seconds <= 86400:  # 0 would thaw what somebody else has frozen
+            raise ValueError(f"{seconds} seconds: a job is frozen for 1 to 86400")
         with io.open(os.path.join(self.path, ".frag", "freeze"), "wb", buffering=0) as f:
-            f.write(b"%g held\n" % seconds)
+            f.write(b"%d held\n" % seconds)
             self._freezer = threading.get_ident()
             try:
                 yield

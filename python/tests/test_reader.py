@@ -41,6 +41,11 @@ class Names(unittest.TestCase):
         with tempfile.NamedTemporaryFile(dir=".") as file, self.assertRaises(FileNotFoundError):
             fragfs.reader.State(file.name).dtype
 
+    def test_a_state_without_axes_has_no_length(self) -> None:
+        scalar = unittest.mock.patch.object(fragfs.reader.State, "_tensor", return_value=("float32", ()))
+        with scalar, self.assertRaisesRegex(TypeError, "no axes"):
+            len(fragfs.reader.State("fp32"))
+
     def test_a_source_that_is_none_says_why(self) -> None:
         with self.assertRaisesRegex(OSError, "no-such-checkpoint"):
             fragfs.open("/no-such-checkpoint/of/mine")
@@ -104,6 +109,40 @@ class Checkpoint(unittest.TestCase):
                 state = next(state for state in checkpoint[name].values() if state.dtype == name)
                 state[1:] = [0.5, -1]
                 self.assertEqual([float(x) for x in state.numpy()], [1, 0.5, -1])
+
+    @unittest.skipUnless(NUMPY, "numpy is not installed")
+    def test_an_edit_that_is_interrupted_is_not_made_by_close(self) -> None:
+        real_close = os.close
+
+        def close(fd: int) -> None:  # as of a mount behind an fsync(2) that was interrupted
+            real_close(fd)
+            raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        with fragfs.open(self.folder, "rw", f"overlay={folder}") as checkpoint:
+            state = checkpoint["float16"].fp16
+            interrupted = unittest.mock.patch("os.fsync", side_effect=KeyboardInterrupt)
+            closed = unittest.mock.patch("os.close", side_effect=close)
+            change = fragfs.reader._StateChange(state, [state._patch(slice(None), 7)])
+            with interrupted, closed, self.assertRaises(KeyboardInterrupt):
+                change.commit()
+            self.assertEqual(state.numpy().tolist(), [1, -2, 0.5])
+
+    def test_it_has_no_generation(self) -> None:
+        with self.assertRaisesRegex(FileNotFoundError, "a checkpoint has no generation"):
+            self.checkpoint["float16"].fp16.generation
+
+    def test_a_forked_child_leaves_the_mount(self) -> None:
+        with fragfs.open(self.folder) as checkpoint:
+            child = os.fork()
+            if not child:
+                try:
+                    checkpoint.close()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            self.assertEqual(len(checkpoint), len(self.DTYPES))
 
     def test_one_that_nobody_closes_ends_with_the_interpreter(self) -> None:
         script = ("import fragfs, os, sys\nat = fragfs.open(sys.argv[1])\nprint(at.path, flush=True)\n"
@@ -255,6 +294,13 @@ class Reader(unittest.TestCase):
         self.assertEqual(self.weight.fp32[7, 3:5].tolist(), [1, 2])
         self.assertTrue((self.weight.fp32[0] == 3).all())
         self.assertIn("exp_avg_sq", {edit["state"] for edit in edits})
+
+    def test_for_how_long_a_job_may_be_frozen(self) -> None:
+        for seconds in (0, -1, 0.5, 86401, float("nan")):
+            with self.assertRaisesRegex(ValueError, "1 to 86400"), self.job.freeze(seconds):
+                self.fail(f"frozen for {seconds} s")
+        with self.job.freeze(60.5):
+            self.assertEqual(self.job.phase, "frozen")
 
     @unittest.skipUnless(NUMPY, "numpy is not installed")
     def test_several_edits_of_a_job_that_stands(self) -> None:
