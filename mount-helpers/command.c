@@ -64,10 +64,9 @@ int call_print_json(json_t *root)
 	int failed = !root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
 
 	json_decref(root);
-	if (failed)
-		return call_fail("%s", strerror(ENOMEM));
+	/* What stdout did not take is said when the command has ended, by the errno of this. */
 	putchar('\n');
-	return 0;
+	return failed && !ferror(stdout) ? call_fail("%s", strerror(ENOMEM)) : 0;
 }
 
 int call_print_object(const struct call *call, const char *name, json_t *value)

@@ -118,7 +118,9 @@ ln -s /dev/full full
 within 60 fragctl get -j "$M" "$two/fp32" -o full 2>why && fail "get -o, to a full disk"
 [ -L full ] || fail "get -o has removed what it did not make"
 within 60 fragctl ls -j "$M" >full 2>why && fail "ls to a full disk"
-grep -q 'standard output: No space left' why || fail "ls to a full disk: $(cat why)"
+[ "$(cat why)" = 'fragctl: standard output: No space left on device' ] || fail "ls to a full disk: $(cat why)"
+within 60 fragctl stats -j "$M" --json >full 2>why && fail "stats --json to a full disk" # of more than stdio's buffer
+[ "$(cat why)" = 'fragctl: standard output: No space left on device' ] || fail "stats --json to a full disk: $(cat why)"
 within 60 fragctl get -j "$M" "$two/fp32.npy[1,0]" >out 2>why && fail "get: a .npy file's name for a state's"
 grep -q 'has no state fp32.npy' why || fail "get, no state: $(cat why)"
 within 60 fragctl get -j "$M" "$two/fp32" -o whole.npy || fail "get -o npy: $?"
