@@ -187,7 +187,7 @@ void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t siz
 	};
 	if (!ms && !control)
 		r->freeze.id = atomic_exchange(&h->held, 0);
-	request_arm(r); /* where it is interrupted already, request_submitted cancels */
+	request_arm(r); /* interrupted before this: request_submitted cancels */
 	engine_freeze(h->fs->engine, &r->freeze);
 	request_submitted(r);
 }

@@ -82,7 +82,7 @@ static void ready(void *arg)
 	if (m->ready_fd < 0)
 		return;
 	to_null();
-	if (write(m->ready_fd, &ok, 1) != 1) { /* whoever ended it wants no mount */
+	if (write(m->ready_fd, &ok, 1) != 1) { /* who ended the starter wants no mount */
 		log_warn("the process that started the mount has gone");
 		kill(getpid(), SIGTERM);
 	}
@@ -256,7 +256,7 @@ static void release_signals(void)
 {
 	alarm(0);
 	for (size_t i = 0; i < ARRAY_SIZE(ending_signals); i++)
-		signal(ending_signals[i], SIG_IGN); /* it ends already */
+		signal(ending_signals[i], SIG_IGN); /* fragfs is ending */
 }
 
 static int serve(struct mount *m)

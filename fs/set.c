@@ -132,7 +132,7 @@ static int start(struct handle *h, fuse_req_t req, size_t size, struct set *set)
 					  .thread = fuse_req_ctx(req)->pid,
 					  .done = done,
 					  .owner = set };
-	request_arm(r); /* where it is interrupted already, request_submitted cancels */
+	request_arm(r); /* interrupted before this: request_submitted cancels */
 	engine_write(h->fs->engine, &r->write);
 	request_submitted(r);
 	return 0;

@@ -378,7 +378,7 @@ static void read_rest(struct batch *b)
 		r = find_free(t, readings, n, false);
 		end_reading(r);
 		rc = is_canceled(t) ? -ECANCELED : start_reading(t, r, line);
-		if (rc) /* else the reading sets it, perhaps already */
+		if (rc) /* a reading that has started sets it, perhaps already */
 			line->result = rc;
 	}
 	while ((r = find_free(t, readings, n, true)))
@@ -709,7 +709,7 @@ static int start(struct stats_table *t, pid_t reader)
 	LOCKED(&all->lock);
 	if (t->started)
 		return 0;
-	t->refs++; /* nobody else has the table yet */
+	t->refs++; /* no lock: no other thread has the table yet */
 	t->reader = reader;
 	rc = thread_start(&thread, make, t);
 	if (rc) {
@@ -763,7 +763,7 @@ static void cancel(struct request *r)
 	r->waiting = NULL;
 	pthread_mutex_unlock(&t->lock);
 	if (!w)
-		return; /* it is being answered */
+		return; /* the reading answers it */
 	free(w);
 	request_done(r);
 	fuse_reply_err(r->req, EINTR);

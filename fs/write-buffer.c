@@ -458,7 +458,7 @@ static int wait_for(struct write_buffer *d, fuse_req_t req)
 
 static void submit(struct handle *h, struct request *r)
 {
-	request_arm(r); /* where it is interrupted already, request_submitted cancels */
+	request_arm(r); /* interrupted before this: request_submitted cancels */
 	engine_write(h->fs->engine, &r->write);
 	request_submitted(r);
 }
@@ -482,7 +482,7 @@ void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size
 	n = take(h, data, size, offset);
 	d->failed = 0;
 	if (n > 0 && is_line(h, size, offset)) {
-		d->refused = 0; /* what was refused before is replaced */
+		d->refused = 0; /* a whole line replaces the text that was refused */
 		rc = begin(h, req, false, &r);
 	}
 	if (r)

@@ -51,7 +51,7 @@ int frag_param(struct frag *f, const struct frag_tensor *tensor)
 	if (!rc && t.lp)
 		rc = registry_keep(&e->registry, STATE_LP, (uint32_t)param, 0, "", t.dtype,
 				   e->own->params[param].numel, t.lp);
-	if (!rc && t.lp_shard) /* its length is known with its group: frag_group */
+	if (!rc && t.lp_shard) /* frag_group sets the length */
 		rc = registry_keep(&e->registry, STATE_LP_SHARD, (uint32_t)param, 0, "",
 				   t.dtype, 0, t.lp_shard);
 	return rc ? rc : param;

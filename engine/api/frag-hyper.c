@@ -12,7 +12,7 @@
 
 struct hyper_calls {
 	SLIST_ENTRY(hyper_calls) next;
-	double own;    /* where get is not NULL */
+	double own;    /* the value where get is not NULL */
 	double *value; /* registered */
 	double seen;   /* *value as the trainer knows it */
 	frag_hyper_get get;

@@ -144,7 +144,7 @@ static int open_zero(struct engine *e)
 		 strncmp(address, "tcp://", 6) ? address : address + 6);
 	rc = publish(e, path);
 	if (e->messages.ops == &transport_zmq)
-		jobfile_sweep(); /* not what we took over: that is ours now */
+		jobfile_sweep(); /* not that of a job taken over, which publish wrote anew */
 	return rc;
 }
 

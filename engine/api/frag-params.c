@@ -158,7 +158,7 @@ int frag_params_in(struct frag *f, const int *params, size_t n, void **memory)
 	int rc = n && !memory ? -EINVAL : check(f, params, n);
 
 	if (!rc && !f->sweep)
-		api_sweep_forget(f); /* its buffers may be needed */
+		api_sweep_forget(f); /* the announced sweep has buffers that may be needed */
 	if (!rc && f->engine->leaves)
 		read_ahead(f, params, n);
 	return rc ? rc : swapped_params_in(f->trainer.swapped_params, params, n, memory);

@@ -264,7 +264,7 @@ static int look_at_edits(struct engine *e, uint64_t b)
 	while ((next = participant_look(&e->participant, b, is_whole(e))) != PARTICIPANT_GO) {
 		if (next == PARTICIPANT_FROZEN)
 			show_phase(c, CONTROL_FROZEN);
-		else if (next == PARTICIPANT_CHECK) /* which follows the end of a freeze */
+		else if (next == PARTICIPANT_CHECK) /* a check comes behind a freeze, too */
 			show_phase(c, phase);
 		if (next == PARTICIPANT_DECIDED)
 			rc = first_errno(rc, apply_edits(e, b));
@@ -400,7 +400,7 @@ int frag_grads_valid(struct frag *f, double loss_scale)
 		return -EINVAL;
 	atomic_store_explicit(&e->registry.control->loss_scale, loss_scale,
 			      memory_order_relaxed);
-	if (grads_are_valid(e->registry.control)) /* what they are was said, and read */
+	if (grads_are_valid(e->registry.control)) /* begun before, and perhaps read */
 		return 0;
 	rc = make_current(e);
 	if (rc)
@@ -428,7 +428,7 @@ int frag_step_begin(struct frag *f)
 	if (!e)
 		return -EINVAL;
 	rc = boundary(e);
-	e->trainer->owes_generation = false; /* it comes with this step's */
+	e->trainer->owes_generation = false; /* the step begins one */
 	if (!is_changing(e->registry.control))
 		change_begin(e);
 	show_phase(e->registry.control, CONTROL_STEP);

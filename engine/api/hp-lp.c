@@ -310,7 +310,7 @@ int frag_update_hp(struct frag *f, int param)
 		return rc;
 	piece = look_at_piece(e, param, &lp);
 	rc = piece ? copy_here(e, &hp, &lp, piece) : copy(e, &hp, &lp);
-	/* what was read ahead may have the buffers that the master needs */
+	/* parameters that were read ahead may hold the buffers that the master needs */
 	if (rc == -ENOBUFS && e->trainer->swapped_params &&
 	    swapped_params_make_room(e->trainer->swapped_params))
 		rc = copy(e, &hp, &lp);

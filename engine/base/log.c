@@ -307,7 +307,7 @@ static bool find_line(uint64_t *number)
 {
 	uint64_t end = journal.to_next ? journal.count : journal.end;
 
-	if (journal.count > LOG_KEPT) /* others were overwritten */
+	if (journal.count > LOG_KEPT) /* older lines were overwritten */
 		*number = u64_max(*number, journal.count - LOG_KEPT);
 	while (*number < end && journal.levels[*number % LOG_KEPT] > journal.shown)
 		++*number;

@@ -135,7 +135,7 @@ static int add_axis(struct slice *s, const struct slice_item *item, uint64_t siz
 		dim->step = item->step;
 	s->shape[s->ndim++] = count;
 	s->numel *= count;
-	if (count > 1) /* else the step may be too large to be multiplied */
+	if (count > 1) /* with one element the step is unused, and its product may overflow */
 		s->axes[s->naxes++] =
 			(struct slice_axis){ count, (int64_t)((uint64_t)item->step * stride) };
 	return 0;

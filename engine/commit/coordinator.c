@@ -31,9 +31,9 @@ enum coordinator_state {
 
 /* A rank's part in a transaction. */
 enum coordinator_part {
-	PART_NONE,     /* it was not asked, or is lost, or is over with it */
-	PART_PROMISED, /* it is asked for the promise */
-	PART_HOLDER,   /* it has bytes staged, too */
+	PART_NONE,     /* the rank was not asked, is lost, or has reported */
+	PART_PROMISED, /* the rank is asked for its promise */
+	PART_HOLDER,   /* it also has staged bytes */
 };
 
 struct coordinator_transaction {
@@ -144,7 +144,7 @@ static uint64_t boundary_of(const struct engine *e, uint32_t rank)
 static bool is_late(const struct engine *e, const struct coordinator_transaction *a,
 		    uint32_t rank)
 {
-	if (a->commit) /* those that stand have said so */
+	if (a->commit) /* a participant that has applied the edit, or reported, is PART_NONE */
 		return a->part[rank] != PART_NONE;
 	return a->awaited[rank] ||
 	       (peer_is_live(&e->peers[rank]) && boundary_of(e, rank) < a->boundary);
@@ -223,7 +223,7 @@ static void decide_at(struct engine *e, struct coordinator_transaction *a, uint3
 	int rc = a->part[rank] ? tell_decision(e, a, rank) : -ENOENT;
 
 	if (a->round && a->part[rank] == PART_HOLDER && rc && !a->status)
-		a->status = rc; /* what the rank sends will not be known */
+		a->status = rc; /* nobody will know whether the rank sends its bytes */
 	a->outstanding += !rc;
 	if (rc)
 		a->part[rank] = PART_NONE; /* the rank asks by ARRIVED: coordinator_arrived */
@@ -286,7 +286,7 @@ static void finish(struct engine *e, struct coordinator_transaction *a)
 
 static void take_vote(struct coordinator_transaction *a, const struct wire_vote *vote)
 {
-	if (vote->status == -EAGAIN) { /* else the rank may wait at N, and has not passed it */
+	if (vote->status == -EAGAIN) { /* the rank has passed the boundary */
 		a->passed = u64_max(a->passed, vote->boundary);
 		a->late = true;
 	} else if (vote->status && !a->status) {
@@ -336,7 +336,7 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 	a->membership = e->job.membership;
 	a->order = ++c->order; /* at one boundary all ranks hear of edits in this order */
 	prepare.order = a->order;
-	if (!a->watch) /* which changes no state, and so is in no order with edits */
+	if (!a->watch) /* a watch changes no state: edits need not follow it */
 		c->boundary = u64_max(c->boundary, a->boundary);
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		if (!a->part[rank])
@@ -436,7 +436,7 @@ static bool all_have_checked(struct engine *e, struct coordinator_transaction *a
 		if (peer_is_live(&e->peers[rank]))
 			all = false;
 		else
-			a->part[rank] = PART_NONE; /* it is asked again when it is back */
+			a->part[rank] = PART_NONE; /* a rank that comes back is asked again */
 	}
 	return all;
 }
@@ -461,7 +461,7 @@ static void turn_watch(struct engine *e, struct coordinator_transaction *a)
 		a->status = -ETIMEDOUT;
 		snprintf(a->why, sizeof(a->why), "the watching mount was silent");
 	} else if (all_have_checked(e, a)) {
-		/* what was found counts, though a rank could not look at all its fragments */
+		/* what one rank found counts, also where another could not check its own */
 		if (coordinator_watch_holds(w)) {
 			decide(e, a, true);
 		} else if (w->status) {
@@ -717,7 +717,7 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 	struct coordinator_transaction *a = find(e, transaction);
 	enum wire_outcome outcome;
 
-	if (!a) { /* it was decided while that rank was held for lost */
+	if (!a) { /* the transaction was decided while the rank was held for lost */
 		outcome = participant_recall(&e->participant, transaction, NULL);
 		return outcome ? outcome : WIRE_ABORTED;
 	}

@@ -25,12 +25,12 @@ struct freeze {
 	LIST_ENTRY(freeze) link;
 	struct engine_freeze *asked; /* NULL: its result has been told */
 	struct proposal proposal;
-	uint64_t number;      /* that the asker knows: of the first proposal's transaction */
+	uint64_t number;      /* half of the first transaction's id; the asker knows it */
 	uint64_t incarnation; /* of the job that is frozen */
 	enum freeze_state state;
 	uint32_t ms; /* 0: a thaw */
 	bool cancelled;
-	uint64_t deadline_ms; /* until HELD: for its boundary; then: the end of the freeze */
+	uint64_t deadline_ms; /* until HELD: of waiting for the boundary; then: of the freeze */
 	uint64_t renewed_ms;
 	unsigned outstanding; /* answers to THAW */
 	bool held, ended;     /* some rank said so to the last RENEW, or to THAW */
@@ -192,7 +192,7 @@ static void ask(struct engine *e, struct freeze *f)
 		return;
 	}
 	if (f->watches)
-		rc = check_condition(e, &f->condition); /* also of a job started again */
+		rc = check_condition(e, &f->condition); /* the job may be a new one */
 	if (!rc && f->watches)
 		rc = replace(e, f);
 	if (!rc)
@@ -302,10 +302,10 @@ static void renew(struct engine *e, struct freeze *f, uint64_t now)
 	if (now < f->renewed_ms + RENEW_MS)
 		return;
 	if (f->state == FREEZE_HELD && f->ended && !f->held)
-		f->state = FREEZE_OVER; /* another process has thawed it */
+		f->state = FREEZE_OVER; /* another process has thawed the job */
 	f->renewed_ms = now;
 	f->held = f->ended = false;
-	/* until HELD answers say nothing: a rank that has not been asked yet knows no freeze */
+	/* before HELD answers are ignored: a rank without PREPARE knows of no freeze */
 	say_to_all(e, f, WIRE_RENEW, f->state == FREEZE_HELD ? on_renewed : NULL);
 }
 

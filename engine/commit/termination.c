@@ -191,7 +191,7 @@ static bool turn_orphan(struct engine *e, struct orphan *o, uint64_t now)
 	int rc;
 
 	if (!o->waits && !t->outstanding)
-		return true; /* its coordinator is back, and has decided */
+		return true; /* the coordinator is back, and has decided */
 	rc = termination_turn(e, t, now);
 	o->waits = false;
 	if (rc == -EAGAIN)

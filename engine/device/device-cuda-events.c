@@ -64,8 +64,8 @@ static int check_capture(struct device *d, cudaStream_t stream)
 	cudaError_t error = d->cuda.StreamIsCapturing(stream, &status);
 	int rc;
 
-	if (error ==
-	    cudaErrorStreamCaptureImplicit) { /* another, which the default stream joins */
+	/* another stream is being captured, and the default stream would join it */
+	if (error == cudaErrorStreamCaptureImplicit) {
 		d->cuda.GetLastError();
 		return -EBUSY;
 	}

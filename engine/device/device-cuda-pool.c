@@ -109,7 +109,7 @@ void device_cuda_pool_close(struct device *d, struct cuda_device *dev)
 		return;
 	if (p->pool)
 		CUDA_CALL(c, MemPoolDestroy, p->pool);
-	if (p->piece && !p->is_written) /* it would wait for the stream */
+	if (p->piece && !p->is_written) /* cudaFree waits for what the stream writes */
 		CUDA_CALL(c, Free, p->piece);
 	if (p->piece)
 		arena_fini(&p->rooms);

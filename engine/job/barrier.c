@@ -145,7 +145,7 @@ void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 		node_ack(e, peer, header->request, -EINVAL);
 		return;
 	}
-	if (barrier.count <= b->count) { /* it is over, perhaps because of a loss */
+	if (barrier.count <= b->count) { /* the barrier was passed, or ended by a loss */
 		if (barrier.count == b->count)
 			answer_arrival(e, peer, header->request);
 		else

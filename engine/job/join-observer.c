@@ -106,7 +106,7 @@ void join_look_for_job(struct engine *e, uint64_t now)
 	j->retry_ms = now + LOOK_MS;
 	join_unlink_seed(e);
 	if (source && !source_is_address(source)) {
-		/* its next process may have another address, and has left it there */
+		/* the job's next rank 0 may have another address; its job file has it */
 		if (jobfile_find(source, &job))
 			return;
 		snprintf(j->seeds.list, sizeof(j->seeds.list), "tcp://%s", job.address);
@@ -118,7 +118,7 @@ void join_look_for_job(struct engine *e, uint64_t now)
 		if (source)
 			add_present_address(j);
 	}
-	j->refresh = false; /* that table was the last job's */
+	j->refresh = false; /* the table to refresh was of the job that ended */
 	j->state = JOIN_HELLO;
 }
 

@@ -313,7 +313,7 @@ void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header 
 	if (e->job.failure || z->refusal) {
 		node_refuse(e, peer, header->request, -EINVAL, "%s", e->job.why);
 		if (z->refusal && header->rank < e->world)
-			z->catalog_of[header->rank] = 0; /* that rank has been told */
+			z->catalog_of[header->rank] = 0; /* the refused rank knows why now */
 		return;
 	}
 	memcpy(w.job, e->job.name, sizeof(w.job));
@@ -364,7 +364,7 @@ void join_say_missing(struct engine *e, const char *caller)
 
 	if (!e->rank)
 		join_note_missing(e);
-	if (!j->welcome.world) /* nobody has told this rank who is missing */
+	if (!j->welcome.world) /* no WELCOME has come, which names the missing ranks */
 		why = !j->rank.described      ? "this rank has not called frag_ready"
 		      : j->state == JOIN_FIND ? "rank 0 has not been found"
 					      : "rank 0 has not answered";

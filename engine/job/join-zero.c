@@ -201,7 +201,7 @@ int join_describe_zero(struct engine *e)
 
 	if (!c && !(c = add(z, e->world, e->own->hash, 0)))
 		return -ENOMEM;
-	release(c); /* what a rank has sent of the same one */
+	release(c); /* frees the copy that a rank with the same catalog has sent */
 	c->catalog = e->own;
 	c->is_own = true;
 	refer(z, 0, c);
@@ -276,7 +276,8 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 		return;
 	}
 	if (is_taken(e, &join->entry)) {
-		peers_look(e, join->entry.rank); /* it may be gone: that is soon seen */
+		/* the old process may be gone: a look finds out before the next JOIN */
+		peers_look(e, join->entry.rank);
 		peers_reach(e, join->entry.rank);
 		node_refuse(e, peer, header->request, -EBUSY,
 			    "has a live process of rank %u already", join->entry.rank);
@@ -285,7 +286,7 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	if (!e->job.ready && header->incarnation)
 		take_over(e, header, join);
 	c = find(z, join->catalog_hash);
-	if (!c) { /* what the rank described before can make room */
+	if (!c) { /* the rank's catalog of before may make room for the new one */
 		z->catalog_of[join->entry.rank] = 0;
 		c = add(z, e->world, join->catalog_hash, join->catalog_bytes);
 	}

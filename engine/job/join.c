@@ -297,7 +297,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	int rc;
 
 	if (state != tag || state == JOIN_DONE || state == JOIN_FIND)
-		return false; /* of an earlier state: a question that was asked twice */
+		return false; /* the answer to a request of an earlier state, sent twice */
 	j->waiting = false;
 	j->seeds.answered = answer->status != -ETIMEDOUT;
 	if (answer->status || (takes[state].want && answer->type != takes[state].want)) {

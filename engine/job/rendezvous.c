@@ -210,15 +210,15 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 		return;
 	}
 	a = &m->arrivals[member];
-	if (said.stage ==
-	    WIRE_MEET_LEFT) { /* its trainer's call has ended without the answer */
+	if (said.stage == WIRE_MEET_LEFT) { /* its trainer no longer waits */
 		if (a->waits && a->said.count == said.count) {
 			a->waits = false;
 			m->waiting--;
 		}
 		return;
 	}
-	if (m->waiting) /* this process may have been stopped: those that are late end first */
+	/* this process may have been stopped: calls that are late end first */
+	if (m->waiting)
 		turn_meeting(e, m, monotonic_ms());
 	arrive(e, m, a, &said, peer, header->request);
 }

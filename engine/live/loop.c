@@ -50,7 +50,7 @@
 enum {
 	MESSAGES_PER_TURN = 64,
 	LOOK_NS = 50000,
-	LOOK_LONG_NS = 200000, /* where the last two came within this time */
+	LOOK_LONG_NS = 200000, /* where the last two came within LOOK_LONG_NS */
 	YIELD_NS = 100000,
 	COLD_NS = 500000000,
 };
@@ -400,7 +400,8 @@ void loop_free(struct engine *e)
 		atomic_store_explicit(&e->thread.stop, true, memory_order_release);
 		node_wake(e);
 		pthread_join(e->thread.id, NULL);
-		e->thread.started = false; /* this thread may end what only that one touched */
+		/* from here on this thread may touch what only the engine thread did */
+		e->thread.started = false;
 	}
 	readahead_free(e);
 	remote_read_abandon(e);

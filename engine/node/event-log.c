@@ -220,7 +220,8 @@ void event_log_freeze(struct engine *e, const struct event_settled *told)
 
 void event_log_thaw(struct engine *e, const struct event_settled *told)
 {
-	const uint64_t id[2] = { ~told->id[0], told->id[1] }; /* that of its freeze was told */
+	/* the freeze's own id is in the log already */
+	const uint64_t id[2] = { ~told->id[0], told->id[1] };
 	json_t *event;
 
 	if (!is_new(e, id))

@@ -134,8 +134,8 @@ struct engine {
 		uint64_t hot_ns;  /* when bytes of a state were last asked for, or came */
 		uint64_t look_ns; /* until then it looks for more before it sleeps */
 		uint64_t cold_ns; /* until then it sleeps at once */
-		/* what woke it came by the bulk port, and ZeroMQ, which takes ten system calls
-		 * to look, has had its turn in this millisecond, in turned_ms
+		/* the bulk port alone woke the engine thread, and ZeroMQ, a look at which takes
+		 * ten system calls, has had its turn in this millisecond, turned_ms
 		 */
 		bool only_bulk;
 		uint64_t turned_ms;
@@ -162,10 +162,10 @@ struct engine {
 
 		bool ready;    /* the catalog and the table of ranks are there */
 		int failure;   /* -errno: why they never will be */
-		char why[200]; /* the same in words; or who has not joined yet */
+		char why[200]; /* failure in words; or which ranks have not joined yet */
 		/* a rank's: numbers of own's parameters and groups in catalog */
 		uint32_t *map_params, *map_groups;
-		/* a rank's: catalog, encoded for the first who asks */
+		/* a rank's: catalog, encoded at the first request */
 		struct wire_writer catalog_bytes;
 		/* a rank's: newest window of gradients known of other ranks */
 		_Atomic uint64_t grads_elsewhere;
@@ -213,13 +213,13 @@ struct engine {
 		struct readahead_pool *ahead; /* NULL: no read-ahead */
 		bool asks_ahead; /* by message; set before the first file is opened */
 		struct prefetch *prefetch;
-		SLIST_HEAD(, closed_view) closed; /* which owners do not know yet */
+		SLIST_HEAD(, closed_view) closed; /* of which owners are to be told */
 		uint64_t view_number;             /* second half of the newest view's id */
 		_Atomic unsigned nwhole; /* files of more than ENGINE_READ_MAX with all bytes */
 	} read;
 	struct {
 		bool allowed;       /* a rank, or an observer that may write */
-		bool local_allowed; /* also what one rank holds, there alone */
+		bool local_allowed; /* also one rank's copy alone, under ranks/ */
 		bool by_memory; /* within this host; engine/node/writer-memory.h has the word */
 		uint64_t word[2];
 		_Atomic uint64_t edits; /* made here: what was read ahead before one is old */

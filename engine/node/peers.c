@@ -96,7 +96,8 @@ void peers_set_entry(struct engine *e, const struct wire_entry *entry)
 	bool same = p->entry.present &&
 		    !memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 
-	if (!same && (p->entry.present || entry->present)) /* one that has left counts, too */
+	/* also where the old process has left, and its entry is marked absent */
+	if (!same && (p->entry.present || entry->present))
 		replace(e, p, entry->rank);
 	p->entry = *entry;
 	if (!same)
@@ -157,14 +158,14 @@ void peers_lose(struct engine *e, uint32_t rank, int status, const char *why)
 		return;
 	if (p->leaving)
 		log_info("rank %u %s", rank, why = left);
-	else if (e->job.is_leaving) /* who leaves tells nothing to ranks that said so before */
+	else if (e->job.is_leaving) /* a rank sends no LEAVE to one that leaves, too */
 		log_info("rank %u is gone: %s", rank, why);
 	else
 		log_warn("rank %u is lost: %s", rank, why);
 	set_state(e, p, ENGINE_RANK_LOST, why);
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	p->lost = status;
-	e->event_log->changes++; /* one that was but silent has ended */
+	e->event_log->changes++; /* a rank that the log called silent is now lost */
 	p->failing = true;       /* by the engine thread: any thread may be here */
 }
 
@@ -276,7 +277,7 @@ int peers_call_from(const char *caller, struct engine *e, uint32_t rank, enum wi
 		e->peers[rank].bulk_broken = true;
 		e->peers[rank].bulk = false;
 		rc = -EAGAIN;
-	} else if (rc == -ENOTCONN) { /* it refused us once: that link will never do */
+	} else if (rc == -ENOTCONN) { /* the peer has refused this link, and will again */
 		e->peers[rank].linked = false;
 		rc = -EAGAIN;
 	}
@@ -370,7 +371,7 @@ bool peers_is_mute(struct engine *e, uint32_t rank, uint64_t silence_ms, uint64_
 {
 	if (silence_ms >= limit_ms / 2 && rank < e->world &&
 	    e->peers[rank].pinged_ms + silence_ms < monotonic_ms())
-		e->peers[rank].pinged_ms = 0; /* none went out since it was heard */
+		e->peers[rank].pinged_ms = 0; /* no ping was sent since: one goes at once */
 	return silence_ms >= limit_ms;
 }
 
@@ -417,11 +418,11 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 	if (!(self ? e->rpc->list != NULL : p->linked) || now < p->pinged_ms + NODE_PING_MS)
 		return;
 	p->pinged_ms = now;
-	/* one that is lost is asked as a stranger: its silence loses nothing more */
+	/* a lost rank's ping is an observer's: its silence must not lose the rank again */
 	rc = rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank,
 		      self ? NODE_LOCAL : p->link, WIRE_PING, NULL, NULL, 0, on_pong, NULL,
 		      rank);
-	if (rc == -ENOTCONN) /* that link will never do */
+	if (rc == -ENOTCONN) /* the peer has refused this link, and will again */
 		p->linked = false;
 }
 
@@ -525,7 +526,7 @@ static bool on_epoch(struct engine *e, void *owner, uint64_t rank, const struct 
 	p->asking = false;
 	on_pong(e, owner, rank, answer);
 	if (answer->status || answer->type != WIRE_PONG || !p->states) {
-		/* of a rank that is lost or silent there is none: peers_is_readable */
+		/* a lost or silent rank sends no table: peers_is_readable */
 		p->states_stale |= peer_is_live(p) && !p->silent;
 		return false;
 	}
@@ -569,7 +570,7 @@ uint32_t peers_find_trainer(struct engine *e, pid_t thread)
 
 		if (!peer_is_live(p) || p->leaving || !peers_same_host(e, rank))
 			continue;
-		p->wanted = true; /* so that its page is seen */
+		p->wanted = true; /* fetches its control page, which has the trainer */
 		if (p->control.trainer == (uint32_t)thread &&
 		    p->control.phase != CONTROL_CLOSED)
 			return rank;
@@ -667,7 +668,7 @@ void peers_turn(struct engine *e, uint64_t now)
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++) {
 		struct peer *p = &e->peers[rank];
 
-		if (p->silent && !(e->is_rank && rank == e->rank)) /* it was stopped */
+		if (p->silent && !(e->is_rank && rank == e->rank))
 			peers_lose(e, rank, -ETIMEDOUT, "no answer");
 		p->silent = false;
 		if (p->vanished)

@@ -11,7 +11,7 @@ enum right { WRITES, LOOKS, IS_RANK, ANSWERS }; /* a type that is not named here
 static const uint8_t needs[WIRE_TYPES] = {
 	[WIRE_REFUSE] = ANSWERS,      [WIRE_ACK] = ANSWERS,
 	[WIRE_HELLO] = LOOKS,         [WIRE_WELCOME] = ANSWERS,
-	[WIRE_JOIN] = WRITES, /* who is no rank is told so in words */
+	[WIRE_JOIN] = WRITES, /* join.c refuses an observer, with a reason */
 	[WIRE_JOINED] = ANSWERS,      [WIRE_LEAVE] = IS_RANK,
 	[WIRE_TABLE_GET] = LOOKS,     [WIRE_TABLE] = ANSWERS,
 	[WIRE_CATALOG_PUT] = IS_RANK, [WIRE_CATALOG_GET] = LOOKS,
@@ -56,7 +56,7 @@ int permissions_check(struct engine *e, uint32_t peer, struct wire_header *heade
 	assert(node_is_engine_thread(e));
 	if (reads_only(e, peer)) {
 		header->rank = WIRE_OBSERVER;
-		header->membership = 0; /* it is not asked for the table of ranks */
+		header->membership = 0; /* else its table of ranks is asked for */
 		if (need != LOOKS && header->type != WIRE_ACK) { /* LEFT is acknowledged */
 			log_once(LOG_WARN,
 				 "refused a message of kind %u from one who may only read",

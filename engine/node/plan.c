@@ -399,7 +399,7 @@ static int choose_holder(struct engine *e, const struct location *p,
 			if (row == -EAGAIN)
 				break;
 		}
-		/* what is near is on its way: what is known does meanwhile */
+		/* the table of a near holder is on its way: a known one serves until then */
 		if (best == -EAGAIN && good < HOLDER_NEAR)
 			break;
 	}
@@ -615,7 +615,7 @@ static int see_holders(struct engine *e, const struct location *p,
 				       .size = bytes };
 
 		if (row == -ENOENT && run->kind == STATE_LP)
-			continue; /* it keeps no copy */
+			continue; /* this rank keeps no copy of the parameter */
 		rc = see_next(rc, row, &piece, see, arg);
 	}
 	return rc;

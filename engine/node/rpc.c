@@ -204,7 +204,7 @@ static void tell_silence(struct engine *e, uint32_t rank, uint64_t ms)
 	p->silence_told = true;
 	log_warn("rank %u has not answered for %llu ms; it is lost after %u", rank,
 		 (unsigned long long)ms, e->timeout_ms);
-	/* who waits for its table of states may ask another rank */
+	/* a read that waits for its table of states may ask another rank */
 	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
 }

@@ -217,7 +217,7 @@ void participant_checked(struct participant *s, struct participant_check *check)
 	e = participant_find(s, check->transaction);
 	if (!e || !e->watch || e->state != EDIT_PREPARED || !e->arrived ||
 	    e->boundary != check->boundary) {
-		free(check->watch.found); /* it was decided meanwhile, or goes on */
+		free(check->watch.found); /* the watch was decided, or waits again */
 		return;
 	}
 	e->watch->checked = true;

@@ -380,7 +380,7 @@ int participant_decide(struct participant *s, const uint64_t transaction[2], boo
 		return -ESTALE;
 	e->peer = peer;
 	e->request = request;
-	if (!known) /* else the coordinator has only said it again */
+	if (!known) /* the coordinator may repeat a decision */
 		settle(s, e, commit, why);
 	return 0;
 }

@@ -136,7 +136,7 @@ static int begin_live(struct registry *r, const struct registry_version *v,
 	LOCKED(&r->lock);
 	row = registry_row_at(r, v->device.epoch, v->device.row);
 	if (row && row->tier != STATE_DEVICE)
-		return -EAGAIN; /* it has moved since the version was made */
+		return -EAGAIN; /* the row has moved since the version was made */
 	rc = fill(r, v->device.epoch, v->device.row, f->offset, f->size, &f->device, &parts);
 	if (!rc && r->arena_moves && r->states.rows[v->device.row].in_arena) {
 		free(parts);

@@ -101,7 +101,7 @@ int registry_swap_shard(struct registry *r, uint32_t param, enum frag_dtype dtyp
 		row->since = r->states.epoch;
 	}
 	pthread_mutex_unlock(&r->lock);
-	if (r->devices) /* where it was is the caller's again */
+	if (r->devices) /* the old memory is the caller's again */
 		devices_drain(r->devices);
 	return number < 0 ? number : 0;
 }

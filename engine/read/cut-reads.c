@@ -305,7 +305,7 @@ void cut_reads_cancel(struct engine *e, struct engine_read *read)
 		reads_cancel(e, read);
 		return;
 	}
-	c = read->private; /* it lives until the user's done has returned */
+	c = read->private; /* lives until the user's done has returned */
 	if (!c)
 		return;
 	p = c->parts.items;

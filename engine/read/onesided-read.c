@@ -97,7 +97,7 @@ static int plan_pieces(struct engine *e, const struct engine_file *f, uint64_t o
 	pthread_mutex_lock(&e->lock);
 	if (f->view.state == VIEW_READER_READY)
 		rc = view_reader_plan(f, offset, size, &g->plan);
-	else /* what is not there is for a transfer to find out */
+	else /* a remote read finds out which bytes are missing, and why */
 		rc = plan_file(e, f, UINT64_MAX, offset, size, &g->plan);
 	for (unsigned i = 0; i < g->plan.n && !rc; i++)
 		rc = prepare_piece(e, g, &g->plan.pieces[i]);

@@ -235,7 +235,7 @@ static bool on_sums(struct engine *e, void *owner, uint64_t number, const struct
 	int status = answer->status;
 
 	q->asked = false;
-	/* it got lost, waits, or was refused: it is asked again, with the same id */
+	/* -EAGAIN: the question is asked again, with its id */
 	q->refused = status == -EAGAIN && answer->type == WIRE_ACK;
 	if (status == -EAGAIN)
 		return false;

@@ -258,7 +258,7 @@ int reads_get_parts(struct engine *e, struct file_part *parts, uint32_t n, uint6
 int reads_get(struct engine *e, const struct engine_address *address, uint64_t offset,
 	      void *out, uint64_t size, const char *caller)
 {
-	/* its end is for the plan to find */
+	/* the plan refuses what is past the end */
 	struct file_part state = { .address = *address, .bytes = UINT64_MAX };
 
 	return reads_get_parts(e, &state, 1, offset, out, size, caller);

@@ -17,7 +17,7 @@
 enum { WHOLE_MS = 20, LONG_MS = 100, OWN_MS = 200, NOWAIT_MS = 700 };
 enum {
 	AHEAD_MIN = 64 << 10,
-	NO_AHEAD = -64, /* so many requests later it is tried again, if memory was in reach */
+	NO_AHEAD = -64, /* requests until read-ahead is tried again where memory was in reach */
 };
 
 /* In this order: of the answers to one plan the greatest state counts. */
@@ -34,10 +34,10 @@ struct remote_read {
 	struct engine_read *read;
 	enum remote_read_state state;
 	bool cancelled;
-	bool asked_view;        /* since this read began its owners were asked for the view */
-	bool tried_memory;      /* since its view is there */
-	bool is_ahead;          /* nobody waits for it: read is own, and its file lists it */
-	bool is_over;           /* ahead: its bytes have come, and it is in no other list */
+	bool asked_view;   /* since this read began its owners were asked for the view */
+	bool tried_memory; /* since its view is there */
+	bool is_ahead; /* nobody waits: `read` is the transfer's own, and the file lists it */
+	bool is_over;  /* ahead: its bytes have come, and it is in no other list */
 	struct waiting waiting; /* for trainers */
 	struct pace pace;
 	unsigned outstanding; /* answers */
@@ -137,7 +137,7 @@ static void take_data(struct engine *e, struct remote_read *t, struct piece *pie
 	peers_heard(e, piece->rank, &data.control);
 	piece->awaited = is_to_come(t, piece, &data);
 	if (data.status == -EAGAIN && piece->view)
-		t->alive_ms = monotonic_ms(); /* its rank is busy, not silent */
+		t->alive_ms = monotonic_ms(); /* the rank is busy, not silent */
 	if (piece->awaited)
 		raise_state(t, REMOTE_READ_AWAITS);
 	else if (data.status)

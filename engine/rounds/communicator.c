@@ -380,13 +380,13 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 	if (c->number == form->number && c->state != COMMUNICATOR_DISBANDING)
 		return 0; /* FORM is repeated */
 	if (form->made || form->number == c->left)
-		return -ENOENT; /* it had joined, and has left: an id is used once */
+		return -ENOENT; /* this rank had joined it, and has left: an id is used once */
 	if (c->state == COMMUNICATOR_OPENING || c->state == COMMUNICATOR_UP)
 		disband(e, c, "another one is made");
 	if (c->state == COMMUNICATOR_DISBANDING)
 		return -EAGAIN;
 	if (c->state == COMMUNICATOR_ASKING)
-		return -EBUSY; /* this rank takes itself for the lowest live one */
+		return -EBUSY; /* this rank forms one as the lowest live rank */
 	member = take_members(e, c, form, tail, tail_size);
 	memcpy(id.bytes, form->id, sizeof(id.bytes));
 	rc = member < 0

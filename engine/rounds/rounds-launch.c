@@ -209,7 +209,7 @@ static int launch(struct engine *e, struct rounds *r, const struct edit *edit, b
 	struct launched *l = launched_new(e, part, own);
 	int rc = l ? 0 : -ENOMEM;
 
-	*gone = !l || (part->reader == e->rank && !own); /* its reader has given up */
+	*gone = !l || (part->reader == e->rank && !own); /* the reader has given up */
 	if (!*gone) {
 		l->communicator = part->communicator;
 		rc = add_sent(e, l, part, gone);

@@ -17,12 +17,12 @@
 enum { CHUNK = 128 << 10, RETRY_MS = 200 };
 
 struct checks {
-	uint64_t transaction[2]; /* of the watch that the rest is of */
-	struct vec params;       /* uint32_t: numbers, in e->own, of those that it names */
-	uint64_t content;        /* that was looked at last; 0: none */
-	uint64_t applied;        /* the participant's count of edits when it was looked at */
-	bool *live;              /* [world] */
-	uint8_t *chunk;          /* CHUNK bytes */
+	uint64_t transaction[2]; /* the watch */
+	struct vec params; /* uint32_t: the numbers, in e->own, of those that the watch names */
+	uint64_t content;  /* the content that was checked last; 0: none */
+	uint64_t applied;  /* the participant's count of edits when it was looked at */
+	bool *live;        /* [world] */
+	uint8_t *chunk;    /* CHUNK bytes */
 };
 
 /* A run of a parameter's elements in a row of this rank, and the members of its group that have

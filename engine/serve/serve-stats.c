@@ -22,10 +22,10 @@ enum {
 struct stats_job {
 	STAILQ_ENTRY(stats_job) link;
 	uint32_t peer;
-	uint64_t request; /* the newest that asked for it */
+	uint64_t request; /* the newest request for it */
 	struct wire_stats asked;
 	bool ended;             /* under the lock of stats_server */
-	_Atomic bool abandoned; /* its peer has left, or does not want it */
+	_Atomic bool abandoned; /* the peer has left, or does not want the answer */
 	struct wire_sums *sums; /* [count], then their bins */
 	struct wire_range ranges[];
 };
@@ -251,7 +251,7 @@ static void *work(void *arg)
 			pthread_cond_wait(&s->changed, &s->lock);
 			continue;
 		}
-		/* nobody frees a job that has not ended, and stop comes with abandoned */
+		/* without the lock: only ended jobs are freed, and stop abandons this one */
 		pthread_mutex_unlock(&s->lock);
 		run_job(s, job);
 		pthread_mutex_lock(&s->lock);

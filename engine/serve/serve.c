@@ -133,8 +133,9 @@ void serve_tell_asked(struct engine *e)
 	e->serve.asked_fd = 0;
 }
 
-/* A rank gets states as it likes, for ever.  An observer that has gone tells nobody; one that
- * is there pings, and what it asks for after a silence counts as its first.
+/* Notes that somebody reads this rank's states.  A rank may read again at any time, and counts
+ * for ever.  An observer pings as long as it lives, and may end without a word: it counts
+ * until it was silent for the timeout.
  */
 static void note_asked(struct engine *e, const struct wire_header *header)
 {
@@ -176,7 +177,7 @@ static void serve_states(struct engine *e, uint32_t peer, const struct wire_head
 	struct wire_writer w = { 0 };
 	struct wire_states part = { 0 };
 	struct wire_page page;
-	/* who is to be told first has until the next try to show what was not looked at */
+	/* frag_asked's fd is told first: gradients are shown until the next try */
 	bool early = e->serve.asked_fd || !e->job.ready;
 	int rc = early ? -EAGAIN : encode_states(e, &w);
 
@@ -601,7 +602,7 @@ static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_heade
 
 /* ---- each kind ---- */
 
-/* False, as below: it is none of these. */
+/* Each of these functions returns false for a message that is not of its kind. */
 static bool serve_member(struct engine *e, const struct served_request *r)
 {
 	struct wire_catalog part;

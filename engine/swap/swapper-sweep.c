@@ -225,8 +225,8 @@ int swapper_sweep_next(struct swapper_sweep *w, uint64_t *first, uint64_t *numel
 	if (rc)
 		return rc;
 	if (w->in && w->swapper->no_behind)
-		swapper_flush(w->swapper,
-			      w->swapper->wait_ms); /* what cannot be written stays */
+		/* blocks that cannot be written stay in memory */
+		swapper_flush(w->swapper, w->swapper->wait_ms);
 	if (w->in || !w->begun)
 		w->at = w->begun ? w->at + 1 : 0;
 	w->begun = true;

@@ -24,7 +24,8 @@ static int open_pinned(struct swapper *sw, const struct swapper_options *o)
 {
 	uint64_t count = sw->slice ? o->budget / sw->slice : 0;
 
-	if (o->budget > machine_memory()) /* which would end this process, or another */
+	/* locking so much would have the kernel end this process, or another */
+	if (o->budget > machine_memory())
 		return -ENOMEM;
 	if (count < 2 || count > UINT32_MAX || sw->slice % SWAP_BLOCK)
 		return -EINVAL;

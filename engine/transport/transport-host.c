@@ -146,7 +146,7 @@ static int look_at_cookie(const struct process *p)
 	ssize_t n = process_vm_readv(p->target.pid, &local, 1, &remote, 1, 0);
 	int rc = n == (ssize_t)sizeof(cookie) ? 0 : copy_error(n < 0 ? errno : EFAULT);
 
-	if (rc == -EFAULT) /* it has no such page: another program */
+	if (rc == -EFAULT) /* no control page is there: the process is another program */
 		return is_dead(p) ? -ESRCH : -ESTALE;
 	return rc ? rc : check_cookie(p, cookie);
 }

@@ -121,9 +121,8 @@ static int open_all(struct transport *t, const struct transport_config *config)
 	if (!rc && config->bind && fork_close_at(t->address))
 		log_debug("forked children keep what has just connected to %s", t->address);
 	if (!rc && config->bind)
-		transport_watch_turn(
-			&t->watch_in, on_news,
-			t); /* which descriptor listens: a fork may come before a turn */
+		/* learns which descriptor listens, before a fork: the child closes it */
+		transport_watch_turn(&t->watch_in, on_news, t);
 	return rc;
 }
 

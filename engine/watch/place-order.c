@@ -67,7 +67,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t rank, const struct
 {
 	struct place_order *o = owner;
 
-	if (answer->status == -EAGAIN) /* it got lost: tell() asks again */
+	if (answer->status == -EAGAIN) /* the order got lost: tell() sends it again */
 		o->ranks[rank].asked = false;
 	else
 		note(e, o, (uint32_t)rank, answer);

@@ -164,7 +164,7 @@ void watch_begin_events(struct engine *e)
 	if (followed)
 		return;
 	for (rank = 0; rank < e->world; rank++) {
-		e->peers[rank].wanted = true; /* so that its loss is noticed */
+		e->peers[rank].wanted = true; /* is pinged: its loss is noticed */
 		e->peers[rank].events = e->peers[rank].control.events;
 	}
 	rank = peers_first_live(e);

@@ -44,7 +44,7 @@ struct stage_edge {
 	struct engine_read read;
 	bool over;
 	bool written[8];              /* the bytes of it that the user writes, by any extent */
-	_Alignas(8) uint8_t bytes[8]; /* these, and then the rest */
+	_Alignas(8) uint8_t bytes[8]; /* the user's bytes; once read, the owner's others, too */
 	uint8_t *converted;           /* where its low-precision copy goes */
 	enum frag_dtype hp, lp;
 };

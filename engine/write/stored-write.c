@@ -73,7 +73,7 @@ int stored_write_init(struct stored_write *s, const struct engine_write *write)
 		const struct engine_extent *x = &write->extents[i];
 
 		if (!f->parts->cuts || x->offset > f->bytes || x->size > f->bytes - x->offset)
-			return 0; /* who takes the write refuses it */
+			return 0; /* engine_write refuses the extent */
 		bytes += x->size;
 	}
 	if (!bytes)

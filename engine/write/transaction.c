@@ -293,7 +293,7 @@ void transaction_turn(struct engine *e, uint64_t now, struct transaction_list *f
 			atomic_fetch_add_explicit(c->result ? &e->counters.write_errors
 							    : &e->counters.writes,
 						  1, memory_order_relaxed);
-		if (!c->result && !c->write->operation) /* which moves no bytes */
+		if (!c->result && !c->write->operation) /* an operation moves no bytes */
 			atomic_fetch_add_explicit(&e->counters.write_bytes, c->bytes,
 						  memory_order_relaxed);
 	}

@@ -409,7 +409,7 @@ static int lock(struct overlay_log *r, enum overlay_log_use use, char *why, size
 
 	r->busy = rc == -EBUSY;
 	if (!rc && looks)
-		fd_unlock(r->dir); /* so that no writer waits for one who only looks */
+		fd_unlock(r->dir); /* a look must not keep a writer out */
 	if (!rc || looks)
 		return 0;
 	if (r->busy)

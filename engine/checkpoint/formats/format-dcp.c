@@ -406,7 +406,7 @@ static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
 {
 	struct dcp_loader *l = arg;
 
-	table_note(l->table, "skipped %s", why); /* which begins with its name */
+	table_note(l->table, "skipped %s", why); /* `why` begins with the tensor's name */
 }
 
 /* ---- chunks ---- */
@@ -527,7 +527,7 @@ static int add_item(struct dcp_loader *l, uint32_t i, const char *key)
 		if (rc >= 0)
 			rc = add_chunks(l, x, &item);
 	}
-	if (rc == 1) /* it is not taken */
+	if (rc == 1) /* the tensor was skipped, with a note */
 		table_drop_state(l->table);
 	return rc < 0 ? rc : 0;
 }

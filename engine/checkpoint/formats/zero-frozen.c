@@ -189,8 +189,8 @@ static int add_one(const struct shards *z, uint32_t i)
 		table_skip(t, shape.name, "%s", shape.unsupported);
 	else if (!first->dtype && !model_states_has(z->model, &shape))
 		table_skip(t, shape.name, "there are no values of it");
-	if (shape.unsupported ||
-	    !first->dtype) /* what module has of it is taken with the rest */
+	/* a parameter without a dtype here is taken from `module`, with the others there */
+	if (shape.unsupported || !first->dtype)
 		return 0;
 	rc = check_parts(z, &shape, i);
 	if (rc)

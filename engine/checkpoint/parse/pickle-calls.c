@@ -170,7 +170,7 @@ static bool is_lazy(struct pickle_machine *m, uint32_t metadata)
 	const struct pickle *p = m->p;
 	bool conj = false, neg = false;
 
-	pickle_machine_charge(m, pickle_count(p, metadata)); /* they are searched */
+	pickle_machine_charge(m, pickle_count(p, metadata)); /* two searches */
 	pickle_bool(p, pickle_get_text(p, metadata, "conj", 4), &conj);
 	pickle_bool(p, pickle_get_text(p, metadata, "neg", 3), &neg);
 	return conj || neg;

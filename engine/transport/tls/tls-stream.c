@@ -239,7 +239,7 @@ int tls_stream_handshake(struct tls_stream *s)
 	rc = rc == 1 ? 0 : ssl_error(s, rc);
 	if (!rc && !tls_context_is_proven(s->ssl))
 		rc = -EACCES;
-	flushed = tls_stream_flush(s); /* what says why it failed, too */
+	flushed = tls_stream_flush(s); /* sends the alert of a failed handshake, too */
 	return rc ? rc : flushed == -EAGAIN ? 0 : flushed;
 }
 

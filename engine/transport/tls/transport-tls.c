@@ -758,7 +758,7 @@ static void check_deadlines(struct transport *t, struct tls_peer_list *list, uin
 		if (!has_deadline(peer))
 			continue;
 		if (now >= peer->until_ms)
-			on_deadline(t, peer); /* which sets the timer, or frees it */
+			on_deadline(t, peer); /* sets the next deadline, or frees peer */
 		else
 			set_timer(t, peer->until_ms);
 	}
@@ -769,7 +769,7 @@ static void on_timer(struct transport *t)
 	uint64_t now = monotonic_ms(), count;
 	ssize_t n = read(t->timer, &count, sizeof(count));
 
-	(void)n; /* it may have been set anew since */
+	(void)n; /* -EAGAIN where the timer was set anew since it expired */
 	t->timer_ms = NEVER;
 	if (now >= t->accept_again_ms) {
 		t->accept_again_ms = NEVER;
@@ -976,7 +976,7 @@ static void transport_tls_close(struct transport *t)
 {
 	if (!t)
 		return;
-	if (t->pid == getpid()) { /* else it is a forked child's copy */
+	if (t->pid == getpid()) { /* a forked child frees its copy without a word to peers */
 		if (tls_context_enter()) {
 			linger(t);
 			hang_up_all(t);
