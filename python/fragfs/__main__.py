@@ -94,7 +94,7 @@ def doctor() -> int:
 def main() -> int:
     if sys.argv[1:] == ["doctor"]:
         return doctor()
-    if len(sys.argv) > 2 and sys.argv[1] == "run":
+    if len(sys.argv) > 2 and sys.argv[1] == "run" and not sys.argv[2].startswith("-"):  # run has no options
         return run(sys.argv[2], sys.argv[3:])
     if sys.argv[1:2] == ["attach"]:
         from . import remote

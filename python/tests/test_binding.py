@@ -15,6 +15,7 @@ from pathlib import Path
 
 import fragfs
 from fragfs import _dtypes, _job, _libfrag
+from fragfs.__main__ import USAGE
 
 HEADER = Path(__file__).resolve().parents[2] / "engine" / "frag.h"
 SCALARS = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "float": ctypes.c_float, "double": ctypes.c_double,
@@ -109,6 +110,7 @@ class Doctor(unittest.TestCase):
 class Commands(unittest.TestCase):
     def test_wrong_words_are_said_in_a_line(self) -> None:
         for words, line in ((("run", "/nowhere.py"), "fragfs: /nowhere.py: No such file or directory\n"),
+                            (("run", "--help"), USAGE + "\n"),
                             (("attach", "1", "--timeout", "nan"), "nan: more than 0 and at most 86400 seconds are expected\n"),
                             (("attach", "1", "--ahead", "-3"), "-3: more than 0 and at most 86400 seconds are expected\n")):
             with self.subTest(words):
