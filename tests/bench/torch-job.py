@@ -133,6 +133,14 @@ def forget_peak(pid: int) -> int:
     return status_kib(pid, "VmRSS")
 
 
+def threads() -> set[Path]:
+    return set(Path("/proc/self/task").iterdir())
+
+
+def seconds_on_a_core(of: set[Path]) -> float:
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in of & threads()) / 1e9
+
+
 def grown_mib(pids: dict[int, int]) -> float:
     return sum(max(4, status_kib(pid, "VmHWM") - before) for pid, before in pids.items()) / 1024
 
@@ -369,7 +377,7 @@ class Bench:
                     [1e3 * step[clock] for step in others], goal)
 
     def own_time(self, mounted_before: bool = False) -> None:
-        """fragfs's own part of a step: all that its hooks call, in wall time and on a core."""
+        """fragfs's own part of a step: all that its hooks call, in wall time and on a core, and its threads."""
         from fragfs.attachment import Attachment
 
         # Each clock has every second step: to read both, behind a step's work, cost half as much as what they measured.
@@ -383,15 +391,19 @@ class Bench:
             spent.append(clock() - begin)
 
         Attachment._guard = timed_guard
+        others = threads()
         try:
             with self.job.attach() as attachment:
                 if mounted_before:
                     self.visit(attachment)
+                mine = threads() - others
+                began = seconds_on_a_core(mine)
                 for step in range(20 + 16 * ROUNDS):
                     clock = clocks[step % 2]
                     spent.clear()
                     self.job.step()
                     steps[step % 2].append(sum(spent))
+                by_threads = (seconds_on_a_core(mine) - began) / len(steps[0] + steps[1])
         finally:
             Attachment._guard = guard
         wall, core = (seconds[10:] for seconds in steps)
@@ -401,6 +413,7 @@ class Bench:
         calls = f"fragfs's calls in a step of a {self.job.title} job, {tensors}{when}"
         row(calls, 1e3 * statistics.median(wall), "ms", goal=goal)
         row(f"{calls}, on a core", 1e3 * statistics.median(core), "ms")
+        row(f"fragfs's threads in a step of a {self.job.title} job, {tensors}{when}, on a core", 1e3 * by_threads, "ms")
 
     def visit(self, attachment) -> None:
         """A mount comes, reads, and goes; ends when no rank takes it for one that may read."""
