@@ -15,7 +15,7 @@ struct gather_part { /* one range of the state that is read */
 	uint64_t first, count; /* elements of the request that are in it */
 	enum part_state state; /* under the lock, as what follows */
 	bool is_cancelling;    /* engine_read_cancel has not returned: done waits for it */
-	pthread_t canceller;   /* done does not wait for it, who may run done itself */
+	pthread_t canceller;   /* the thread in it: done does not wait for its own */
 };
 
 struct gather_run {

@@ -82,7 +82,8 @@ static void ready(void *arg)
 	if (m->ready_fd < 0)
 		return;
 	to_null();
-	if (write(m->ready_fd, &ok, 1) != 1) { /* who ended the starter wants no mount */
+	/* a starter that was ended wants its mount no more */
+	if (write(m->ready_fd, &ok, 1) != 1) {
 		log_warn("the process that started the mount has gone");
 		kill(getpid(), SIGTERM);
 	}

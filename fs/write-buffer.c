@@ -409,8 +409,8 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 		return rc;
 	if (!dirty(h))
 		return 0;
-	/* Who has heard of the error goes by it, and closes the file, also by ending: only
-	 * another fsync(2) tries again.
+	/* A program whose fsync(2) has failed takes the edit for not made.  It, or its end,
+	 * closes the file next, which must not make the edit: only fsync(2) tries again.
 	 */
 	if (d->failed && !fsync)
 		return -d->failed;

@@ -64,7 +64,9 @@ int call_print_json(json_t *root)
 	int failed = !root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
 
 	json_decref(root);
-	/* What stdout did not take is said when the command has ended, by the errno of this. */
+	/* Where stdout has failed, finish_output gives the errno: the newline has it flush, and
+	 * fail, once more.
+	 */
 	putchar('\n');
 	return failed && !ferror(stdout) ? call_fail("%s", strerror(ENOMEM)) : 0;
 }

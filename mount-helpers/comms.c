@@ -42,7 +42,7 @@ static void add_block(struct table *t, char **text)
 	size_t n = line ? table_cut(line, names) : 0, has;
 
 	while ((line = strsep(text, "\n")) && *line) {
-		has = table_cut(line, fields); /* fewer, of ranks left out */
+		has = table_cut(line, fields); /* ranks left out have fewer */
 		table_row(t);
 		for (size_t column = 0; t->columns[column].name; column++)
 			table_field(t, column,

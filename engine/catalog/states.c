@@ -211,7 +211,7 @@ int states_add_segment(struct states *s, uint32_t number, struct state_segment s
 	struct state_row *row = &s->rows[number];
 	uint32_t at = extent_at(row, segment.start), n = 0;
 	bool in_gap = at < row->nextents;
-	uint64_t start = at ? row->extents[at - 1].end : 0, end = segment.start + segment.numel;
+	uint64_t start = states_extent_start(row, at), end = segment.start + segment.numel;
 	struct state_extent now[3]; /* in the place of the gap, or behind all */
 
 	if (in_gap && (row->extents[at].address || row->extents[at].end < end))

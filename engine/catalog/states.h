@@ -110,10 +110,16 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 int states_add_segment(struct states *s, uint32_t row, struct state_segment segment);
 /* Returns the extent with that start and numel; NULL: there is none. */
 struct state_extent *states_find_extent(struct state_row *row, uint64_t start, uint64_t numel);
+/* Returns where extent i of a row begins; i may be the number of extents. */
+static inline uint64_t states_extent_start(const struct state_row *row, uint32_t i)
+{
+	return i ? row->extents[i - 1].end : 0;
+}
+
 /* Returns the segment that extent i of a row is. */
 static inline struct state_segment states_segment(const struct state_row *row, uint32_t i)
 {
-	uint64_t start = i ? row->extents[i - 1].end : 0;
+	uint64_t start = states_extent_start(row, i);
 
 	return (struct state_segment){ start, row->extents[i].end - start,
 				       row->extents[i].address };

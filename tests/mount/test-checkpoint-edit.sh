@@ -227,17 +227,11 @@ same "$M/params/w/fp32" "$T/w"
 [ "$(tail -c 4000 "$M/params/w/fp32.npy" | cksum)" = "$(cksum <"$T/w")" ] || fail "npy"
 # An edit whose fsync(2) has failed is not made by close(2), which has the same errno; another fsync(2) may make it.
 if command -v python3 >/dev/null 2>&1; then
-	within 60 python3 - "$M/params/w/fp32" "$T/st/x.safetensors" <<'END' || fail "close behind an fsync that failed: $?"
+	PYTHONPATH=$top_srcdir/tests/mount PYTHONDONTWRITEBYTECODE=1 within 60 python3 - "$M/params/w/fp32" "$T/st/x.safetensors" <<'END' || fail "close behind an fsync that failed: $?"
 import errno, os, sys
+from errnos import fails
 path, file = sys.argv[1:]
 old = open(path, "rb").read()
-
-def fails(what, *args):
-    try:
-        what(*args)
-    except OSError as e:
-        return e.errno
-    return 0
 
 def refused(data):
     """A descriptor with these bytes: it was asked to commit them while the file was another one."""

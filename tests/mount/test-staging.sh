@@ -22,20 +22,14 @@ tail -c 1048576 "$T/old" >>"$T/want"
 same "$W" "$T/want"
 
 command -v python3 >/dev/null || { unmount; echo "handles not tried: no python3"; exit 0; }
-within 60 python3 - "$M" <<'END' || fail "handles"
+PYTHONPATH=$top_srcdir/tests/mount PYTHONDONTWRITEBYTECODE=1 within 60 python3 - "$M" <<'END' || fail "handles"
 import errno, os, sys
+from errnos import fails
 top = sys.argv[1]
 path = top + "/params/layers.0.bias/exp_avg"
 old = open(path, "rb").read()
 commits = lambda: float(open(top + "/groups/0/commits").read())
 before = commits()
-
-def fails(what, *args):
-    try:
-        what(*args)
-    except OSError as e:
-        return e.errno
-    return 0
 
 # Its own reads see it, also over the edges; others do not before fsync.
 fd = os.open(path, os.O_RDWR)
