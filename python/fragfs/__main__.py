@@ -85,9 +85,15 @@ def _findings() -> Iterator[tuple[bool, str]]:
 
 def doctor() -> int:
     """Exit status 0: a job could be attached."""
+    from ._output import say
+
     findings = list(_findings())
-    for well, line in findings:
-        print("ok     " if well else "missing", line)
+    try:
+        for well, line in findings:
+            say(f"{'ok     ' if well else 'missing'} {line}")
+    except OSError as e:
+        print(f"fragfs: {e}", file=sys.stderr)
+        return 1
     return 0 if findings[0][0] else 1
 
 

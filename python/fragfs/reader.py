@@ -528,7 +528,7 @@ class Edit:
 class Mount(Mapping[str, Parameter]):
     """A mount: a mapping of parameters by their names (a coordinate follows behind @)."""
 
-    def __init__(self, path: str, own: bool = False) -> None:
+    def __init__(self, path: str, own: _OwnMount | None = None) -> None:
         self.path = path
         self._own = own
         self._freezer: int | None = None  # the thread that is within freeze()
@@ -550,10 +550,9 @@ class Mount(Mapping[str, Parameter]):
         """Unmounts what open() has mounted, and leaves a mount that was there before."""
         if not self._own or os.getpid() != self._process:  # a forked child's parent has the mount
             return
-        self._own = False
+        own, self._own = self._own, None
         atexit.unregister(self.close)
-        _unmount(self.path)
-        os.rmdir(self.path)
+        own.end()
 
     def _is_job(self) -> bool:
         return os.path.exists(os.path.join(self.path, ".frag", "freeze"))
@@ -715,21 +714,46 @@ def _is_mount(path: str) -> bool:
     return os.path.isfile(os.path.join(path, ".frag", "version"))
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise OSError(done.stderr.strip() or f"{command[0]} ended with exit status {done.returncode}")
+class _OwnMount:
+    """A mount that ends with this process, also where a signal ends it.
 
+    A shell beside this process mounts, waits for a line of this process, or for its end, and unmounts.  Forked children have the
+    pipe, too: the mount is there until the last of them has ended.
+    """
 
-def _unmount(folder: str) -> None:
-    _run("fusermount3", "-u", "-z", folder)
+    SHELL = """
+        folder=$1
+        shift
+        "$@" && echo mounted && cd / && { read -r line; fusermount3 -u -z -- "$folder"; }
+        status=$?
+        rmdir -- "$folder"
+        exit "$status"
+    """
+
+    def __init__(self, program: str, source: str, options: Iterable[str]) -> None:
+        self.folder = tempfile.mkdtemp(prefix="fragfs-")
+        mount = (program, *(word for option in options for word in ("-o", option)), "--", source, self.folder)
+        self._shell = subprocess.Popen(("sh", "-c", self.SHELL, "sh", self.folder, *mount), stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            mounted = self._shell.stdout.readline()
+        except BaseException:
+            self._shell.communicate()
+            raise
+        if not mounted:
+            self.end()
+
+    def end(self) -> None:
+        _, said = self._shell.communicate("\n")
+        if self._shell.returncode:
+            raise OSError(said.strip() or f"{self.folder} was not unmounted: its shell ended with {self._shell.returncode}")
 
 
 def open(source: str | os.PathLike[str], *options: str) -> Mount:  # noqa: A001: fragfs.open
     """Opens SOURCE: a folder where fragfs is mounted, HOST:PORT of a job, or a checkpoint.
 
     The latter two are mounted in a folder of their own, with these options of fragfs(1) ("rw",
-    "overlay=trial", ...), until close(), or until the interpreter ends.  The program is fragfs of PATH, or the one that FRAGFS names.
+    "overlay=trial", ...), until close(), or until this process ends.  The program is fragfs of PATH, or the one that FRAGFS names.
     OSError: it cannot be mounted; the text is what fragfs says.
     """
     source = os.fspath(source)
@@ -740,10 +764,5 @@ def open(source: str | os.PathLike[str], *options: str) -> Mount:  # noqa: A001:
     program = os.environ.get("FRAGFS") or shutil.which("fragfs")
     if not program:
         raise FileNotFoundError("the program fragfs is not in PATH, and FRAGFS does not name it")
-    folder = tempfile.mkdtemp(prefix="fragfs-")
-    try:
-        _run(program, source, folder, *(word for option in options for word in ("-o", option)))
-    except BaseException:
-        os.rmdir(folder)
-        raise
-    return Mount(folder, own=True)
+    own = _OwnMount(program, source, options)
+    return Mount(own.folder, own)

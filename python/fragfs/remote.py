@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ._output import say
+
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -419,8 +421,10 @@ def _do(args: argparse.Namespace, out: Callable[[str], None]) -> None:
         order.wait(lambda rank: rank.said("found"), "its main thread has not come back to Python")
         world = int(ranks[0].said("found")[0][1])
         numbers = sorted(int(rank.said("found")[0][0]) for rank in ranks)
+        if len(set(numbers)) < len(ranks) or any(int(rank.said("found")[0][1]) != world for rank in ranks):
+            raise Refused("these are ranks of several jobs: name the processes, or the launcher, of one")
         out(f"found {' '.join(ranks[0].said('found')[0][2:])}; ranks {' '.join(map(str, numbers))} of {world}")
-        elsewhere = len(set(numbers)) < world
+        elsewhere = len(ranks) < world
         ahead_s = args.ahead if elsewhere else 1
         step = args.step or order.choose_step(ahead_s)
         if elsewhere and not args.step:
@@ -436,7 +440,7 @@ def _do(args: argparse.Namespace, out: Callable[[str], None]) -> None:
                 out(f"attached: fragfs {rank.said('done')[0][0]} /frag")
         if args.detach:
             out("detached")
-    except (Refused, KeyboardInterrupt) as e:
+    except (Refused, OSError, KeyboardInterrupt) as e:
         is_back = order.take_back()
         done = [rank for rank in ranks if rank.said("done")]
         if done:
@@ -478,12 +482,16 @@ def main(arguments: list[str]) -> int:
         parser.error("no process is named")
 
     def out(line: str) -> None:
-        print("fragfs:", line, flush=True)
+        say(f"fragfs: {line}")
 
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: an order that nobody waits for is taken back
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     try:
         _do(args, out)
     except KeyboardInterrupt:
-        out("interrupted")
+        with contextlib.suppress(OSError):
+            out("interrupted")
         return 130
     except (Refused, OSError) as e:
         print(f"fragfs: {e}", file=sys.stderr)

@@ -148,16 +148,26 @@ class Attach(unittest.TestCase):
         self.assertIn("its main thread has not come back to Python within 15 s", said)
         self.assertEqual(process.communicate("x")[0].split("\n")[0], "False")  # nothing has run late, or was missed
 
-    def test_an_interrupt_takes_the_order_back(self) -> None:
-        process = self.process("import os, sys\nprint('here', flush=True)\nos.read(0, 1)\nprint('fragfs' in sys.modules)")
-        with subprocess.Popen([*ATTACH, str(process.pid)], stdout=subprocess.PIPE, text=True,
-                              env={**os.environ, "PYTHONPATH": str(HERE.parent)}) as attaching:
-            folders = Path(f"/proc/{process.pid}/root/tmp")
+    def test_a_signal_takes_the_order_back(self) -> None:
+        process = self.process("import os, sys\nprint('here', flush=True)\nos.read(0, 2)\nprint('fragfs' in sys.modules)")
+        folders = Path(f"/proc/{process.pid}/root/tmp")
+        for number in (signal.SIGINT, signal.SIGTERM):
             before = set(folders.glob("fragfs-*"))
-            while not any((folder / "call.py").exists() for folder in set(folders.glob("fragfs-*")) - before):
-                time.sleep(0.01)
-            attaching.send_signal(signal.SIGINT)
-            self.assertIn("the job is as it was", attaching.communicate(timeout=TIMEOUT_S)[0])
+            with subprocess.Popen([*ATTACH, str(process.pid)], stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "PYTHONPATH": str(HERE.parent)}) as attaching:
+                while not any((folder / "call.py").exists() for folder in set(folders.glob("fragfs-*")) - before):
+                    time.sleep(0.01)
+                attaching.send_signal(number)
+                self.assertIn("the job is as it was", attaching.communicate(timeout=TIMEOUT_S)[0])
+            self.assertEqual(set(folders.glob("fragfs-*")), before)
+        self.assertEqual(process.communicate("x")[0], "False\n")
+
+    def test_an_output_that_takes_nothing_takes_the_order_back(self) -> None:
+        process = self.process("import os, sys\nprint('here', flush=True)\nos.read(0, 1)\nprint('fragfs' in sys.modules)")
+        with open("/dev/full", "w") as full:
+            attaching = subprocess.run([*ATTACH, str(process.pid)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S,
+                                       env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+        self.assertEqual((attaching.returncode, attaching.stderr), (1, "fragfs: standard output: No space left on device\n"))
         self.assertEqual(process.communicate("x")[0], "False\n")
 
     def test_an_interrupt_says_what_is_left(self) -> None:
@@ -189,6 +199,31 @@ class Attach(unittest.TestCase):
                     contextlib.redirect_stdout(io.StringIO()) as said:
                 self.assertEqual(remote.main([*detach, "7", "8"]), 130)
                 self.assertEqual(said.getvalue().splitlines()[-2:], [f"fragfs: {words}", "fragfs: interrupted"])
+
+    def test_ranks_of_several_jobs_are_refused(self) -> None:
+        class FakeRank:
+            way = "a debugger"
+
+            def __init__(self, pid: int) -> None:
+                self.pid = pid
+
+            def said(self, word: str) -> list:
+                return [[*found[self.pid], "an optimizer"]] if word == "found" else []
+
+            def take_back(self) -> bool:
+                return True
+
+            def hear(self) -> None:
+                pass
+
+            clean = hear
+
+        for found in ({7: ("0", "2"), 8: ("0", "2")}, {7: ("0", "2"), 8: ("1", "4")}):
+            with self.subTest(found=found), unittest.mock.patch.object(remote, "Rank", FakeRank), \
+                    unittest.mock.patch.object(remote.Round, "tell"), \
+                    contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(remote.main(["--detach", "7", "8"]), 1)
+                self.assertIn("ranks of several jobs", said.getvalue())
 
     def test_an_order_that_was_never_told_is_taken_back_at_once(self) -> None:
         rank = remote.Rank(os.getpid())

@@ -106,6 +106,11 @@ class Doctor(unittest.TestCase):
         self.assertIn("missing libfrag: libfrag.so was not found at /nonexistent", done.stdout)
         self.assertRegex(done.stdout, "(ok     |missing) attach PID: ")
 
+    def test_says_that_its_output_is_full(self) -> None:
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([sys.executable, "-m", "fragfs", "doctor"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (1, "fragfs: standard output: No space left on device\n"))
+
 
 class Commands(unittest.TestCase):
     def test_wrong_words_are_said_in_a_line(self) -> None:

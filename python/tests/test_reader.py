@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -150,6 +151,18 @@ class Checkpoint(unittest.TestCase):
         ended = subprocess.run([sys.executable, "-c", script, self.folder], stdout=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(ended.returncode, 3)
         self.assertFalse(os.path.exists(ended.stdout.strip()))
+
+    def test_it_ends_with_a_process_that_a_signal_ends(self) -> None:
+        script = "import fragfs, signal, sys\nprint(fragfs.open(sys.argv[1]).path, flush=True)\nsignal.pause()"
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with subprocess.Popen([sys.executable, "-c", script, self.folder], stdout=subprocess.PIPE, text=True) as reader:
+                folder = reader.stdout.readline().strip()
+                self.assertTrue(os.path.exists(os.path.join(folder, ".frag", "version")))
+                reader.send_signal(number)
+            end = time.monotonic() + 60
+            while os.path.exists(folder):
+                self.assertLess(time.monotonic(), end, f"{folder} outlives its process by a minute")
+                time.sleep(0.05)
 
 
 @unittest.skipUnless(SOURCE, "FRAG_SOURCE names no job")
