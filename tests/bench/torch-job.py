@@ -283,7 +283,7 @@ class Bench:
         return time.perf_counter() - begin
 
     def window(self) -> tuple[float, float]:
-        """Of a step: seconds, and seconds on a core of all threads of all ranks."""
+        """Of a step behind another: seconds, and seconds on a core of all threads of all ranks."""
         self.job.step()
         cpu = time.process_time()
         seconds = self.timed(lambda: [self.job.step() for _ in range(STEPS)])
@@ -356,16 +356,10 @@ class Bench:
     def cost(self) -> None:
         """Attached, and nobody looks, against not attached at all."""
         def attached() -> tuple[float, float]:
-            with self.job.attach() as attachment:
-                self.job.step()
-                assert attachment
+            with self.job.attach():
                 return self.window()
 
-        def bare() -> tuple[float, float]:
-            self.job.step()
-            return self.window()
-
-        got = self.in_turn(PAIRS, attached, bare)
+        got = self.in_turn(PAIRS, attached, self.window)
         self.compare_steps("attached, nobody looks", got[0], "not attached", got[1], 1.01)
 
     def compare_steps(self, what: str, steps: list[tuple[float, float]], reference: str, others: list[tuple[float, float]],
