@@ -123,7 +123,7 @@ static const struct option_row {
 	{ 'n', 'n', "count", "COUNT", "print so many rows or events" },
 	{ 'e', 'e', "every-state", NULL, "compare every state that both have" },
 	{ 'O', 'o', "output", "FILE",
-	  "write elements to a file, raw or, if *.npy, as numpy's" },
+	  "write elements to a file (-: standard output), raw or, if *.npy, as numpy's" },
 	{ 'r', 'r', "readers", NULL,
 	  "print the key for readers of the job with this key file" },
 	{ 'R', 'R', "rank", "RANK", "show only this rank" },

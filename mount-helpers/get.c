@@ -143,10 +143,15 @@ static int copy_npy(const struct state_slice *p, const char *mountpoint, int to,
 static int save(const char *name, const struct state_slice *p, const char *mountpoint)
 {
 	size_t length = strlen(name);
-	bool npy = length > 4 && !strcmp(name + length - 4, ".npy");
+	bool npy = length > 4 && !strcmp(name + length - 4, ".npy"), own = strcmp(name, "-");
 	CLEANUP(free) char *bytes = malloc(CHUNK_BYTES);
-	int to = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), e;
+	int to = own ? open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
+		     : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0),
+	    e;
 	struct stat file = { 0 };
+
+	if (!own)
+		name = "standard output";
 
 	if (to < 0 || !bytes) {
 		e = to < 0 ? -errno : -ENOMEM;
@@ -160,7 +165,7 @@ static int save(const char *name, const struct state_slice *p, const char *mount
 		e = -errno;
 	if (!e)
 		return 0;
-	if (S_ISREG(file.st_mode)) /* not a device */
+	if (own && S_ISREG(file.st_mode)) /* not a device */
 		unlink(name);
 	return call_fail("%s: %s", name, strerror(-e));
 }

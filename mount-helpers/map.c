@@ -201,11 +201,14 @@ enum { SVG_ROW = 18, SVG_NAME = 320, SVG_WIDTH = 800 };
 
 static void put_escaped(FILE *to, const char *text)
 {
-	for (; *text; text++)
-		if (*text == '<' || *text == '&' || *text == '>' || *text == '"')
-			fprintf(to, "&#%d;", *text);
+	char line[1024];
+
+	one_line(text, line, sizeof(line));
+	for (char *at = line; *at; at++)
+		if (strchr("<&>\"", *at))
+			fprintf(to, "&#%d;", *at);
 		else
-			fputc((unsigned char)*text < ' ' ? '?' : *text, to);
+			fputc(*at, to);
 }
 
 static void draw_strip(struct drawing *d, const struct strip *s)

@@ -5,6 +5,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/metrics.h"
+#include "engine/base/one-line.h"
 #include "engine/base/text.h"
 #include "engine/base/thread.h"
 #include "engine/checkpoint/edit/open-files.h"
@@ -14,9 +15,9 @@
 #include "engine/checkpoint/formats/format.h"
 #include "engine/checkpoint/table/folder.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool checkpoint_is_unfinished(const char *path, const char *format)
@@ -153,11 +154,11 @@ int checkpoint_open(struct engine **e, const struct engine_options *o, char *why
 		    size_t whysize)
 {
 	int rc = open_path(e, o, why, whysize);
-
 	/* A path, and what `latest` says, may have line breaks in it. */
-	for (char *at = why; rc && *at; at++)
-		if (iscntrl((unsigned char)*at))
-			*at = '?';
+	CLEANUP(free) char *text = rc ? strdup(why) : NULL;
+
+	if (text)
+		one_line(text, why, whysize);
 	return rc;
 }
 

@@ -147,7 +147,11 @@ class State:
 
     def bytes(self, offset: int = 0, size: int | None = None) -> bytearray:
         """Bytes [offset, offset + size), little-endian and in C order; size None: up to the end."""
-        out = bytearray(self.nbytes - offset if size is None else size)
+        if size is None:
+            size = self.nbytes - offset
+        if offset < 0 or size < 0:
+            raise ValueError(f"{self.path}: bytes from {offset} on are not within its {self.nbytes}")
+        out = bytearray(size)
         self._read_into(out, offset)
         return out
 
@@ -240,6 +244,9 @@ class State:
         if not shape:
             raise TypeError(f"{self.path} has no axes, and so no length")
         return shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
 
 
 @contextlib.contextmanager

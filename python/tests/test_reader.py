@@ -44,8 +44,9 @@ class Names(unittest.TestCase):
 
     def test_a_state_without_axes_has_no_length(self) -> None:
         scalar = unittest.mock.patch.object(fragfs.reader.State, "_tensor", return_value=("float32", ()))
-        with scalar, self.assertRaisesRegex(TypeError, "no axes"):
-            len(fragfs.reader.State("fp32"))
+        for ask in (len, list):
+            with scalar, self.assertRaisesRegex(TypeError, "no axes"):
+                ask(fragfs.reader.State("fp32"))
 
     def test_a_source_that_is_none_says_why(self) -> None:
         with self.assertRaisesRegex(OSError, "no-such-checkpoint"):
@@ -129,6 +130,14 @@ class Checkpoint(unittest.TestCase):
             with interrupted, closed, self.assertRaises(KeyboardInterrupt):
                 change.commit()
             self.assertEqual(state.numpy().tolist(), [1, -2, 0.5])
+
+    def test_bytes_and_rows(self) -> None:
+        state = self.checkpoint["float16"].fp16
+        self.assertEqual(state.bytes(state.nbytes), b"")
+        with self.assertRaisesRegex(ValueError, f"from 99 on are not within its {state.nbytes}"):
+            state.bytes(99)
+        with self.assertRaises(EOFError):
+            state.bytes(0, state.nbytes + 1)
 
     def test_it_has_no_generation(self) -> None:
         with self.assertRaisesRegex(FileNotFoundError, "a checkpoint has no generation"):

@@ -103,6 +103,8 @@ within 60 fragctl get -j "$M" "$two[2,:3]" >out
 within 60 fragctl get -j "$M" --json "$two/fp32[1,0]" | tr -d ' \n' >out
 line '"shape":\[\],"values":\[-6.25\]'
 within 60 fragctl get -j "$M" "$two/fp32[1,::-1]" -o row || fail "get -o: $?"
+within 60 fragctl get -j "$M" "$two/fp32[1,::-1]" -o - | cmp - row || fail "get -o -"
+[ ! -e - ] || fail "get -o - has made a file of this name"
 [ "$(floats row | tail -n 1)" = -6.25 ] && [ "$(wc -c <row)" = $((columns * 4)) ] || fail "get -o"
 within 60 fragctl set -j "$M" "$two/fp32[3,::-1]" =row || fail "set =FILE: $?"
 [ "$(within 60 fragctl get -j "$M" "$two/fp32[3,0]")" = -6.25 ] || fail "set =FILE"
@@ -116,6 +118,7 @@ within 60 fragctl set -j "$M" "$two/fp32[3,0]" -nan || fail "set -nan: $?"
 [ "$(within 60 fragctl get -j "$M" "$two/fp32[3,0]")" = nan ] || fail "set -nan"
 ln -s /dev/full full
 within 60 fragctl get -j "$M" "$two/fp32" -o full 2>why && fail "get -o, to a full disk"
+grep -q 'full: No space' why || fail "get -o, to a full disk: $(cat why)"
 [ -L full ] || fail "get -o has removed what it did not make"
 within 60 fragctl ls -j "$M" >full 2>why && fail "ls to a full disk"
 [ "$(cat why)" = 'fragctl: standard output: No space left on device' ] || fail "ls to a full disk: $(cat why)"

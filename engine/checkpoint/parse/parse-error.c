@@ -3,18 +3,19 @@
 
 #include "engine/checkpoint/parse/parse-error.h"
 
+#include "engine/base/one-line.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
 int parse_fail(struct parse_error *error, int rc, const char *fmt, ...)
 {
+	char text[sizeof(error->why)];
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(error->why, sizeof(error->why), fmt, args);
+	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	for (char *c = error->why; *c; c++)
-		if (*c < ' ' || *c > '~')
-			*c = '?';
+	one_line(text, error->why, sizeof(error->why));
 	return rc;
 }

@@ -16,7 +16,7 @@ struct parse_error {
 	char why[200]; /* no newline; "" until there is one */
 };
 
-/* Sets the line and returns rc.  Bytes that are not printable ASCII come out as '?'. */
+/* Sets the line, as one_line writes it, and returns rc. */
 int parse_fail(struct parse_error *error, int rc, const char *fmt, ...) PRINTF(3, 4);
 
 #endif

@@ -100,6 +100,8 @@ START_TEST(a_folder_whose_latest_names_nothing_is_refused)
 	run(": >'%s/latest'", dir);
 	ck_assert_int_eq(open_at(dir, false), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(why, ": latest is empty"));
+	ck_assert_int_eq(open_at(in_dir("\303\266\n"), false), -ENOENT);
+	ck_assert_msg(strstr(why, "\303\266%0A: ") && !strchr(why, '\n'), "%s", why);
 }
 END_TEST
 

@@ -214,6 +214,8 @@ START_TEST(refuses_holes_overlaps_and_repeated_names)
 		"two tensors a");
 	refused("{" TENSOR("a", "0", "1") "," TENSOR("\\u0061", "1", "2") "}", 2, -EBADMSG,
 		"two tensors a");
+	refused("{" TENSOR("\\u00f6\\n", "0", "1") "," TENSOR("\\u00f6\\n", "1", "2") "}", 2,
+		-EBADMSG, "two tensors \303\266%0A");
 	refused("{\"__metadata__\":{},\"__metadata__\":{}}", 0, -EBADMSG, "two __metadata__");
 	refused("{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0, -EBADMSG, "two a in");
 	refused("{\"__metadata__\":{\"a\":1}}", 0, -EBADMSG, "no text");
