@@ -33,8 +33,8 @@ static bool find_form(const char *suffix, enum cells_form *form)
 	return false;
 }
 
-/* Gives the array that a state is.  One that has not the parameter's elements, such as a step,
- * is a number, or a row of them.
+/* Gives the shape of a state as an array.  A state with other elements than the parameter's,
+ * such as a step, is a number, or a row of numbers.
  */
 static uint32_t array_of(const struct engine_state *state, const struct engine_param *param,
 			 uint64_t shape[FRAG_DIMS_MAX])

@@ -28,8 +28,8 @@ enum cells_form {
 struct cells {
 	enum cells_form form;
 	enum frag_dtype dtype; /* of the state */
-	size_t element;        /* bytes of one of the state */
-	size_t cell;           /* bytes of one in the file; CELLS_ELEMENT: 0 */
+	size_t element;        /* bytes of an element of the state */
+	size_t cell;           /* bytes of a cell in the file; CELLS_ELEMENT: 0 */
 	uint64_t head;         /* bytes of the header of .npy, or of a file in export/ */
 	uint64_t tail;         /* bytes of the trailer of a file in export/universal/ */
 	uint64_t bytes;        /* of the file; CELLS_ELEMENT: 0 */
@@ -37,17 +37,18 @@ struct cells {
 	struct slice slice;
 };
 
-/* Sets *c to the file whose name has `name` behind that of its state: "" is the state itself.
+/* Sets *c to the file that is named as its state is, with `name` behind: "" is the state
+ * itself.
  * -ENOENT: there is no such file, or the state has no such element.
  */
 int cells_init(struct cells *c, const char *name, const struct engine_state *state,
 	       const struct engine_param *param);
-/* Sets *c to the element that has these indices: "12,7", or "()" of an array without axes.
- * -ENOENT.
+/* Sets *c to the element with the given indices: "12,7", or "()" of an array without axes.
+ * -ENOENT: the state has no such element, or its elements have no text.
  */
 int cells_init_element(struct cells *c, const char *indices, const struct engine_state *state,
 		       const struct engine_param *param);
-/* Sets *c to a state, or whatever else has that many bytes, as it is. */
+/* Sets *c to a file of that many bytes, which are shown as they are. */
 void cells_init_raw(struct cells *c, uint64_t bytes);
 
 /* Writes c->head bytes. */
@@ -57,7 +58,7 @@ void cells_header(const struct cells *c, unsigned char out[NPY_HEADER_MAX]);
  * *start.
  */
 bool cells_is_range(const struct cells *c, uint64_t *start);
-/* Returns true for such a range, and for an element. */
+/* Returns true if the file is such a range, or an element. */
 bool cells_is_writable(const struct cells *c);
 
 /* Writes cells of n elements, of which the first has number `first` in the slice. */

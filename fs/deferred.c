@@ -89,7 +89,8 @@ static int defer(struct deferred *d, fuse_req_t req, const struct deferred_call 
 		return -ENOMEM;
 	w->hurry = *hurry;
 	w->deadline_ms = monotonic_ms() + d->timeout_ms;
-	/* Before w is listed: from then on the deferred thread may reply and free it. */
+	/* Set before w is listed: then the deferred thread may reply, which frees the request.
+	 */
 	fuse_req_interrupt_func(req, interrupted, d);
 	pthread_mutex_lock(&d->lock);
 	TAILQ_INSERT_TAIL(&d->requests, w, entry);
@@ -122,8 +123,8 @@ static int try_again(struct deferred_request *w, bool stop)
 	return rc == -EAGAIN && late ? -ETIMEDOUT : rc;
 }
 
-/* Tries a request again; true: it is replied to.  While the handler runs, the request has no
- * interrupt function of ours: the handler may set its own, and its reply frees the request.
+/* Tries a request again; true: it was replied to.  While the handler runs, this module's
+ * interrupt function is off: the handler may set its own, and its reply frees the request.
  */
 static bool is_over(struct deferred *d, struct deferred_request *w, bool stop)
 {
@@ -138,8 +139,8 @@ static bool is_over(struct deferred *d, struct deferred_request *w, bool stop)
 	return rc != -EAGAIN;
 }
 
-/* Called with the lock, which is let go while a request is tried: other threads append behind
- * it meanwhile, but only this thread removes, so w and its successor stay.
+/* Called with the lock, which is let go while a request is tried.  Meanwhile other threads
+ * append behind the list's end, but only this thread removes, so w and its successor stay.
  */
 static void try_all(struct deferred *d)
 {
@@ -159,7 +160,7 @@ static void try_all(struct deferred *d)
 	}
 }
 
-/* Gives the engine d->wait while requests are listed, and cancels it when none is. */
+/* Gives the engine d->wait while requests are listed, and cancels the wait when none is. */
 static void ask(struct deferred *d, uint64_t seen)
 {
 	bool listed = !TAILQ_EMPTY(&d->requests);
@@ -197,6 +198,9 @@ static void *retry(void *arg)
 
 		sleep_on(d);
 		d->news = false;
+		/* Read before the tries, so that a table that comes during them ends the wait
+		 * at once.
+		 */
 		seen = engine_epoch(d->engine);
 		try_all(d);
 		ask(d, seen);

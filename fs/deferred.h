@@ -3,7 +3,7 @@
 #define FS_DEFERRED_H
 
 /* Handlers that need a table of states which a rank has not sent yet.  libfuse has few threads,
- * and a rank may be silent for long, so no handler waits in one of them: it returns -EAGAIN,
+ * and a rank may be silent for long, so no handler waits in such a thread: it returns -EAGAIN,
  * and a thread of this module calls it again.
  *
  *	libfuse's thread	the deferred thread		engine's thread
@@ -27,7 +27,8 @@
  *		with another
  *	the engine's, in any call of engine.h
  * No lock is held where a request is replied to, but for stats_table->lock, under which the
- * table's text does not move; nor where the engine calls a done function.
+ * table's text does not move, and stats_tables->lock, while a table takes the kept text; nor
+ * where the engine calls a done function.
  */
 
 #define FUSE_USE_VERSION 314
@@ -38,7 +39,7 @@
 
 #include <pthread.h>
 
-/* A handler, and the arguments that libfuse gave it.  run looks at no others. */
+/* A handler, and those of libfuse's arguments that run() reads. */
 struct deferred_call {
 	/* 0: run has replied, or has arranged for a reply; else -errno.  -EAGAIN: run has
 	 * changed nothing and is to be called again.
@@ -61,10 +62,10 @@ struct deferred {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	/* Under lock, as all below.  Any thread appends, the deferred thread alone removes. */
+	/* Under lock, as all below.  Any thread appends; only the deferred thread removes. */
 	TAILQ_HEAD(, deferred_request) requests;
 	struct engine_wait wait;
-	bool asked; /* the engine has wait */
+	bool asked; /* the engine has `wait`, and will call its done */
 	bool news;  /* the requests are to be tried again */
 	bool stop;
 };
@@ -74,8 +75,9 @@ int deferred_init(struct deferred *d, struct engine *engine, unsigned timeout_ms
 /* Replies EINTR to all requests that are listed.  No handler may run any more. */
 void deferred_fini(struct deferred *d);
 
-/* Calls c->run in this thread; when it returns -EAGAIN, again later in the deferred thread.
- * Replies with the errno that it returns.
+/* Calls c->run in this thread; if that returns -EAGAIN, the deferred thread calls it again
+ * later.
+ * Replies with the errno that c->run returns.
  */
 void deferred_run(struct deferred *d, fuse_req_t req, const struct deferred_call *c);
 

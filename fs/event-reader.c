@@ -18,7 +18,7 @@ static void reply(fuse_req_t req, const char *text, size_t size, int error)
 
 /* Copies lines to text and returns their bytes; 0: the job has ended, and its last line was
  * read.
- * -EAGAIN: there are none now.
+ * -EAGAIN: there are no lines now.
  */
 static ssize_t take(struct handle *h, char *text, size_t size)
 {
@@ -73,6 +73,9 @@ static void wait_for_some(struct handle *h, fuse_req_t req, size_t size, uint64_
 
 void event_reader_read(struct handle *h, fuse_req_t req, size_t size, int flags)
 {
+	/* Read before the lines are taken, so that a line that comes between ends the wait at
+	 * once.
+	 */
 	uint64_t seen = engine_changes(h->fs->engine);
 	char text[AT_ONCE_MAX];
 	ssize_t n;

@@ -22,11 +22,13 @@ struct item { /* a tensor of some file */
 	enum frag_dtype from, to;
 	struct engine_param param;
 	uint64_t numel;
-	bool is_scalar; /* it has not the parameter's shape */
+	bool is_scalar; /* its shape is not the parameter's */
 	uint32_t shard; /* in hf/ */
 };
 
-/* Two names of one tensor, the first of which is left out, as by safetensors itself. */
+/* Two names of one tensor: `param`, which the file leaves out, as safetensors itself does, and
+ * `of`.
+ */
 struct tied {
 	struct engine_param param, of;
 };
@@ -38,7 +40,7 @@ struct part_items {
 	bool with_coordinates;
 };
 
-/* The names of dtypes in a safetensors header; NULL: there is none. */
+/* Names of dtypes in a safetensors header; NULL: the format has no such dtype. */
 static const char *const names[] = {
 	[FRAG_F32] = "F32",         [FRAG_F64] = "F64",
 	[FRAG_F16] = "F16",         [FRAG_BF16] = "BF16",
@@ -116,7 +118,7 @@ static int add_param(struct engine *e, struct part_items *items, uint32_t number
 		else if (is_own(&p, &states[i]))
 			own = &states[i];
 	}
-	/* an fp32 that is but the parameter widened is no master */
+	/* an fp32 that is only the parameter's values, widened, is no master */
 	shown = fp32 && !(own && (fp32->flags & ENGINE_STATE_WIDENED)) ? fp32 : own;
 	if (shown)
 		rc = add_item(&items->model, number, &p, shown);
@@ -151,7 +153,7 @@ static void make_bf16(struct item *item)
 		item->to = FRAG_BF16;
 }
 
-/* The model's own dtype where that has 16 bits. */
+/* Makes the item the model's own dtype if that has 16 bits, else bfloat16. */
 static void make_hf(struct item *item)
 {
 	if (is_converted(item->from))
@@ -177,8 +179,9 @@ void export_convert(const struct export_tensor *x, void *to, const void *from, u
 
 /* ---- one file ---- */
 
-/* Large elements come first, so that all are aligned; among those of one size, those whose
- * states have large elements, so that these are aligned too.
+/* Orders tensors by the size of their elements, the largest first, so that all are aligned in
+ * the file; tensors of one size by that of their states' elements, so that the states' bytes
+ * are aligned too.
  */
 static int by_size_of_element(const void *a, const void *b)
 {
@@ -204,7 +207,7 @@ static int put_text(FILE *out, const char *text)
 	return rc;
 }
 
-/* key NULL: without one. */
+/* Writes the tensor's name, with the key behind it unless key is NULL. */
 static int put_name(FILE *out, const struct engine_param *p, bool with_coordinate,
 		    const char *key)
 {
@@ -217,8 +220,8 @@ static int put_name(FILE *out, const struct engine_param *p, bool with_coordinat
 	return name ? put_text(out, name) : -ENOMEM;
 }
 
-/* With the names that are left out, and with the key of these states, where it is one and the
- * file has them as they are.
+/* Writes the names that the file leaves out, and the key of the tensors' states if all have the
+ * same and none is converted.
  */
 static int put_metadata(FILE *out, struct item *const *items, uint32_t n,
 			const struct part_items *part)
@@ -290,7 +293,7 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 		return -ENOMEM;
 	}
 	qsort(items, n, sizeof(*items), by_size_of_element);
-	fputs("        {", out); /* behind room for its length */
+	fputs("        {", out); /* 8 blanks, the room for the header's length */
 	rc = put_metadata(out, items, n, part);
 	for (; f->n < n && !rc; f->n++) {
 		const struct item *item = items[f->n];
@@ -318,7 +321,7 @@ static int make_file(struct export_file *f, struct item **items, uint32_t n,
 	return finish_head(f, out);
 }
 
-/* Makes a file of those items that are in the shard; UINT32_MAX: of all. */
+/* Makes a file of the items that are in the shard; UINT32_MAX: of all items. */
 static int make_some(struct export_file *f, const struct vec *items, uint32_t shard,
 		     const struct part_items *part, bool with_keys)
 {
@@ -361,7 +364,7 @@ static uint32_t divide(struct vec *items, uint64_t *total)
 	*total = 0;
 	for (uint32_t i = 0; i < items->count; i++)
 		*total += bytes_of(&item[i]);
-	/* a shard is closed half full at the worst, so that twice the mean is enough */
+	/* A shard is closed half full at the worst, so that twice the mean is enough. */
 	most = u64_max(EXPORT_SHARD_BYTES, 2 * *total / EXPORT_SHARDS_MAX);
 	for (uint32_t i = 0; i < items->count; i++) {
 		if (used && used + bytes_of(&item[i]) > most && shard + 1 < EXPORT_SHARDS_MAX) {
@@ -513,7 +516,7 @@ int exports_get(struct exports *x, uint32_t number, const struct engine_part *pa
 		*set = s;
 		return 0;
 	}
-	/* without the lock: it may ask ranks */
+	/* Without the lock: listing the states may ask ranks. */
 	rc = build(x->engine, part, set);
 	if (rc)
 		return rc;

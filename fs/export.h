@@ -26,33 +26,34 @@ enum {
 	EXPORT_NAME_MAX = 40,
 };
 
-/* A shard has at most so many bytes, unless one tensor has more, or there would be more than
+/* Most bytes of a shard, unless one tensor has more, or the shards would be more than
  * EXPORT_SHARDS_MAX.
  */
 #define EXPORT_SHARD_BYTES UINT64_C(5000000000)
 
 struct export_tensor {
-	enum frag_dtype from, to; /* of the state, and in the file */
-	uint64_t source;          /* bytes of the states before it */
-	uint64_t at;              /* bytes of the data before it */
+	enum frag_dtype from, to; /* dtypes of the state, and of the tensor in the file */
+	uint64_t source;          /* bytes of the states before this one */
+	uint64_t at;              /* bytes of the file's data before this tensor */
 	uint64_t numel;
 };
 
 struct export_file {
 	char *head; /* length, header, spaces; of the index, all of it */
 	uint64_t head_bytes;
-	uint64_t bytes;                   /* of data */
+	uint64_t bytes;                   /* bytes of the data */
 	uint64_t source;                  /* bytes of the states */
-	uint32_t n;                       /* of tensors and addresses */
-	struct export_tensor *tensors;    /* rising */
-	struct engine_address *addresses; /* of their states */
+	uint32_t n;                       /* count of tensors and of addresses */
+	struct export_tensor *tensors;    /* [n], `at` rising */
+	struct engine_address *addresses; /* [n], of the tensors' states */
 	bool converts;                    /* some tensor has another dtype than its state */
 };
 
 /* All files of a part, for the states that there were at one time; immutable. */
 struct export_set {
 	_Atomic unsigned refs;
-	uint64_t epoch; /* engine_epoch from which on it is right */
+	/* engine_epoch before the states were listed: the set is right until it changes */
+	uint64_t epoch;
 	uint32_t nfiles;
 	struct export_file files[];
 };
@@ -76,10 +77,10 @@ int exports_get(struct exports *x, uint32_t number, const struct engine_part *pa
 		struct export_set **set);
 void export_put(struct export_set *set);
 
-/* Returns the tensor that has the byte of the data at an offset below its size. */
+/* Returns the tensor with the byte at offset `at` of the data, below its size. */
 const struct export_tensor *export_tensor_at(const struct export_file *f, uint64_t at);
 
-/* Writes the name of a shard's file, of n. */
+/* Writes the file name of a shard; n is the count of shards. */
 void export_shard_name(uint32_t shard, uint32_t n, char out[EXPORT_NAME_MAX]);
 
 /* Converts n elements of a tensor, which are aligned: float32, float16 and bfloat16 to each

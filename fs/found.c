@@ -25,6 +25,7 @@ void found_fini(struct found *f)
 
 static uint32_t *head_of(struct found *f, uint64_t dir, const char *text)
 {
+	/* FNV-1a; the mask keeps the low bits, so the high ones are mixed in. */
 	uint64_t h = 0xcbf29ce484222325 ^ dir;
 
 	for (; *text; text++)
@@ -56,7 +57,7 @@ static int grow(struct found *f)
 	f->names = names;
 	f->room = room;
 	for (uint32_t i = 0; i < f->count; i++)
-		insert(f, i); /* all are used: none was free */
+		insert(f, i); /* found_add grows only when no number is free */
 	return 0;
 }
 

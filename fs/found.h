@@ -13,7 +13,7 @@
 
 struct found_name {
 	uint64_t dir;  /* the directory's inode */
-	uint32_t slot; /* of the key that the name is of */
+	uint32_t slot; /* of the state's key, in the tree's table */
 	uint64_t uses; /* LOOKUPs that the kernel has not forgotten, and open files */
 	uint32_t next; /* number + 1 in a list: those with the same hash, or the free ones */
 	char *text;    /* NULL: the number is free */
@@ -35,11 +35,12 @@ void found_fini(struct found *f);
  * -ENOMEM.
  */
 int found_add(struct found *f, uint64_t dir, const char *text, uint32_t slot, uint32_t *number);
-/* Adds a use to a number that has one. */
+/* Adds a use to a number that has a name. */
 void found_use(struct found *f, uint32_t number);
 /* Takes n uses away. */
 void found_drop(struct found *f, uint32_t number, uint64_t n);
-/* Copies what a number stands for; text is valid while the caller has a use.  False: nothing.
+/* Copies the name of a number; its text is valid while the caller has a use.  False: the number
+ * is free.
  */
 bool found_get(struct found *f, uint32_t number, struct found_name *name);
 

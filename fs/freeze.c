@@ -57,8 +57,8 @@ static bool is_place(const char *text, size_t size)
 	return begins_with(text, size, PLACE_WORD) || begins_with(text, size, PLACED_WORD);
 }
 
-/* Copies the line, without blanks behind it.  Points *watch to its condition, "" for off; NULL:
- * the line is no watch, but an edit, or places states.
+/* Copies the line, without blanks at its end.  Points *watch to the condition of a `break`
+ * line, "" for off; NULL: the line is a set, place or placed line.
  * -ENAMETOOLONG: the line is longer than any with a pattern that is allowed.
  */
 static int parse_control(const char *text, size_t size, char line[CONTROL_LINE_MAX],
@@ -109,7 +109,7 @@ static void forget(struct engine_freeze *freeze, int result)
 	free(freeze);
 }
 
-/* Ends the freeze or the watch of that number, as the file does that has held it; 0: none. */
+/* Ends the freeze or the watch that this file has held; id 0: it has held none. */
 static void let_go(struct handle *h, uint64_t id)
 {
 	struct engine_freeze *end = id ? malloc(sizeof(*end)) : NULL;
@@ -133,7 +133,7 @@ static void done(struct engine_freeze *freeze, int result)
 		log_refused(result, false);
 	if (!result && r->held)
 		before = atomic_exchange(&r->handle->held, freeze->id);
-	if (control) /* the file holds one watch, and one watch once */
+	if (control) /* a file holds one watch: a new one ends the one before */
 		let_go(r->handle, before);
 	if (result)
 		fuse_reply_err(r->req, request_error(result));
@@ -187,7 +187,8 @@ void freeze_write(struct handle *h, fuse_req_t req, const char *text, size_t siz
 	};
 	if (!ms && !control)
 		r->freeze.id = atomic_exchange(&h->held, 0);
-	request_arm(r); /* interrupted before this: request_submitted cancels */
+	/* the result is not used: if a signal came first, request_submitted cancels */
+	request_arm(r);
 	engine_freeze(h->fs->engine, &r->freeze);
 	request_submitted(r);
 }

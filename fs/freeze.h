@@ -12,7 +12,7 @@
  * and to .frag/control:
  *
  *	break CONDITION	freezes the job where the condition (engine/catalog/condition.h) holds
- *	break CONDITION held	does it as long as the file is open
+ *	break CONDITION held	watches for it until the file is closed
  *	break [off]	ends this mount's watch
  *	set PATH EXPRESSION
  *			edits elements: fs/set.h

@@ -16,16 +16,18 @@
 
 #include <stdatomic.h>
 
-/* How an open file stands to the pages of its inode; fs/pages.h. */
+/* What an open file has to do with the kernel's pages of its inode (fs/pages.h). */
 enum pages_use {
 	PAGES_UNUSED,
-	PAGES_USED,    /* they have what it reads */
-	PAGES_REFUSED, /* they have, or had, another generation */
+	PAGES_USED,    /* the pages have the bytes that the file reads */
+	PAGES_REFUSED, /* the pages have, or had, bytes of another generation */
 };
 
 enum { PAGES_REFUSALS = 64 };
 
-/* An open(2) that was ESTALE, for the kernel to look the name up again and try once more. */
+/* An open(2) that pages_admit refused with ESTALE: the kernel looks the name up and opens it
+ * once more.
+ */
 struct pages_refusal {
 	uint64_t inode; /* with alias 0; 0: none */
 	pid_t opener;
@@ -33,7 +35,7 @@ struct pages_refusal {
 };
 
 struct pages {
-	uint32_t aliases; /* chosen, ever */
+	uint32_t aliases; /* aliases given out since the mount */
 	struct pages_refusal refusals[PAGES_REFUSALS];
 };
 
@@ -68,40 +70,44 @@ struct handle {
 	struct node node;
 	struct engine_file *file; /* of a state; NULL: text is the whole content */
 	uint64_t bytes;           /* of the engine's file */
-	struct cells cells;       /* of the engine's file: what this one has of it */
+	struct cells cells;       /* of the engine's file: the part that this file shows */
 	/* Content of texts, hypers, and, from its first read on, of a NODE_STAT; header of
 	 * .npy, and of a NODE_EXPORT_FILE; else NULL.
 	 */
 	char *text;
 	uint64_t length;       /* of text */
 	enum frag_dtype dtype; /* of a NODE_STAT's state */
-	/* A hyper's: as hypers_get has it.  A NODE_STAT's: when its state had changed last at
-	 * open(2); 0: that says nothing of its bytes.
+	/* A NODE_HYPER's: time of its last change, by hypers_get.  A NODE_STAT's: time of its
+	 * state's last change, as of open(2); 0: the bytes may change without a time.
 	 */
 	uint64_t changed_ns;
 	struct export_set *exported; /* of a NODE_EXPORT_FILE; else NULL */
 	_Atomic unsigned refs;       /* one until RELEASE, and one for each request under way */
 	struct write_buffer *write_buffer; /* NULL: opened for reading */
-	_Atomic uint64_t writer;           /* lock owner of the last write(2); 0: none was */
+	/* lock owner of the last write(2); 0: there was no write */
+	_Atomic uint64_t writer;
 	_Atomic pid_t opener;   /* thread in open(2); -1: that open(2) has returned */
 	_Atomic bool truncated; /* by O_TRUNC; the write buffer takes it from here */
-	pthread_mutex_t lock;  /* of newer and was_read; taken with fs->lock held, or without */
-	struct handle *newer;  /* the handle that is read in place of this: since a commit, or
-				 * since the inode's pages are used (fs/pages.h) */
-	_Atomic bool was_read; /* bytes of the engine's file were asked for */
-	_Atomic bool behind;   /* after a commit: the next read opens `newer` anew */
-	bool write_only;       /* finds no pages of the kernel */
-	bool still;            /* its bytes never change */
-	enum pages_use pages;  /* under fs->lock */
+	pthread_mutex_t lock;   /* of newer and was_read; taken with fs->lock held, or alone */
+	/* handle whose engine's file is read in place of this one's, since a commit, or since
+	 * the inode's pages are used (fs/pages.h)
+	 */
+	struct handle *newer;
+	_Atomic bool was_read;        /* bytes of the engine's file were asked for */
+	_Atomic bool behind;          /* after a commit: the next read opens `newer` anew */
+	bool write_only;              /* opened O_WRONLY: no READ of it fills pages */
+	bool still;                   /* its bytes never change */
+	enum pages_use pages;         /* under fs->lock */
 	struct engine_events *events; /* of /events; else NULL */
 	struct stats_table *table;    /* of .frag/stats; else NULL */
-	_Atomic uint64_t held;        /* freeze that ends when this is closed; 0: none */
-	struct poll poll;             /* used where poll_can(node) */
+	/* id of the freeze or watch that ends when this file is closed; 0: none */
+	_Atomic uint64_t held;
+	struct poll poll; /* used where poll_can(node) */
 };
 
-/* Takes a reference for a request under way: its reply lets the reader go on, whose close(2),
- * and the RELEASE after it, may come before the function that replied has returned.
- * state_close gives it back.
+/* Takes a reference for a request under way.  The reply to the request lets the reader go on,
+ * so close(2) and the RELEASE after it may come before the function that replied has returned.
+ * state_close gives the reference back.
  */
 static inline void handle_ref(struct handle *h)
 {

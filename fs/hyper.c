@@ -32,7 +32,7 @@ int hyper_parse(const char *text, size_t length, double *value)
 	copy[length] = '\0';
 	errno = 0;
 	number = strtod(copy, &end);
-	is_lost = errno == ERANGE && (!number || isinf(number)); /* 1e-400, 1e999 */
+	is_lost = errno == ERANGE && (!number || isinf(number)); /* as with 1e-400 and 1e999 */
 	if (end == copy)
 		return -EINVAL;
 	while (isspace((unsigned char)*end))

@@ -14,8 +14,8 @@ enum { HYPER_TEXT_MAX = 64 };
 int hyper_format(double value, char out[HYPER_TEXT_MAX]);
 
 /* Reads the number.
- * -EINVAL: the text is none, is longer than HYPER_TEXT_MAX, or goes on behind it.
- * -ERANGE: a float64 cannot be so large, or would be 0 although the number is not.
+ * -EINVAL: the text is no number, is longer than HYPER_TEXT_MAX, or goes on behind the number.
+ * -ERANGE: the number is too large for a float64, or too small, so that it would become 0.
  */
 int hyper_parse(const char *text, size_t length, double *value);
 

@@ -18,8 +18,8 @@ struct hyper_read {
 	double value;
 };
 
-/* Follows the value, not the job's generation: an editor takes a file whose mtime has moved for
- * one that somebody else has written.
+/* The last change of a value.  Its time is not the job's generation: an editor takes a file
+ * whose mtime has moved for a file that somebody else has written.
  */
 struct hyper_change {
 	LIST_ENTRY(hyper_change) entry;
@@ -44,7 +44,9 @@ static void take_out(struct hyper_read *r)
 	free(r);
 }
 
-/* The engine's done.  Waits while hypers_fini cancels r: once r is over it may be freed. */
+/* The done function of a read.  While hypers_fini cancels r, it waits: once r->over is set r
+ * may be freed.
+ */
 static void came(struct engine_read *read, const void *data, int64_t result)
 {
 	struct hyper_read *r = read->owner;
@@ -75,7 +77,8 @@ static struct hyper_read *find(struct hypers *all, const struct engine_address *
 	return r;
 }
 
-/* Starts a read.  Called with the lock, which is let go in engine_read(): that may call came().
+/* Starts a read.  Called with the lock, which is let go in engine_read(), because that may call
+ * came().
  */
 static int begin(struct hypers *all, const struct engine_address *address)
 {
@@ -113,7 +116,7 @@ static struct hyper_change *find_change(struct hypers *all, const struct engine_
 	return c;
 }
 
-/* Returns when the value has changed.  Called with the lock. */
+/* Returns the time of the value's last change.  Called with the lock. */
 static uint64_t note_change(struct hypers *all, const struct engine_address *a, double value)
 {
 	struct hyper_change *c = find_change(all, a);
@@ -132,8 +135,8 @@ static uint64_t note_change(struct hypers *all, const struct engine_address *a, 
 	return c->ns;
 }
 
-/* Takes the value, which stays: a handler that needs several finds all of them in one of its
- * tries.
+/* Gives the value of a read, which stays listed: a handler that needs several values finds all
+ * of them in one of its tries.
  */
 static int take(struct hyper_read *r, double *value)
 {

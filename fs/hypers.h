@@ -15,9 +15,11 @@ struct hypers {
 	struct deferred *deferred; /* woken when a value has come */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	LIST_HEAD(, hyper_read) reads; /* at most one of each hyper-parameter */
-	struct hyper_read *cancelling; /* by hypers_fini, without the lock; not to be freed */
-	LIST_HEAD(, hyper_change) changes; /* one of each hyper-parameter that was read */
+	LIST_HEAD(, hyper_read) reads; /* at most one read of each hyper-parameter */
+	/* the read that hypers_fini cancels, without the lock; not to be freed */
+	struct hyper_read *cancelling;
+	/* the last change of each hyper-parameter that was read */
+	LIST_HEAD(, hyper_change) changes;
 	bool stop;
 };
 

@@ -17,7 +17,7 @@ struct reply {
 	char why[512];
 };
 
-static volatile pid_t server; /* for the handler of signals */
+static volatile pid_t server; /* for pass_on(), the handler of signals */
 
 static void pass_on(int signal)
 {
@@ -70,7 +70,8 @@ static int receive_reply(int from, struct reply *reply)
 	head = CMSG_FIRSTHDR(&message);
 	if (reply->rc < 0)
 		return 0;
-	if (!head || head->cmsg_type != SCM_RIGHTS) /* no room for a descriptor */
+	/* this process had no room for a descriptor */
+	if (!head || head->cmsg_type != SCM_RIGHTS)
 		return -EMFILE;
 	memcpy(&reply->rc, CMSG_DATA(head), sizeof(int));
 	return 0;
@@ -78,7 +79,7 @@ static int receive_reply(int from, struct reply *reply)
 
 /* ---- the keeper ---- */
 
-/* Mounts when the server asks, until the server has gone; returns whether it is mounted. */
+/* Mounts when the server asks, until the server has gone; returns true if it has mounted. */
 static bool serve(const struct keeper *k, int fd)
 {
 	struct reply reply;
@@ -133,6 +134,7 @@ int keeper_split(const struct keeper *k, int *fd)
 		 * processes means the mount.
 		 */
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		/* The keeper may have ended before prctl(2), which then sends no signal. */
 		if (getppid() != keeper)
 			_exit(1);
 	}

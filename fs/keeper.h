@@ -3,9 +3,9 @@
 #define FS_KEEPER_H
 
 /* Splits a mount into two processes: a server that may do almost nothing (fs/sandbox.h), and
- * its keeper, which mounts when the server asks, passes signals on to it, and unmounts when the
- * server has ended, however it ended.  When the keeper is killed the server ends too, and the
- * mount point is dead until it is unmounted by hand or mounted again.
+ * its keeper, which mounts when the server asks, passes signals on to the server, and unmounts
+ * when the server has ended for whatever reason.  When the keeper is killed the server ends
+ * too, and the mount point is dead until it is unmounted by hand or mounted again.
  */
 
 #include "engine/base/base.h"

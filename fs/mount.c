@@ -27,14 +27,15 @@ enum { WHY_MAX = 1024, DRAIN_SECONDS = 5 };
 struct mount {
 	const struct options *options;
 	char *path;
-	int ready_fd;  /* the parent waits at its other end; -1: foreground */
-	int keeper_fd; /* to the process that mounts for us; -1: none does */
+	int ready_fd; /* the parent waits at its other end; -1: foreground */
+	/* socket to the keeper, which mounts for this process; -1: there is no keeper */
+	int keeper_fd;
 	bool made_overlay;
 	struct fs fs;
 	struct fuse_session *session;
-	char hidden_job[160]; /* as engine_hidden_job; before this process is limited */
+	char hidden_job[160]; /* of engine_hidden_job, called before the sandbox is entered */
 	char why[WHY_MAX];
-	char fuse_said[WHY_MAX / 2]; /* libfuse's own last words */
+	char fuse_said[WHY_MAX / 2]; /* the last line of libfuse's log */
 };
 
 static struct mount *mounting; /* for libfuse's log and signals, which have no argument */
@@ -82,7 +83,7 @@ static void ready(void *arg)
 	if (m->ready_fd < 0)
 		return;
 	to_null();
-	/* a starter that was ended wants its mount no more */
+	/* The parent has ended early: its user no longer wants the mount. */
 	if (write(m->ready_fd, &ok, 1) != 1) {
 		log_warn("the process that started the mount has gone");
 		kill(getpid(), SIGTERM);
@@ -91,9 +92,9 @@ static void ready(void *arg)
 	m->ready_fd = -1;
 }
 
-static volatile pid_t started; /* the daemon, for the handler of signals */
+static volatile pid_t started; /* the daemon; for end_daemon(), the handler of signals */
 
-/* Whoever ends the parent wants no mount. */
+/* Ends the daemon with its parent: a user who ends the parent wants no mount. */
 static void end_daemon(int number)
 {
 	kill(started, SIGTERM);
@@ -130,6 +131,7 @@ static int to_background(struct mount *m)
 
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
+	/* Signals wait until `started` is set, which end_daemon() reads. */
 	sigemptyset(&ending);
 	for (size_t i = 0; i < ARRAY_SIZE(ending_signals); i++)
 		sigaddset(&ending, ending_signals[i]);
@@ -147,7 +149,7 @@ static int to_background(struct mount *m)
 	close(fds[0]);
 	m->ready_fd = fds[1];
 	setsid();
-	log_open_syslog(); /* a process of few rights cannot later */
+	log_open_syslog(); /* now: the sandbox will not let this process connect to syslog */
 	return 0;
 }
 
@@ -201,7 +203,7 @@ static int add_arguments(struct mount *m, struct fuse_args *args)
 }
 
 /* Mounts in this process.  fusermount3 writes to stderr by itself: its text becomes a part of
- * our one line.
+ * the one line that fragfs prints.
  */
 static int mount_here(struct mount *m)
 {
@@ -374,8 +376,8 @@ static int serve_tree(struct mount *m)
 	return rc;
 }
 
-/* Options that mean nothing for the source are no error: the mount point of a line in fstab may
- * serve a job and a checkpoint in turn.
+/* Options that mean nothing for the source are no error: one mount point of fstab may serve a
+ * job and a checkpoint in turn.
  */
 static void warn_of_options(const struct mount *m)
 {

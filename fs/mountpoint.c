@@ -28,8 +28,8 @@ static int fail(int error, char *why, size_t size, const char *fmt, ...)
 	return -error;
 }
 
-/* Makes the path absolute, the caller's to free.  Where a dead mount is on it, only the folder
- * above is resolved.  NULL: see errno.
+/* Makes the path absolute, the caller's to free.  If a dead mount is on it, realpath(3)
+ * resolves only the folder above.  NULL: see errno.
  */
 static char *absolute(const char *given)
 {
@@ -46,7 +46,8 @@ static char *absolute(const char *given)
 	return whole;
 }
 
-/* Gives the type of the file system that was mounted last on the path; false: none is. */
+/* Gives the type of the file system that was mounted last on the path; false: none is mounted.
+ */
 static bool mounted_type(const char *path, char *type, size_t size)
 {
 	FILE *table = setmntent("/proc/self/mounts", "re");

@@ -75,6 +75,7 @@ size_t names_escape_first(const char *name, char *out, size_t size)
 
 static uint64_t hash(const char *text, uint64_t seed)
 {
+	/* FNV-1a; the mask keeps the low bits, so the high ones are mixed in. */
 	uint64_t h = 0xcbf29ce484222325 ^ seed;
 
 	for (; *text; text++)
@@ -133,8 +134,8 @@ static size_t room_for(uint32_t count, names_source source, void *arg)
 	return room;
 }
 
-/* Adds a file name, if it is shortened or not as `shortened` says.  All whole names are added
- * first: a shortened one then gives way to a name that looks like it.
+/* Adds a file name that is shortened if `shortened`, or else one that is not; leaves out others.
+ * Unshortened names are added first: a shortened one then gives way to one that looks like it.
  */
 static char *add(struct names *n, uint32_t number, const char *name, const char *coordinate,
 		 char *block, bool shortened)

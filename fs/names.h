@@ -16,22 +16,23 @@
 
 enum { NAMES_FILE_MAX = 255 };
 
-/* Writes the escaped form of name, NUL-terminated, into out, as much as fits, and returns the
- * length that the whole has.  Escapes '/', '%', '@', and the names "", "." and "..".
+/* Writes the escaped form of `name`, NUL-terminated and cut to size, into out, and returns the
+ * length of the uncut form.  Escapes '/', '%', '@', and the names "", "." and "..".
  */
 size_t names_escape(const char *name, char *out, size_t size);
 
-/* Does the same and escapes the first byte whatever it is: for a name that the mount has given
- * to a file of its own.
+/* Does as names_escape, and escapes the first byte too: for a key that is the name of another
+ * file of the directory.
  */
 size_t names_escape_first(const char *name, char *out, size_t size);
 
 struct names {
 	uint32_t count;
-	uint32_t mask;      /* of slots, a power of two - 1 */
-	uint32_t *slots;    /* number + 1; 0: empty */
-	const char **files; /* [count], the source's own where it needs no change */
-	char *block;        /* memory of the names that needed a change */
+	uint32_t mask;   /* of slots, a power of two - 1 */
+	uint32_t *slots; /* by hash: number + 1; 0: empty */
+	/* [count]; a name that needs no escape is the source's own memory */
+	const char **files;
+	char *block; /* memory of the other file names */
 };
 
 /* Gives the name and the coordinate ("" : none) of number; both must live as long as names. */
@@ -42,7 +43,9 @@ typedef void (*names_source)(void *arg, uint32_t number, const char **name,
 int names_init(struct names *n, uint32_t count, names_source source, void *arg);
 void names_fini(struct names *n);
 
-/* Returns the number that has this file name; -ENOENT. */
+/* Returns the number of a file name.
+ * -ENOENT: there is no such file name.
+ */
 int64_t names_find(const struct names *n, const char *file);
 
 /* Returns the file name of number, which is less than count. */

@@ -42,7 +42,7 @@ int npy_header(enum frag_dtype dtype, const uint64_t *shape, uint32_t ndim,
 			  "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
 			  descr[dtype], dims);
 	size = PREAMBLE + length + 1;
-	if (ndim) /* numpy.save leaves the first axis room to grow to so many digits */
+	if (ndim) /* numpy.save leaves room for the first axis to grow to GROWTH digits */
 		size += GROWTH - snprintf(NULL, 0, "%" PRIu64, shape[0]);
 	size = (size / ALIGN + 1) * ALIGN;
 	memset(out + PREAMBLE + length, ' ', (size_t)(size - PREAMBLE - length));

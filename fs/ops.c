@@ -41,7 +41,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->want |= conn->capable &
 		      (FUSE_CAP_READDIRPLUS | FUSE_CAP_EXPLICIT_INVAL_DATA |
 		       FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS);
-	if (fs->max_read) /* libfuse wants to hear what it was told */
+	/* libfuse refuses to start unless it gets the value of -o max_read here too */
+	if (fs->max_read)
 		conn->max_read = fs->max_read;
 	fs->ready(fs->ready_arg);
 }
@@ -121,8 +122,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	call(req, (struct deferred_call){ .run = getattr, .ino = ino });
 }
 
-/* Checks a truncation without an open file.  Nothing can be written after it, so that
- * `truncate(path, 0)` changes nothing, as `: > path` does.
+/* Checks a truncation without an open file.  No write can follow it, so `truncate(path, 0)`
+ * changes nothing, as `: > path` does.
  */
 static int truncate_path(struct fs *fs, struct node n, uint64_t size)
 {
@@ -150,8 +151,8 @@ static int set_size(fuse_req_t req, struct node n, const struct deferred_call *c
 	return rc;
 }
 
-/* Returns true if an attribute would change: `cp -p` sets those that are there already.  Times
- * that are set are ignored: states have those of their changes.
+/* Returns true if an attribute would change.  `cp -p` sets attributes that are there already,
+ * and times, which are ignored: states have the times of their changes.
  */
 static bool changes_owner_or_mode(const struct stat *to, int to_set, const struct stat *now)
 {
@@ -206,7 +207,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- directories ---- */
 
-/* Returns true if the directory's entries are the same as long as it is mounted. */
+/* Returns true if the directory's entries are the same as long as the tree is mounted. */
 static bool is_constant(const struct tree *t, struct node n)
 {
 	return tree_is_still(t, n) || n.kind == NODE_PARAMS || n.kind == NODE_GROUP_PARAMS ||
@@ -253,8 +254,8 @@ static bool list_plain(struct entries_listing *l, const struct tree_entry *entry
 	return true;
 }
 
-/* Adds an entry with its attributes.  Inode 0 in e leaves these to a lookup: for "." and "..",
- * and for texts that take time to make.
+/* Adds an entry with its attributes.  Inode 0 in e leaves the attributes to a LOOKUP: for "."
+ * and "..", and for texts that take time to make.
  */
 static bool list_plus(struct entries_listing *l, const struct tree_entry *entry, uint64_t next)
 {
@@ -266,7 +267,7 @@ static bool list_plus(struct entries_listing *l, const struct tree_entry *entry,
 	else if (text_is_costly(entry->node))
 		e = (struct fuse_entry_param){ .attr.st_mode = S_IFREG };
 	else if (fill(l->fs, entry, &e))
-		return true; /* gone meanwhile */
+		return true; /* the state was dropped meanwhile */
 	e.attr.st_ino = tree_inode(entry->node);
 	n = fuse_add_direntry_plus(l->req, l->buf + l->used, l->size - l->used, entry->name, &e,
 				   (off_t)next);
@@ -349,11 +350,12 @@ static int open_file(fuse_req_t req, const struct deferred_call *c)
 		   h->node.kind != NODE_STAT && h->cells.form != CELLS_ELEMENT &&
 		   tree_is_still(&fs->tree, n);
 	fi->keep_cache = h->still;
-	/* Readers of safetensors map them shared, which no file may be that is direct_io. */
+	/* Readers of safetensors map the file shared, which the kernel refuses with direct_io.
+	 */
 	fi->direct_io = !h->still && !(h->exported && h->file);
 	fi->noflush = !h->write_buffer;
 	fi->nonseekable = h->events != NULL;
-	/* The caller has gone: there will be no release. */
+	/* The caller has gone: the kernel sends no RELEASE. */
 	if (fuse_reply_open(req, fi) == -ENOENT)
 		state_close(h);
 	return 0;
@@ -375,8 +377,8 @@ static int read_file(fuse_req_t req, const struct deferred_call *c)
 	struct handle *h = handle_of(c->file);
 	int rc = 0;
 
-	/* READs that fill pages of the kernel have no lock owner; those of read(2) have the
-	 * caller's.
+	/* A READ that fills pages of the kernel has no lock owner; the READ of a read(2) has
+	 * the caller's.
 	 */
 	if (h->file && h->node.kind != NODE_STAT && !h->still && !c->file->lock_owner)
 		rc = pages_use(h);
@@ -407,9 +409,9 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	}
 }
 
-/* A forked child that closes a file commits nothing that its parent has written so far: it
- * would commit a part, and wait for a boundary, which a trainer that waits for the child never
- * passes.  What ftruncate(2) alone has made has no writer.
+/* A forked child that closes a file commits nothing of what its parent has written so far: that
+ * would be a part, and would wait for a boundary, which a trainer that waits for the child
+ * never passes.  A file that only ftruncate(2) has changed has no writer.
  */
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {

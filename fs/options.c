@@ -34,8 +34,9 @@ enum option_use { FOR_BOTH, FOR_JOB, FOR_CHECKPOINT };
 
 static const struct option_row {
 	const char *name;
-	const char *value;   /* name of the value, or the values allowed; NULL: it takes none */
-	const char *allowed; /* the values allowed, where value does not say them; for errors */
+	/* name of the value, or the values allowed; NULL: the option takes none */
+	const char *value;
+	const char *allowed; /* the values allowed, for errors, if `value` is only a name */
 	enum option_id id;
 	enum option_use use;
 	const char *help;
@@ -136,7 +137,9 @@ static int pass(struct options *o, const char *option)
 	return 0;
 }
 
-/* Passes an option on, with its commas escaped: libfuse splits the list as we do. */
+/* Passes an option on, with its commas escaped: libfuse splits the list at commas, as
+ * parse_list.
+ */
 static int pass_value(struct options *o, const char *option)
 {
 	CLEANUP(free) char *escaped = malloc(2 * strlen(option) + 1);
@@ -157,6 +160,7 @@ static int parse_seconds(const char *text, unsigned *ms)
 	char *end;
 	double seconds = strtod(text, &end);
 
+	/* the negated comparison refuses NaN too */
 	if (end == text || *end || !(seconds >= 0.001) || seconds > UINT_MAX / 1000)
 		return -EINVAL;
 	*ms = (unsigned)(seconds * 1000);
@@ -184,7 +188,7 @@ static int parse_size(const char *text, uint64_t *size)
 	return 0;
 }
 
-/* Takes max_read, for which the kernel takes no less than a page. */
+/* Takes max_read, for which the kernel accepts no less than a page. */
 static int parse_max_read(struct options *o, const char *text)
 {
 	char option[32];
@@ -282,8 +286,8 @@ static int take(struct options *o, const struct option_row *row, const char *who
 	return replace(&o->given[row - rows], whole);
 }
 
-/* Cuts the next option off *rest, up to a comma; a backslash takes what follows it as it is.
- * NULL: none is left.
+/* Cuts the next option off *rest, up to a comma; a backslash makes the character behind it
+ * plain text.  NULL: no option is left.
  */
 static char *next_option(char **rest)
 {

@@ -21,7 +21,7 @@ struct options {
 	bool local;     /* states of one rank are writable too */
 	bool read_only; /* "ro" was given */
 	bool plain, readahead_off, coherent;
-	bool plain_words; /* "--" was given: what follows are no options */
+	bool plain_words; /* "--" was given: the words behind it are no options */
 	/* Owned: each option as it was given last, by its row of the table; NULL: not given */
 	char *given[OPTIONS_MAX];
 	unsigned timeout_ms;

@@ -21,7 +21,7 @@ static struct handle *newest_unread(struct handle *h)
 	return h;
 }
 
-/* Makes o read from source's file, unless it has read from its own. */
+/* Makes o read from source's file, unless o has read from its own. */
 static void join(struct handle *o, struct handle *source, bool is_fresh)
 {
 	pthread_mutex_lock(&o->lock);
@@ -35,7 +35,7 @@ static void join(struct handle *o, struct handle *source, bool is_fresh)
 	pthread_mutex_unlock(&o->lock);
 }
 
-/* Makes h, which has found the inode again, read from the file of those that use its pages. */
+/* Makes h, whose inode is in use, read from the engine's file that the inode's users read. */
 static void join_users(struct handle *h)
 {
 	struct handle *user;
@@ -69,7 +69,7 @@ static struct pages_refusal *find_refusal(struct pages *p, struct node n, pid_t 
 	return NULL;
 }
 
-/* Finds a refusal that is free, or whose thread has not come again; NULL: there is none. */
+/* Finds a refusal that is free, or whose thread has not opened the file again; NULL: none. */
 static struct pages_refusal *unused_refusal(struct pages *p)
 {
 	for (unsigned i = 0; i < PAGES_REFUSALS; i++)
@@ -79,8 +79,8 @@ static struct pages_refusal *unused_refusal(struct pages *p)
 	return NULL;
 }
 
-/* An opener that was refused gets an inode that nobody has, though the first one may be free by
- * now: the kernel tries only once more.
+/* An opener that was refused gets an inode that no open file has, even if the first inode is
+ * free by now: the kernel tries only once more.
  */
 void pages_choose_inode(struct fs *fs, struct node *n, pid_t opener)
 {
@@ -108,7 +108,7 @@ int pages_admit(struct handle *h, pid_t opener)
 	}
 	if (in_use)
 		h->pages = PAGES_REFUSED;
-	/* all reads of a file that is not opened with direct_io go through pages */
+	/* all reads of a file without direct_io go through pages */
 	if (in_use && (refusal || h->exported))
 		join_users(h);
 	if (refusal)

@@ -10,7 +10,9 @@
 
 static void log_refused(const char *line, int rc)
 {
-	/* of -EOPNOTSUPP the engine has said which rank, and why; the others answer `placed` */
+	/* For -EOPNOTSUPP the engine has logged which rank, and why; EBUSY and ECANCELED answer
+	 * `placed`.
+	 */
 	if (rc != -EOPNOTSUPP && rc != -EBUSY && rc != -ECANCELED)
 		log_warn(".frag/control: %s: %s", line,
 			 rc == -EINVAL   ? "expected \"place params/NAMES/STATES TIER\", where "

@@ -2,14 +2,14 @@
 #ifndef FS_PLACE_H
 #define FS_PLACE_H
 
-/* Lines of .frag/control that move states to another tier, or ask whether they are there:
+/* Lines of .frag/control that move states to another tier, or ask whether the states are there:
  *
  *	place params/NAMES/STATES TIER
  *	placed params/NAMES/STATES TIER
  *
  * NAMES and STATES are patterns of fnmatch(3), TIER is host, swap or device.  write(2) returns
- * when every rank has taken the order, or has answered; .frag/place tells how far the ranks
- * are.
+ * when every rank has taken the order (place) or has answered (placed); .frag/place tells how
+ * far the ranks are.
  */
 
 #include "fs/handle.h"

@@ -29,6 +29,9 @@ bool poll_can(struct node n)
 static uint64_t stamp(const struct engine_job *job, uint32_t text)
 {
 	if (text == TEXT_PHASE)
+		/* Equal phases are equal pointers (engine.h), so the pointer is the phase's
+		 * stamp.
+		 */
 		return (uintptr_t)job->phase;
 	return text == TEXT_STEP ? job->step : job->generation;
 }
@@ -122,7 +125,7 @@ unsigned poll_ask(struct polls *all, struct poll *p, struct fuse_pollhandle *ph)
 	bool ready, ended;
 
 	pthread_mutex_lock(&all->lock);
-	/* Read before the job: a change between the two then ends the wait at once. */
+	/* Read before the job, so that a change between the two ends the wait at once. */
 	seen = engine_changes(all->engine);
 	engine_job(all->engine, &job);
 	p->told = stamp(&job, p->text);

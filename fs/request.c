@@ -35,7 +35,7 @@ static struct request *next_to_cancel(struct requests *all)
 	return r;
 }
 
-/* Cancels a request.  The lock is held, and let go meanwhile. */
+/* Cancels a request.  Called with the lock, which is let go meanwhile. */
 static void cancel(struct requests *all, struct request *r)
 {
 	r->cancelled = true;
@@ -139,8 +139,9 @@ struct request *request_get(struct requests *all, fuse_req_t req, struct handle 
 	return r;
 }
 
-/* Gives a reference back; the last one frees the request.  The lock is held, and let go while
- * handles are released: requests_drain() waits for that too.
+/* Gives a reference back; the last one frees the request.  Called with the lock, which is let
+ * go while handles are released: r stays in flight, so that requests_drain() waits for the
+ * release too.
  */
 static void unref(struct request *r)
 {
@@ -194,6 +195,9 @@ void request_done(struct request *r)
 	pthread_mutex_lock(&all->lock);
 	assert(!r->finished);
 	r->finished = true;
+	/* The canceller still uses r; a done function that runs in the cancel call must not
+	 * wait.
+	 */
 	while (all->cancelling == r && !pthread_equal(all->thread, pthread_self()))
 		pthread_cond_wait(&all->changed, &all->lock);
 	pthread_mutex_unlock(&all->lock);

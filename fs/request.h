@@ -14,8 +14,8 @@
  *				  request_put
  *
  * libfuse calls interrupt functions with the request locked, and a reply frees the lock.  So an
- * interrupt function can neither reply nor cancel, which may complete the request: a thread of
- * our own, the canceller, does it.
+ * interrupt function can neither reply nor cancel, which may complete the request: the
+ * canceller, a thread of this module, cancels.
  */
 
 #define FUSE_USE_VERSION 314
@@ -37,8 +37,8 @@ struct requests {
 	void (*release)(struct request *r); /* gives back the request's references to handles */
 	pthread_t thread;                   /* the canceller */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;        /* for the canceller, and for those that wait for it */
-	pthread_cond_t drained;        /* nothing is in flight */
+	pthread_cond_t changed;        /* for the canceller, and for threads that wait for it */
+	pthread_cond_t drained;        /* signalled when no request is in flight */
 	LIST_HEAD(, request) inflight; /* under lock, as all below */
 	LIST_HEAD(, request) free;
 	struct request *cancelling; /* in engine_..._cancel right now */
@@ -70,18 +70,19 @@ struct request {
 		struct gather gather;
 	};
 	enum request_kind kind;
-	/* WAIT: the reader's room; FREEZE and WRITE of a line: bytes to reply; STATS, OTHER:
-	 * bytes of the file to reply, from offset on.
+	/* WAIT: bytes that the reader takes; FREEZE and WRITE of a line: bytes to reply; STATS,
+	 * OTHER: bytes of the file to reply, from offset on.
 	 */
 	size_t size;
-	uint64_t offset; /* in the file; READ, too */
+	uint64_t offset; /* in the file; READ's too */
 	void (*cancel)(struct request *r);
-	struct waiting_read *waiting; /* of .frag/stats: where it is listed */
-	bool held;                    /* a freeze that ends when its file is closed */
-	size_t head;                  /* bytes of a header that go before the engine's */
-	size_t tail;                  /* bytes of a trailer that go behind them */
-	/* References: the handler's until request_submitted, and that of done until
-	 * request_put; under lock, as all below.
+	/* of .frag/stats: its entry in the list of waiting reads */
+	struct waiting_read *waiting;
+	bool held;   /* a freeze that ends when its file is closed */
+	size_t head; /* bytes of a header before those of the engine's file */
+	size_t tail; /* bytes of a trailer behind those of the engine's file */
+	/* References: one of the handler, until request_submitted, and one of the done
+	 * function, until request_put; under lock, as all below.
 	 */
 	unsigned refs;
 	bool submitted;
@@ -109,7 +110,7 @@ struct request *request_get(struct requests *all, fuse_req_t req, struct handle 
  * already.
  */
 bool request_arm(struct request *r);
-/* Frees a request that was not given to the engine. */
+/* Frees a request that the engine never got. */
 void request_drop(struct request *r);
 
 /* To be called after engine_read, engine_write, engine_wait, engine_freeze, stats_pass_start
@@ -117,9 +118,9 @@ void request_drop(struct request *r);
  */
 void request_submitted(struct request *r);
 
-/* The first call in done: no interrupt and no cancel from here on. */
+/* The first call of a done function: no interrupt and no cancel come after it. */
 void request_done(struct request *r);
-/* The last call in done, after the reply. */
+/* The last call of a done function, after the reply. */
 void request_put(struct request *r);
 
 /* Converts the engine's result to an errno for the reader. */

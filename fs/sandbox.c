@@ -20,21 +20,21 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sanitizers look into their own process, by ptrace(2) and /proc. */
+/* Sanitizers look into their own process by ptrace(2) and /proc. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #else
 #define SANITIZED 0
 #endif
 
-/* ---- landlock: names that Debian 12's headers do not have yet ---- */
+/* ---- landlock: names that Debian 12's headers do not have yet, by landlock's version ---- */
 
 #define FS_TRUNCATE (1ULL << 14)  /* since version 3 */
-#define FS_IOCTL_DEV (1ULL << 15) /* 5 */
+#define FS_IOCTL_DEV (1ULL << 15) /* since version 5 */
 #define FS_FIRST ((1ULL << 13) - 1)
-#define FS_REFER (1ULL << 13) /* 2 */
-#define NET_ALL 3ULL          /* 4: bind and connect of TCP */
-#define SCOPE_ALL 3ULL        /* 6: abstract sockets, signals */
+#define FS_REFER (1ULL << 13) /* since version 2 */
+#define NET_ALL 3ULL          /* since version 4: bind and connect of TCP */
+#define SCOPE_ALL 3ULL        /* since version 6: abstract sockets, signals */
 
 #define FS_OF_FILES                                                                            \
 	(LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE |          \
@@ -124,7 +124,7 @@ static int restrict_files(const struct sandbox_folder *folders, size_t count)
 
 #if defined(__x86_64__)
 #define AUDIT_ARCH_HERE AUDIT_ARCH_X86_64
-#define NUMBERS_END 0x40000000 /* of x32 from here on */
+#define NUMBERS_END 0x40000000 /* numbers of x32 begin here */
 #elif defined(__aarch64__)
 #define AUDIT_ARCH_HERE AUDIT_ARCH_AARCH64
 #define NUMBERS_END 0x7fffffff
@@ -133,8 +133,8 @@ static int restrict_files(const struct sandbox_folder *folders, size_t count)
 #define NUMBERS_END 0
 #endif
 
-/* System calls that a server of files never makes.  Landlock limits those on files; those for
- * memory and threads are the libraries'.
+/* System calls that a server of files never makes.  Calls on files are not here, as landlock
+ * limits them, nor calls for memory and threads, which the libraries need.
  */
 static const int refused[] = {
 	SYS_execve,
@@ -205,7 +205,7 @@ static void write_filter(struct sock_filter f[LENGTH])
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_HERE, 1, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		/* Lands on the first refusal. */
+		/* Jumps to the first `refuse`: behind this, and behind one comparison. */
 		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, NUMBERS_END, 1, 0),
 	};
 	const struct sock_filter refuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
@@ -235,7 +235,7 @@ static void restrict_calls(void)
 
 /* ---- capabilities ---- */
 
-/* Keeps only the capabilities to read and write: the files may be root's alone. */
+/* Keeps only the capabilities to read and write, because the files may be root's alone. */
 static void drop_capabilities(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -256,7 +256,7 @@ int sandbox_enter(const struct sandbox_folder *folders, size_t count)
 {
 	int rc;
 
-	tzset(); /* reads its file now */
+	tzset(); /* reads its file now, while the process can open files */
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 	rc = restrict_files(folders, count);

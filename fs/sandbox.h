@@ -11,12 +11,12 @@
 #include "engine/base/base.h"
 
 struct sandbox_folder {
-	const char *path; /* of a folder or file that it may open; NULL: none */
+	const char *path; /* of a folder or file that the process may open; NULL: none */
 	bool writable;
 };
 
 /* Enters the sandbox, for good; to be called before threads are started.  Logs which of these
- * the kernel does not offer.
+ * limits the kernel does not offer.
  * -errno: a folder cannot be opened.
  */
 int sandbox_enter(const struct sandbox_folder *folders, size_t count);

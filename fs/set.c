@@ -25,7 +25,9 @@ struct words { /* of a line; arrays are NUL-terminated */
 	const char *expression;
 };
 
-/* Copies what is before `end`.  False: there is too much of it, or nothing. */
+/* Copies the first `length` bytes of *at and moves *at behind them.  False: `to` is too small,
+ * or length is 0.
+ */
 static bool take(const char **at, size_t length, char *to, size_t size)
 {
 	if (!length || length >= size)
@@ -36,7 +38,7 @@ static bool take(const char **at, size_t length, char *to, size_t size)
 	return true;
 }
 
-/* Names of parameters may have blanks and brackets, names of states have neither. */
+/* Splits a line.  A parameter's name may have blanks and brackets, a state's has neither. */
 static bool split(struct words *w, const char *at)
 {
 	static const char folder[] = "params/";
@@ -59,7 +61,8 @@ static bool split(struct words *w, const char *at)
 	return w->expression > at && *w->expression;
 }
 
-/* Finds the state, and what the slice is of it.  Errors of tree_lookup and cells_init. */
+/* Finds the state, and the cells that the slice selects.  Errors of tree_lookup and cells_init.
+ */
 static int find(struct fs *fs, const struct words *w, struct engine_address *address,
 		struct cells *cells)
 {
@@ -132,7 +135,8 @@ static int start(struct handle *h, fuse_req_t req, size_t size, struct set *set)
 					  .thread = fuse_req_ctx(req)->pid,
 					  .done = done,
 					  .owner = set };
-	request_arm(r); /* interrupted before this: request_submitted cancels */
+	/* the result is not used: if a signal came first, request_submitted cancels */
+	request_arm(r);
 	engine_write(h->fs->engine, &r->write);
 	request_submitted(r);
 	return 0;

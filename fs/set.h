@@ -7,7 +7,7 @@
  *	set params/NAME/STATE[SLICE] EXPRESSION
  *
  * where EXPRESSION is an operation (engine/catalog/operation.h).  The ranks that have the
- * elements compute the new ones at a boundary, all or none; write(2) returns when they have.
+ * elements compute the new ones at a boundary, all ranks or none; write(2) returns after that.
  */
 
 #include "fs/handle.h"

@@ -137,7 +137,7 @@ static void block_free(struct staging_pool *p, struct staging_block *b)
 	free(b);
 }
 
-/* Makes room for one more range, so that adding one cannot fail. */
+/* Reserves memory for one more range, so that adding a range cannot fail. */
 static bool block_reserve(struct staging_block *b)
 {
 	uint32_t room = b->room ? 2 * b->room : 4;
@@ -159,7 +159,7 @@ static uint32_t range_find(const struct staging_block *b, uint32_t start)
 	return (uint32_t)LOWER_BOUND(b->nranges, i, b->ranges[i].end < start);
 }
 
-/* Adds a range, joined with those that it touches; returns how many bytes are new. */
+/* Adds a range, joined with the ranges that it touches; returns how many bytes are new. */
 static uint32_t range_add(struct staging_block *b, struct dirty_range add)
 {
 	uint32_t first = range_find(b, add.start), last = first, had = 0;

@@ -9,7 +9,7 @@
  *
  * Blocks come from slabs of huge pages that all files of a mount share; the pool bounds them.
  * Free slabs are kept, because the first touch of memory takes longer than the copy, but the
- * machine may take their pages whenever it is short of memory (MADV_FREE).
+ * kernel may take their pages when it is short of memory (MADV_FREE).
  */
 
 #include "engine/base/base.h"
@@ -53,7 +53,7 @@ void staging_fini(struct staging *s);
 int staging_write(struct staging *s, uint64_t offset, const void *data, size_t size);
 
 /* Stages zeros at offset and behind it, wherever nothing is staged; offset <= s->bytes.
- * -ENOSPC: as staging_write, but some of them may be staged.
+ * -ENOSPC: as staging_write, but some of the zeros may be staged.
  */
 int staging_fill(struct staging *s, uint64_t offset);
 

@@ -107,8 +107,8 @@ void stat_text_put_place(FILE *out, struct tree *t, struct node n, uint64_t elem
 		fputs("\t-\t-\t-", out);
 }
 
-/* Prints where an element is: its indices, its number, its rank, and, as in `fragments`, the
- * partition, or the file of a checkpoint, with its number there.
+/* Prints an element's indices, number and rank, and, as in `fragments`, its partition with its
+ * number there, or its file of a checkpoint with its byte there.
  */
 static void put_element(FILE *out, struct tree *t, struct node n, uint64_t element)
 {
@@ -160,7 +160,7 @@ static void put_bins(FILE *out, const struct stats *s)
 			fprintf(out, "2^%d\t%" PRIu64 "\n", STATS_EXPONENT_MIN + i, s->bins[i]);
 }
 
-/* Prints a number as JSON has it: what is not finite is null. */
+/* Prints a number as JSON has it; NaN and infinities are null. */
 static void put_json_number(FILE *out, const char *name, double value)
 {
 	char text[ELEMENT_TEXT_MAX];

@@ -18,8 +18,8 @@ char *stat_text_build(struct tree *t, struct node n, const struct stats *s);
 /* Makes the content of STAT_XXH64, as xxhsum prints it.  NULL: no memory. */
 char *stat_text_hash(uint64_t hash);
 
-/* Prints, each after a tab, an element's rank, its partition, or the file of a checkpoint, and
- * its number or byte there; "-" where it has none.
+/* Prints, each after a tab, an element's rank, its partition or file of a checkpoint, and its
+ * number in the partition or byte in the file; "-" where the element has none.
  */
 void stat_text_put_place(FILE *out, struct tree *t, struct node n, uint64_t element);
 

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Texts of so many elements take a millisecond or two: the engine's thread, which has more to
- * do, does not make longer ones.
+/* This many texts take a millisecond or two.  The engine's thread is too busy for more: a
+ * thread of its own makes them.
  */
 enum { TEXTS_AT_ONCE = 1024 };
 
@@ -28,9 +28,8 @@ static void reply_element(struct request *r)
 	fuse_reply_buf(r->req, text + offset, u64_min(r->size, length - offset));
 }
 
-/* Returns the cells that the gathered elements become, which the caller frees: the first byte
- * that is asked for, the one at `start` behind the header, is behind *before others.  NULL: no
- * memory.
+/* Returns the cells of the gathered elements, which the caller frees: the first byte to reply,
+ * the one at `start` behind the header, is at *before in them.  NULL: no memory.
  */
 static char *make_cells(const struct request *r, size_t size, uint64_t start, uint64_t *before)
 {
@@ -48,7 +47,7 @@ static char *make_cells(const struct request *r, size_t size, uint64_t start, ui
 	return cells;
 }
 
-/* Replies with the bytes of the header, of cells and of the trailer that are asked for. */
+/* Replies with the bytes of the header, of cells and of the trailer that the reader wants. */
 static void reply_cells(struct request *r)
 {
 	const struct handle *h = r->handle;
@@ -107,7 +106,7 @@ static void cancel(struct request *r)
 	gather_cancel(&r->gather);
 }
 
-/* Sets which elements, and room for them, a read needs. */
+/* Sets the elements that a read needs, and allocates memory for them. */
 static int set_elements(struct handle *h, size_t size, uint64_t offset, struct gather *g)
 {
 	const struct cells *c = &h->cells;

@@ -29,21 +29,21 @@ int state_export_open(struct handle *h)
 	cells_init_raw(&h->cells, h->bytes);
 	h->cells.head = h->length;
 	h->cells.bytes = h->length + f->bytes;
-	return h->bytes == f->source ? 0 : -ESTALE; /* a state may have been replaced since */
+	return h->bytes == f->source ? 0 : -ESTALE; /* a state was replaced since tree_export */
 }
 
 /* ---- reads of files whose elements are converted ---- */
 
-/* The bytes of the data that a read needs, up to those of whole elements, and the bytes of the
- * states that these are made of.
+/* The bytes of the data that a read needs, widened to whole elements, and the bytes of the
+ * states that they are made of.
  */
 struct span {
 	uint64_t begin, end;
 	uint64_t source, source_end;
 };
 
-/* Returns the byte of the states at which the element with this byte of the data begins, and in
- * *begin where it begins in the data.
+/* Returns where in the states' bytes the element begins that has byte `at` of the data; *begin:
+ * where it begins in the data.
  */
 static uint64_t find_element(const struct export_file *f, uint64_t at, uint64_t *begin)
 {
@@ -55,7 +55,7 @@ static uint64_t find_element(const struct export_file *f, uint64_t at, uint64_t 
 	return x->source + element * frag_dtype_size(x->from);
 }
 
-/* Returns what size > 0 bytes of the data need. */
+/* Returns the span of size > 0 bytes of the data. */
 static struct span span_of(const struct export_file *f, uint64_t offset, uint64_t size)
 {
 	const struct export_tensor *last = export_tensor_at(f, offset + size - 1);

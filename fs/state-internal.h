@@ -9,16 +9,16 @@
 
 #include "fs/handle.h"
 
-/* Begins a request that reads from h, or, behind a commit through h, from the handle of a later
+/* Makes a request that reads from h or, after a commit through h, from a handle of a later
  * generation: (*out)->through.
  * -ENOMEM.
  * Errors of opening that handle.
  */
 int state_request(struct handle *h, fuse_req_t req, struct request **out);
 
-/* fs/state-cells.c: replies to a read of a file that is not a range of states' bytes, size >
- * 0 bytes of h->cells from offset on, of which `tail` < size are the trailer's, now or when the
- * engine has them; or returns -errno, for the caller to reply.
+/* fs/state-cells.c: replies, now or when the engine has the bytes, to a read of a file that is
+ * not a range of states' bytes: size > 0 bytes of h->cells from offset on, of which `tail` <
+ * size are the trailer's.  Or returns -errno, for the caller to reply.
  */
 int state_cells_read(struct handle *h, fuse_req_t req, size_t size, size_t tail,
 		     uint64_t offset, int flags);
@@ -34,12 +34,13 @@ int state_cells_read(struct handle *h, fuse_req_t req, size_t size, size_t tail,
 int state_export_open(struct handle *h);
 /* Returns true if elements are converted, so that state_cells_read reads them. */
 bool state_export_converts(const struct handle *h);
-/* Gives the bytes of the states of which size > 0 bytes of the data, from offset on, are made.
+/* Gives the range of the states' bytes of which size > 0 bytes of the data, from offset on, are
+ * made.
  */
 void state_export_source(const struct handle *h, size_t size, uint64_t offset, uint64_t *first,
 			 uint64_t *count);
-/* Converts those bytes, and returns the elements, which the caller frees: the first byte that
- * is asked for is behind *before others.  NULL: no memory.
+/* Converts the bytes that state_export_source gave, and returns elements, which the caller
+ * frees: the byte at `offset` of the data is at *before in them.  NULL: no memory.
  */
 char *state_export_convert(const struct handle *h, size_t size, uint64_t offset,
 			   const char *source, uint64_t *before);

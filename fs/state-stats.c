@@ -11,14 +11,14 @@
 #include <fcntl.h>
 #include <string.h>
 
-struct pass { /* one pass */
+struct pass { /* results of one pass over a state */
 	struct stats values;
 	uint64_t hash; /* of STAT_XXH64 */
 	uint64_t id;   /* of the state, in the cache */
 };
 
-/* Returns the time of the state's last change; 0: the bytes may be others without one, as those
- * of gradients, or of files below now/.
+/* Returns the time of the state's last change; 0: the bytes may change without a new time, as
+ * gradients do, and files below now/.
  */
 static uint64_t changed_ns(struct handle *h)
 {
@@ -51,7 +51,7 @@ static void reply(struct handle *h, fuse_req_t req, size_t size, uint64_t offset
 	state_close(h);
 }
 
-/* Gives the file its text, unless another read has done so. */
+/* Gives the file its text, unless another read has given one. */
 static int set_text(struct handle *h, const struct pass *pass)
 {
 	char *text = h->node.stat == STAT_XXH64
@@ -77,7 +77,8 @@ static void came(struct stats_pass *stats, int result)
 	struct pass *pass = container_of(stats->values, struct pass, values);
 
 	request_done(r);
-	/* an earlier read of this open file may have chosen the generation of the bytes */
+	/* An earlier read of this open file may have chosen an older generation of the bytes.
+	 */
 	if (!result && !stats->hash && h->changed_ns && h->changed_ns == changed_ns(h))
 		stat_cache_put(&h->fs->stats, pass->id, h->changed_ns, &pass->values);
 	if (!result)

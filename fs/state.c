@@ -45,7 +45,7 @@ static int open_view(struct handle *h)
 	if (rc)
 		return rc;
 	h->length = h->cells.head;
-	if (h->cells.of_state != h->bytes) /* the state was replaced meanwhile */
+	if (h->cells.of_state != h->bytes) /* the state was replaced since tree_state */
 		return -ESTALE;
 	if (!h->cells.head || h->text)
 		return 0;
@@ -89,8 +89,8 @@ static int open_text(struct handle *h)
 	return 0;
 }
 
-/* Opens the model_states.pt that the checkpoint has, in which the scheduler's state is and what
- * else the trainer has saved; else a text in place of it.
+/* Opens the checkpoint's own model_states.pt, which has the scheduler's state and whatever the
+ * trainer has saved, or, if there is none, a text in its place.
  */
 static int open_model_states(struct handle *h)
 {
@@ -237,8 +237,7 @@ int state_open(struct fs *fs, struct node n, int flags, pid_t opener, struct han
 }
 
 /* Marks the file that thread `opener` has opened last.  Threads in a pid namespace that this
- * process does not see all have the number 0: then all files that no call has used yet are
- * marked.
+ * process does not see all have number 0: then all files are marked that no call has used yet.
  */
 void state_truncated(struct fs *fs, struct node n, pid_t opener)
 {
@@ -351,6 +350,7 @@ static void reply_with_header(struct request *r, const void *data, size_t size)
 				 { NULL, size },
 				 { h->text + h->length, r->tail } };
 
+	/* iov_base is not const, but fuse_reply_iov only reads from it. */
 	memcpy(&parts[1].iov_base, &data, sizeof(data));
 	fuse_reply_iov(r->req, parts, ARRAY_SIZE(parts));
 }
@@ -364,7 +364,8 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 	if (result < 0)
 		fuse_reply_err(r->req, request_error(result));
 	else if (r->tail && (size_t)result < read->size)
-		fuse_reply_err(r->req, ESTALE); /* the trailer's place is behind all bytes */
+		/* the state is shorter now, but the trailer belongs behind all of its bytes */
+		fuse_reply_err(r->req, ESTALE);
 	else if (h->write_buffer && write_buffer_is_dirty(h))
 		reply_overlaid(r, data, (size_t)result);
 	else if (r->head || r->tail)
@@ -374,8 +375,8 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 	request_put(r);
 }
 
-/* *past: the handle that h has read from so far; the caller closes it without h->lock, because
- * the end of a listed handle takes fs->lock.
+/* Opens `newer` anew.  *past: the handle that h has read from so far; the caller closes it
+ * without h->lock, because closing a listed handle takes fs->lock.
  */
 static int open_newer(struct handle *h, struct handle **past)
 {
@@ -393,8 +394,8 @@ static int open_newer(struct handle *h, struct handle **past)
 	return 0;
 }
 
-/* Finds the handle to read from in place of h: an engine's file shows one generation to its
- * end, and what was committed through h is in a later one.  *through has a reference.
+/* Finds the handle to read from in place of h: an engine's file shows one generation until it
+ * is closed, and a commit through h makes a later one.  *through has a reference.
  */
 static int read_through(struct handle *h, struct handle **through)
 {
@@ -434,8 +435,8 @@ int state_request(struct handle *h, fuse_req_t req, struct request **out)
 	return 0;
 }
 
-/* Reads bytes from `offset` of the file on, of which `head` are the header's, size > 0 are a
- * range of the engine's file, of which the cells begin at `start`, and `tail` the trailer's.
+/* Reads from byte `offset` of the file on: `head` bytes of the header, size > 0 bytes of the
+ * range of the engine's file that begins at `start`, and `tail` bytes of the trailer.
  */
 static int read_engine(struct handle *h, fuse_req_t req, size_t head, size_t size, size_t tail,
 		       uint64_t offset, uint64_t start, int flags)
@@ -481,7 +482,7 @@ static void read_written(struct handle *h, fuse_req_t req, size_t size, uint64_t
 	fuse_reply_buf(req, text + offset, u64_min(size, length - offset));
 }
 
-/* Replies with what was written so far, if it was, else with the element. */
+/* Replies with the text that was written so far, if there is one, else with the element. */
 static int read_element(struct handle *h, fuse_req_t req, size_t size, uint64_t offset,
 			int flags)
 {

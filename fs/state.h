@@ -20,17 +20,17 @@ void state_release(struct request *r);
  */
 void state_close_all(struct fs *fs);
 
-/* Returns 0 if node n is a file that may be written, and then sets *bytes to its size; 0: it is
- * a text.
+/* Returns 0 if node n is a file that may be written, and sets *bytes to its size; 0: a text.
  * -EROFS: the mount is read-only.
- * -EACCES: the file is.
+ * -EACCES: the file is read-only.
  * Errors of tree_state and tree_cells.
  */
 int state_may_write(struct fs *fs, struct node n, uint64_t *bytes);
 
 /* Notes that the file which thread `opener` is opening was truncated: the kernel sends O_TRUNC
- * as a SETATTR without a file handle, before open(2) returns.  truncate(2) of a path looks
- * alike, and is taken for the same if the thread has just opened the file and written nothing.
+ * as a SETATTR without a file handle, before open(2) returns.  A truncate(2) of a path sends
+ * the same SETATTR, and is taken for O_TRUNC if the thread has just opened the file and written
+ * nothing.
  */
 void state_truncated(struct fs *fs, struct node n, pid_t opener);
 
@@ -39,7 +39,7 @@ void state_truncated(struct fs *fs, struct node n, pid_t opener);
  */
 int state_read(struct handle *h, fuse_req_t req, size_t size, uint64_t offset, int flags);
 
-/* Sets the size of a text or hyper-parameter as it is now, and the mtime of the latter. */
+/* Sets the size of a text or hyper-parameter as it is now, and a hyper-parameter's mtime. */
 int state_text_attr(struct fs *fs, struct node n, struct stat *st);
 
 #endif

@@ -17,14 +17,14 @@
 
 enum {
 	BATCH_STATES = 512,
-	BATCH_BYTES = 64 << 20, /* a batch is complete with as many, and MIN_STATES */
+	BATCH_BYTES = 64 << 20, /* a batch is complete with this many bytes, and MIN_STATES */
 	MIN_STATES = 8,
-	BATCHES = 3, /* under way: while one is printed the ranks work on the others */
+	BATCHES = 3, /* batches under way: while one is printed the ranks work on the others */
 	PASSES_MAX = 64,
 };
 
 struct table_line {
-	struct node node; /* of the state */
+	struct node node; /* node of the state */
 	struct engine_state state;
 	struct stats values;
 	int result;
@@ -41,14 +41,16 @@ struct batch {
 
 struct stats_table {
 	struct fs *fs;
-	pthread_mutex_t lock; /* of all below; engine_sums_cancel is called under it */
+	/* of all below that is not the thread's; held while engine_sums_cancel is called */
+	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	unsigned refs; /* the open file's, the thread's */
-	pid_t reader;  /* the thread that asked first, as in struct engine_read */
+	unsigned refs; /* one of the open file, one of the thread */
+	pid_t reader;  /* the thread that read first, as `thread` of struct engine_read */
 	bool started;  /* under the lock of stats_tables */
 	bool canceled, over;
-	int error;     /* lines are missing, and why: reads past the text end so */
-	bool has_lost; /* a line has an error instead of values; the thread's */
+	/* why lines are missing, which a read past the text returns; 0: none are */
+	int error;
+	bool has_lost; /* a line has an error in place of values; the thread's */
 	char *text;
 	size_t length;
 	LIST_HEAD(, waiting_read) waiting;
@@ -66,9 +68,9 @@ struct stats_tables {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	unsigned threads; /* under lock, as all below */
-	char *text;       /* the whole table when it was made last; NULL */
+	char *text;       /* the whole table as it was made last; NULL: none was */
 	size_t length;
-	uint64_t changed_ns; /* of what it shows */
+	uint64_t changed_ns; /* time of the last change of what the text shows */
 };
 
 struct stats_tables *stats_tables_new(void)
@@ -98,8 +100,8 @@ void stats_tables_free(struct stats_tables *all)
 
 /* ---- which states there are ---- */
 
-/* Returns when anything in the table has changed last; 0: it must not be kept, since gradients
- * are valid, which change without a generation.
+/* Returns the time of the last change of anything in the table; 0: the text must not be kept,
+ * because gradients are valid, which change without a generation.
  */
 static uint64_t content_of(struct fs *fs)
 {
@@ -114,7 +116,7 @@ static uint64_t content_of(struct fs *fs)
 	return engine_changed_ns(fs->engine, &first);
 }
 
-/* Fills the next line's node and state.  False: there are no more. */
+/* Fills the next line's node and state.  False: there are no more states. */
 static bool next_state(struct stats_table *t, struct table_line *line)
 {
 	struct tree *tree = &t->fs->tree;
@@ -167,7 +169,9 @@ static void ask(struct batch *b, uint32_t n)
 		b->sums[i].result = -EOPNOTSUPP;
 }
 
-/* The lock is held over the cancellation: `summed` waits for it. */
+/* Waits for the sums of a batch.  The lock is held over the cancellation, so that summed(),
+ * which takes it, cannot end b->asked meanwhile.
+ */
 static void wait_for_sums(struct batch *b)
 {
 	struct stats_table *t = b->of;
@@ -203,7 +207,7 @@ static bool is_grad(const struct table_line *line)
 	return !strcmp(line->state.key, "grad");
 }
 
-struct opened { /* a read's end, for a thread that waits */
+struct opened { /* the end of a read, for the thread that waits for it */
 	struct stats_table *of;
 	bool over;
 	int result;
@@ -219,8 +223,8 @@ static void opened(struct engine_read *read, const void *data, int64_t result)
 	pthread_cond_broadcast(&o->of->changed);
 }
 
-/* Reads a byte, which opens the file's view.  Gradients are not waited for.  It is not
- * cancelled: the engine bounds its waits.
+/* Reads a byte, which opens the file's view.  With nowait the read does not wait for gradients.
+ * No signal cancels it: the engine bounds its waits.
  */
 static int open_view(struct stats_table *t, struct engine_file *file, bool nowait)
 {
@@ -239,7 +243,9 @@ static int open_view(struct stats_table *t, struct engine_file *file, bool nowai
 	return o.result;
 }
 
-/* Asks the owners for those lines of a batch that were changed meanwhile, by one view. */
+/* Asks the owners again, by one view, for the lines of a batch that changed while they were
+ * summed.
+ */
 static void ask_by_view(struct batch *b, bool grads)
 {
 	struct engine_address addresses[BATCH_STATES];
@@ -273,7 +279,7 @@ static void ask_by_view(struct batch *b, bool grads)
 		ask(b, n);
 		wait_for_sums(b);
 	} else if (rc != -ECANCELED && rc != -EDEADLK) {
-		rc = -EOPNOTSUPP; /* perhaps for one state alone: each is read by itself */
+		rc = -EOPNOTSUPP; /* one state may be the cause: each is read by itself */
 	}
 	for (uint32_t i = 0; i < n; i++)
 		b->lines[numbers[i]].result = rc ? rc : b->sums[i].result;
@@ -286,7 +292,7 @@ static void ask_by_view(struct batch *b, bool grads)
 struct line_pass {
 	struct stats_pass pass;
 	struct stats_table *of;
-	struct table_line *line; /* NULL: none is under way, once over */
+	struct table_line *line; /* NULL: no pass is under way, once over */
 	bool over;
 };
 
@@ -300,7 +306,9 @@ static void passed(struct stats_pass *pass, int result)
 	pthread_cond_broadcast(&r->of->changed);
 }
 
-/* Returns a reading that is over, or was never begun.  NULL, with all: none is under way. */
+/* Returns a pass that is over, or was never begun; with `all`, only one that is over.  NULL: no
+ * pass is under way.
+ */
 static struct line_pass *find_free(struct stats_table *t, struct line_pass *readings,
 				   unsigned n, bool all)
 {
@@ -360,7 +368,7 @@ static int start_reading(struct stats_table *t, struct line_pass *r, struct tabl
 	return rc;
 }
 
-/* Reads the states of a batch whose owners cannot tell, several at a time. */
+/* Reads the states of a batch whose owners cannot sum them, several at a time. */
 static void read_rest(struct batch *b)
 {
 	struct stats_table *t = b->of;
@@ -378,7 +386,7 @@ static void read_rest(struct batch *b)
 		r = find_free(t, readings, n, false);
 		end_reading(r);
 		rc = is_canceled(t) ? -ECANCELED : start_reading(t, r, line);
-		if (rc) /* a reading that has started sets it, perhaps already */
+		if (rc) /* a pass that has started sets line->result, perhaps already */
 			line->result = rc;
 	}
 	while ((r = find_free(t, readings, n, true)))
@@ -417,7 +425,7 @@ static void put_line(FILE *out, struct tree *tree, const struct table_line *line
 	int skip = tree_path(tree, tree_parent(tree, param), path, sizeof(path)) + 1;
 
 	tree_path(tree, param, path, sizeof(path));
-	/* the name alone is enough where there is one params/ */
+	/* the parameter's name alone is enough where there is one params/ */
 	one_line_put(out, strncmp(path, "params/", 7) ? path : path + skip);
 	fprintf(out, "\t%s", line->state.key);
 	if (line->result) {
@@ -449,7 +457,7 @@ static void reply_locked(struct stats_table *t, fuse_req_t req, size_t size, uin
 	fuse_reply_buf(req, t->text + offset, u64_min(size, t->length - offset));
 }
 
-/* Takes out a read that waits for less than there is; NULL: none does. */
+/* Takes a read out of the list whose lines have come; NULL: there is no such read. */
 static struct waiting_read *take_waiting(struct stats_table *t)
 {
 	struct waiting_read *w;
@@ -507,8 +515,8 @@ static void append(struct stats_table *t, const char *text, size_t length)
 	answer_waiting(t);
 }
 
-/* Invalid gradients and complex numbers are no failure: they stay so until something in the
- * table changes.
+/* Returns true if the line lacks values that the next table may have.  Invalid gradients and
+ * complex numbers are no failure: they stay so until something in the table changes.
  */
 static bool is_lost(const struct table_line *line)
 {
@@ -539,7 +547,7 @@ static void print(struct batch *b)
 
 /* ---- the thread ---- */
 
-/* False: there are no more states. */
+/* Begins the next batch.  False: there are no more states. */
 static bool begin_batch(struct batch *b)
 {
 	struct stats_table *t = b->of;
@@ -709,7 +717,7 @@ static int start(struct stats_table *t, pid_t reader)
 	LOCKED(&all->lock);
 	if (t->started)
 		return 0;
-	t->refs++; /* no lock: no other thread has the table yet */
+	t->refs++; /* without t->lock: no other thread has the table yet */
 	t->reader = reader;
 	rc = thread_start(&thread, make, t);
 	if (rc) {
@@ -722,7 +730,7 @@ static int start(struct stats_table *t, pid_t reader)
 	return 0;
 }
 
-/* Lists a read, unless what it asks for is there. */
+/* Lists a read, unless the lines at its offset have come. */
 static bool wait_for_lines(struct stats_table *t, struct waiting_read *w)
 {
 	struct request *r = w->request;
@@ -735,7 +743,9 @@ static bool wait_for_lines(struct stats_table *t, struct waiting_read *w)
 	return true;
 }
 
-/* A reply lets the reader go on, who may close the file before this function has ended. */
+/* Replies if the lines at the offset have come.  The reference keeps the table: a reply lets
+ * the reader go on, and close the file before this function has returned.
+ */
 static bool reply_at_once(struct stats_table *t, fuse_req_t req, size_t size, uint64_t offset)
 {
 	bool there;
@@ -763,7 +773,7 @@ static void cancel(struct request *r)
 	r->waiting = NULL;
 	pthread_mutex_unlock(&t->lock);
 	if (!w)
-		return; /* the reading answers it */
+		return; /* answer_waiting() has taken the read out, and replies */
 	free(w);
 	request_done(r);
 	fuse_reply_err(r->req, EINTR);

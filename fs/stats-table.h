@@ -3,10 +3,11 @@
 #define FS_STATS_TABLE_H
 
 /* .frag/stats: a line of statistics for each parameter and state.  The first read of an open
- * file starts a thread that makes the lines, batch after batch; a read gives what there is
- * behind its offset, and else waits.  A batch is asked of the ranks (engine_sums), first as the
- * bytes are, and what changed meanwhile once more by a view of all of it; states whose owners
- * cannot tell, and those of a checkpoint, are read by as many passes as there are cores.
+ * file starts a thread that makes the lines, batch after batch; a read gives the lines from its
+ * offset on, and waits while there are none.  Ranks sum their states of a batch (engine_sums):
+ * first as the bytes are now, then, through one view of them all, the states that changed
+ * meanwhile.  States whose owners cannot sum them, and those of a checkpoint, are read, in as
+ * many passes at a time as there are cores.
  */
 
 #include "fs/handle.h"

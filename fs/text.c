@@ -90,7 +90,7 @@ static void put_box(FILE *out, const uint64_t *box, uint32_t ndim)
 			box[d] + box[ndim + d]);
 }
 
-/* Prints the rank's generation, boundary and phase, of which its memory is; inside a step the
+/* Prints the generation, boundary and phase of the rank whose memory this is; inside a step the
  * memory may already be of the next generation.
  */
 static void put_moment(const struct printing *p, uint32_t rank)
@@ -210,8 +210,7 @@ static char *ranks_text(const struct engine_group *g)
 	return NULL;
 }
 
-/* Prints the loss scale that the group's first live rank has; "": its gradients are not valid.
- */
+/* Prints the loss scale of the group's first live rank; "": its gradients are not valid. */
 static char *loss_scale_text(struct tree *t, const struct engine_group *g)
 {
 	char text[HYPER_TEXT_MAX] = "";
@@ -224,8 +223,8 @@ static char *loss_scale_text(struct tree *t, const struct engine_group *g)
 	return strdup(text);
 }
 
-/* Returns how the group's ranks lie in the job's device mesh; "": there is none, or they are no
- * group of it.
+/* Returns how the group's ranks lie in the job's device mesh; "": there is no mesh, or the
+ * ranks are no group of it.
  */
 static const char *mesh_text(struct tree *t, const struct engine_group *g)
 {

@@ -17,7 +17,7 @@ enum { TEXT_JOB_MAX = 32 };
 /* Makes the content of TEXT_STEP, TEXT_PHASE or TEXT_GENERATION.  Returns its length. */
 size_t text_of_job(const struct engine_job *job, uint32_t id, char out[TEXT_JOB_MAX]);
 
-/* Returns true if making the text costs more than a look at the catalog: then listings leave
+/* Returns true if making the text costs more than a look into the catalog: listings then leave
  * out its size.
  */
 bool text_is_costly(struct node n);

@@ -21,36 +21,43 @@ static void put_le(FILE *out, uint64_t value, unsigned bytes)
 
 void torch_pickle_begin(FILE *out)
 {
+	/* PROTO 2 */
 	fputs("\x80\x02", out);
 }
 
 void torch_pickle_end(FILE *out)
 {
+	/* STOP */
 	putc('.', out);
 }
 
 void torch_pickle_dict(FILE *out)
 {
+	/* EMPTY_DICT, MARK */
 	fputs("}(", out);
 }
 
 void torch_pickle_dict_end(FILE *out)
 {
+	/* SETITEMS */
 	putc('u', out);
 }
 
 void torch_pickle_list(FILE *out)
 {
+	/* EMPTY_LIST, MARK */
 	fputs("](", out);
 }
 
 void torch_pickle_list_end(FILE *out)
 {
+	/* APPENDS */
 	putc('e', out);
 }
 
 void torch_pickle_text(FILE *out, const char *text)
 {
+	/* BINUNICODE */
 	putc('X', out);
 	put_le(out, strlen(text), 4);
 	fputs(text, out);
@@ -60,6 +67,7 @@ static void put_int(FILE *out, int64_t value)
 {
 	bool fits = value == (int32_t)value;
 
+	/* BININT, or LONG1 of 8 bytes */
 	fputs(fits ? "J" : "\x8a\x08", out);
 	put_le(out, (uint64_t)value, fits ? 4 : 8);
 }
@@ -69,6 +77,7 @@ static void put_float(FILE *out, double value)
 	uint64_t bits;
 
 	memcpy(&bits, &value, sizeof(bits));
+	/* BINFLOAT, whose bytes are big-endian */
 	putc('G', out);
 	put_le(out, __builtin_bswap64(bits), 8);
 }
@@ -85,11 +94,13 @@ void torch_pickle_pair(FILE *out, double first, double second)
 {
 	put_float(out, first);
 	put_float(out, second);
+	/* TUPLE2 */
 	putc('\x86', out);
 }
 
 static void put_sizes(FILE *out, const uint64_t *sizes, uint32_t n)
 {
+	/* MARK ... TUPLE */
 	putc('(', out);
 	for (uint32_t i = 0; i < n; i++)
 		put_int(out, (int64_t)sizes[i]);
@@ -98,6 +109,7 @@ static void put_sizes(FILE *out, const uint64_t *sizes, uint32_t n)
 
 void torch_pickle_size(FILE *out, const uint64_t *shape, uint32_t ndim)
 {
+	/* GLOBAL, MARK ... TUPLE, REDUCE */
 	fputs("ctorch\nSize\n(", out);
 	put_sizes(out, shape, ndim);
 	fputs("tR", out);
@@ -107,11 +119,13 @@ void torch_pickle_tensor(FILE *out, enum frag_dtype dtype, const uint64_t *shape
 {
 	uint64_t strides[FRAG_DIMS_MAX], numel = 1;
 
-	/* a dimension of no elements has the stride that one of one element has */
+	/* As in torch, a dimension of no elements counts as one element in the strides. */
 	for (uint32_t d = ndim; d--; numel *= u64_max(shape[d], 1))
 		strides[d] = numel;
 	for (uint32_t d = 0; d < ndim; d++)
 		numel = shape[d] ? numel : 0;
+	/* _rebuild_tensor_v2(storage by BINPERSID, offset, size, stride, requires_grad, hooks)
+	 */
 	fputs("ctorch._utils\n_rebuild_tensor_v2\n((", out);
 	torch_pickle_text(out, "storage");
 	fprintf(out, "ctorch\n%s\n", torch_storage(dtype));
@@ -147,7 +161,7 @@ enum { LOCAL_SIZE = 30, ALIGN = 64, ENTRIES = 4, END64_SIZE = 56 };
 
 struct entry {
 	const char *name;
-	const void *bytes; /* NULL: somebody else's, of which no CRC is known */
+	const void *bytes; /* NULL: the caller has the bytes; their CRC is not known */
 	uint64_t size;
 	uint64_t at; /* of its local header */
 	uint32_t crc;
@@ -161,9 +175,9 @@ static bool is_large(const struct entry *e)
 /* Puts the fields that a local header and a record of the directory have in common. */
 static void put_common(FILE *out, const struct entry *e, unsigned extra)
 {
-	put_le(out, is_large(e) ? 45 : 20, 2); /* version of zip that is needed */
+	put_le(out, is_large(e) ? 45 : 20, 2); /* version of zip that a reader needs */
 	put_le(out, 0, 2);                     /* flags */
-	put_le(out, 0, 2);                     /* stored */
+	put_le(out, 0, 2);                     /* method: stored */
 	put_le(out, 0, 4);                     /* time */
 	put_le(out, e->crc, 4);
 	put_le(out, u64_min(e->size, UINT32_MAX), 4);
@@ -183,8 +197,8 @@ static void put_large(FILE *out, const struct entry *e)
 	put_le(out, e->size, 8);
 }
 
-/* Puts a local header, with a field "FB" of Zs, as torch pads, behind which the entry's bytes
- * are aligned.
+/* Puts a local header.  Its extra field "FB" is padded with Zs, as torch does, so that the
+ * entry's bytes behind it are aligned.
  */
 static void put_local(FILE *out, struct entry *e, uint64_t at)
 {
@@ -206,9 +220,9 @@ static void put_local(FILE *out, struct entry *e, uint64_t at)
 static void put_record(FILE *out, const struct entry *e)
 {
 	fputs("PK\1\2", out);
-	put_le(out, 45, 2); /* version of zip that wrote it */
+	put_le(out, 45, 2); /* version of zip that wrote the entry */
 	put_common(out, e, is_large(e) ? 20 : 0);
-	put_le(out, 0, 2 + 2 + 2 + 4); /* comment, disk, attributes */
+	put_le(out, 0, 2 + 2 + 2 + 4); /* length of comment, disk, attributes */
 	put_le(out, e->at, 4);
 	fputs(e->name, out);
 	put_large(out, e);
@@ -223,7 +237,7 @@ static void put_directory(FILE *out, const struct entry *entries, unsigned n, ui
 		put_record(out, &entries[i]);
 	size = (uint64_t)ftello(out) - size;
 	fputs("PK\6\6", out);
-	put_le(out, END64_SIZE - 12, 8); /* of the rest of this record */
+	put_le(out, END64_SIZE - 12, 8); /* bytes of this record behind this field */
 	put_le(out, 45, 2);
 	put_le(out, 45, 2);
 	put_le(out, 0, 8); /* disks */

@@ -6,11 +6,11 @@
  * bytes of at most one tensor too.
  *
  *	head | data.pkl | byteorder | version | header of data/0 |	a multiple of 64 bytes
- *	     | the tensor's bytes, which somebody else may have  |
+ *	     | the tensor's bytes, unless they are NULL          |
  *	tail | central directory | zip64 end | its locator | end |
  *
  * torch reads such a file, mapped or not, and does not check the CRC of data/0: it is 0 where
- * the bytes are somebody else's.  A program that checks it, such as unzip(1), complains.
+ * the text lacks the tensor's bytes.  A program that checks it, such as unzip(1), complains.
  */
 
 #include "engine/frag.h"
@@ -28,11 +28,11 @@ void torch_pickle_dict_end(FILE *out);
 void torch_pickle_list(FILE *out);
 void torch_pickle_list_end(FILE *out);
 void torch_pickle_text(FILE *out, const char *text);
-/* Puts an int where the value is one, else a float. */
+/* Puts an int if the value is a whole number, else a float. */
 void torch_pickle_number(FILE *out, double value);
 void torch_pickle_pair(FILE *out, double first, double second);
 void torch_pickle_size(FILE *out, const uint64_t *shape, uint32_t ndim);
-/* Puts the tensor whose bytes are the file's, in C order; torch_storage(dtype) is not NULL. */
+/* Puts the tensor whose bytes the archive has, in C order; torch_storage(dtype) is not NULL. */
 void torch_pickle_tensor(FILE *out, enum frag_dtype dtype, const uint64_t *shape,
 			 uint32_t ndim);
 

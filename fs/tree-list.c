@@ -17,7 +17,9 @@ void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node)
 	d->error = 0;
 }
 
-/* Finds the next parameter from *i on of which the rank holds a state; *i: its number. */
+/* Finds the next parameter, from number *i on, of which the rank holds a state, and sets *i to
+ * it.
+ */
 static bool next_held(struct tree_dir *d, uint64_t *i)
 {
 	const struct engine_part *p =
@@ -97,7 +99,9 @@ static const struct engine_part *part_of(const struct tree_dir *d)
 	return &d->tree->parts[d->node.item].is;
 }
 
-/* Gives the entry with number *i, counted behind the fixed ones, or the next that there is. */
+/* Gives the entry with number *i, counted behind the fixed entries, or the next one that
+ * exists.
+ */
 static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 {
 	struct tree *t = d->tree;
@@ -210,8 +214,8 @@ static uint64_t count_partitions(struct tree *t, uint32_t rank)
 	return n;
 }
 
-/* Returns a directory's links: 2 and one for each directory in it.  Where counting these would
- * ask the engine about every parameter: 1, which find(1) and others take for "not counted".
+/* Returns a directory's links: 2 and one for each directory in it.  If counting them would ask
+ * the engine about every parameter: 1, which find(1) and others take for "not counted".
  */
 static nlink_t dir_links(struct tree *t, struct node n)
 {
@@ -251,7 +255,7 @@ void tree_set_time(struct timespec *t, uint64_t ns)
 }
 
 /* Sets the mtime of a state.  Its other times stay those of the mount: tar(1) takes a file
- * whose ctime moves for one that is written to while it is read.
+ * whose ctime moves for a file that is written to while tar reads it.
  */
 static void set_change_time(struct tree *t, struct node n, struct stat *st)
 {
@@ -308,7 +312,7 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 {
 	int rc = 0;
 
-	n.alias = 0; /* one st_ino, by which programs know a file */
+	n.alias = 0; /* one st_ino for all aliases: programs know a file by it */
 	*st = (struct stat){ .st_ino = tree_inode(n),
 			     .st_nlink = 1,
 			     .st_mode = S_IFREG | 0444,
@@ -341,8 +345,8 @@ int tree_attr(struct tree *t, struct node n, const struct engine_state *state, s
 	return rc;
 }
 
-/* In a job everything may change; in a checkpoint only the texts that fragfs writes about
- * itself.
+/* Returns true if a node never changes: none in a job, and in a checkpoint all but the texts
+ * that fragfs writes about itself.
  */
 bool tree_is_still(const struct tree *t, struct node n)
 {
@@ -351,7 +355,7 @@ bool tree_is_still(const struct tree *t, struct node n)
 
 double tree_timeout(const struct tree *t, struct node n)
 {
-	if (tree_is_still(t, n)) /* but for the time of the last edit */
+	if (tree_is_still(t, n)) /* only the time of the last edit may change */
 		return t->writable && (tree_node_is_state(n) || n.kind == NODE_EXPORT_FILE)
 			       ? 1
 			       : 1e9;

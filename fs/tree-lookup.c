@@ -25,7 +25,7 @@ static int lookup_state(struct tree *t, struct node dir, const char *name,
 	return n < 0 ? n : -ENOENT;
 }
 
-/* Fills the entry of a name that is found and not listed. */
+/* Fills the entry of a name that LOOKUP finds and no listing shows. */
 static int cells_entry(struct tree *t, struct node dir, const char *name,
 		       const struct engine_state *state, struct tree_entry *entry)
 {
@@ -49,7 +49,7 @@ static int cells_entry(struct tree *t, struct node dir, const char *name,
 	return 0;
 }
 
-/* Finds a file of cells: the file name of a state, and more behind it. */
+/* Finds a file of cells, whose name begins with that of a state's file. */
 static int lookup_cells(struct tree *t, struct node dir, const char *name,
 			struct tree_entry *entry)
 {
@@ -72,8 +72,8 @@ static int lookup_cells(struct tree *t, struct node dir, const char *name,
 	return n < 0 ? n : -ENOENT;
 }
 
-/* Returns the state that elements in elem/ are of: the master, else the low-precision
- * parameter, else one of the parameter's own dtype.  NULL: there is none.
+/* Returns the state whose elements elem/ shows: the master, else the low-precision parameter,
+ * else a state of the parameter's own dtype.  NULL: there is none.
  */
 static const struct engine_state *main_state(const struct engine_state *states, int n,
 					     const struct engine_param *p)
@@ -117,7 +117,7 @@ static int lookup_element(struct tree *t, struct node dir, const char *name,
 	return cells_entry(t, dir, name, state, entry);
 }
 
-/* Finds a state's name, or that of something made of a state. */
+/* Finds the name of a state, or of a file that is made of a state. */
 static int lookup_of_state(struct tree *t, struct node dir, const char *name,
 			   struct tree_entry *entry)
 {

@@ -26,13 +26,13 @@ bool tree_has_fixed(const struct tree *t, const struct tree_fixed *f);
  */
 int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct node dir);
 
-/* The kind of a directory's other entries. */
+/* The kind of a directory's entries that are not fixed. */
 extern const enum node_kind tree_content[NODE_KINDS];
 
 /* Lists the states of a directory, at most max.  Returns how many it wrote; -errno. */
 int tree_states(struct tree *t, struct node dir, struct engine_state *out, int max);
 
-/* Returns true if entries of the kind are found and not listed. */
+/* Returns true if LOOKUP finds entries of the kind and no listing shows them. */
 bool tree_kind_is_hidden(enum node_kind kind);
 
 /* Returns the slot of a key, a new one if it has none.
@@ -60,7 +60,9 @@ uint32_t tree_part_of_group(const struct tree *t, uint32_t group);
 uint32_t tree_part_of_rank(const struct tree *t, uint32_t rank);
 /* Returns how many of the part's groups are shown. */
 uint32_t tree_part_groups(const struct tree *t, uint32_t part);
-/* A parameter's file name, and the parameter that has it.  -ENOENT. */
+/* Converts a parameter's number to its file name, and back.
+ * -ENOENT: the part has no parameter with that file name.
+ */
 const char *tree_name(const struct tree *t, uint32_t param);
 int64_t tree_find(const struct tree *t, uint32_t part, const char *file);
 

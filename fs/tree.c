@@ -102,7 +102,7 @@ const struct tree_fixed tree_fixed[TREE_FIXED] = {
 	{ NODE_CONTROL, "source", NODE_TEXT, TEXT_SOURCE, TREE_STILL },
 };
 
-/* The kind of a directory's other entries. */
+/* The kind of a directory's entries that are not fixed. */
 const enum node_kind tree_content[NODE_KINDS] = {
 	[NODE_ROOT] = NODE_PART,
 	[NODE_PARAMS] = NODE_PARAM,
@@ -151,7 +151,7 @@ static unsigned what_has(struct engine *engine)
 	return has | TREE_STILL | (job.has_step ? TREE_STEP : 0u);
 }
 
-/* Sets the mesh whose sizes the coordinates of parameters tell, if any has one. */
+/* Sets the device mesh by the coordinates of parameters, if any parameter has one. */
 static void init_mesh(struct tree *t)
 {
 	struct mesh mesh = { .world = t->nranks }, none = mesh;
@@ -210,7 +210,9 @@ static bool slot_is_taken(const struct tree *t, uint32_t slot)
 	return atomic_load_explicit(&t->keys[slot].taken, memory_order_acquire);
 }
 
-/* Returns the slot that has the key, or that the key would get.  -ENOSPC: the table is full. */
+/* Returns the slot that has the key, or that the key would get.
+ * -ENOSPC: the table is full.
+ */
 static int64_t find_key(const struct tree *t, const char *key)
 {
 	uint32_t slot = 0;
@@ -249,6 +251,7 @@ uint64_t tree_inode(struct node n)
 		n.item = n.name;
 		n.slot = 0;
 	}
+	/* A node has an alias or a stat, never both. */
 	return (uint64_t)n.kind << 58 | (uint64_t)(n.alias | n.stat) << 43 |
 	       (uint64_t)n.rank << 42 | (uint64_t)n.item << 10 | n.slot;
 }
@@ -313,7 +316,9 @@ int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct no
 		       : 1;
 }
 
-/* Returns the kind of the directory that has a text; NODE_KINDS: none has. */
+/* Returns the kind of the directory that has a text; NODE_KINDS: no directory of this tree has
+ * it.
+ */
 static enum node_kind text_dir(const struct tree *t, uint32_t text)
 {
 	for (size_t i = 0; i < TREE_FIXED; i++) {
@@ -339,7 +344,7 @@ static bool is_missing(const struct tree *t, enum node_kind kind)
 	return missing;
 }
 
-/* Returns true if a node of this kind is a part, or one of its folders. */
+/* Returns true if a node of this kind is a part, or a folder or file whose item is a part. */
 static bool has_part(enum node_kind kind)
 {
 	return kind == NODE_PART || kind == NODE_PARAMS || kind == NODE_BUFFERS ||
@@ -367,7 +372,7 @@ static bool node_exists(const struct tree *t, struct node n)
 	return !has_key(n.kind) || slot_is_taken(t, n.slot);
 }
 
-/* Sets the fields of a NODE_CELLS that its name says. */
+/* Sets the fields of a NODE_CELLS that its name determines. */
 static bool set_found(const struct tree *t, struct node *n)
 {
 	struct found_name name;
@@ -608,7 +613,9 @@ const struct tree_fixed *tree_find_fixed(enum node_kind dir, const char *name)
 	return NULL;
 }
 
-/* A key that looks like another file of its directory is escaped until it does not. */
+/* Writes the file name of a key.  A key that looks like another file of its directory is
+ * escaped, so that no two files have one name.
+ */
 void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out)
 {
 	size_t length;

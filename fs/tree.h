@@ -8,11 +8,11 @@
  *	63	58 57	   42 41		    10 9     0
  *	|  kind	  |   rank   |	      item	      |  slot  |
  *
- * rank	a rank's number below ranks/; 1 below now/, whose nodes are otherwise those of params/,
- *	which have 0; with the alias of a state's file, or the enum stat_id of a NODE_STAT, in
+ * rank	a rank's number below ranks/; 1 below now/, whose nodes are otherwise those of params/
+ *	with rank 0; a state's file has its alias, and a NODE_STAT its enum stat_id, in
  *	the upper 15 bits
  * item	a parameter, or group << 16 | sub-group, or a part; of a NODE_CELLS its name's number
- *	(fs/found.h), which says the rest
+ *	(fs/found.h), from which its directory and key are known
  * slot	a key's number in the table of keys, or an enum text_id, or that of a file in export/
  *
  * Inode 1 is the root.  Any thread.
@@ -45,14 +45,15 @@ enum node_kind {
 	NODE_GROUPS,       /* groups/ */
 	NODE_GROUP,        /* groups/<i>/: item */
 	NODE_GROUP_PARAMS, /* groups/<i>/params/ */
-	NODE_BUFFERS,      /* buffers/, of a checkpoint: NODE_PARAMs behind the parameters */
-	NODE_STATS,        /* params/<name>/stats/, which is found but not listed: item */
-	NODE_STATS_STATE,  /* params/<name>/stats/<state>/: item, slot */
-	NODE_ELEM,         /* params/<name>/elem/, which is found but not listed: item */
-	NODE_ELEM_STATE,   /* params/<name>/elem/<state>/: item, slot */
-	NODE_EXPORT,       /* export/, which is found but not listed: item is the part */
-	NODE_EXPORT_HF,    /* export/hf/: item is the part */
-	NODE_UNIVERSAL,    /* export/universal/: item is the part */
+	/* buffers/, of a checkpoint: its NODE_PARAMs have the numbers after the parameters' */
+	NODE_BUFFERS,
+	NODE_STATS,           /* params/<name>/stats/, which is found but not listed: item */
+	NODE_STATS_STATE,     /* params/<name>/stats/<state>/: item, slot */
+	NODE_ELEM,            /* params/<name>/elem/, which is found but not listed: item */
+	NODE_ELEM_STATE,      /* params/<name>/elem/<state>/: item, slot */
+	NODE_EXPORT,          /* export/, which is found but not listed: item is the part */
+	NODE_EXPORT_HF,       /* export/hf/: item is the part */
+	NODE_UNIVERSAL,       /* export/universal/: item is the part */
 	NODE_UNIVERSAL_ZERO,  /* export/universal/zero/: item is the part */
 	NODE_UNIVERSAL_PARAM, /* export/universal/zero/<name>/: item */
 	NODE_CONTROL,         /* .frag/ */
@@ -162,8 +163,7 @@ static inline bool tree_kind_is_of_params(enum node_kind kind)
 	       kind == NODE_ELEM_STATE;
 }
 
-/* Returns true if the node is below now/, where files show bytes as they are when they are
- * read.
+/* Returns true if the node is below now/, whose files show the bytes of the moment of the read.
  */
 static inline bool tree_node_is_now(struct node n)
 {
@@ -194,14 +194,14 @@ static inline uint32_t node_sub(struct node n)
 	return n.item & 0xffff;
 }
 
-/* Flags of a tree: the entries that its source has. */
+/* Flags of a tree: what its source has. */
 enum {
 	TREE_LIVE = 1 << 0,  /* a job */
 	TREE_STILL = 1 << 1, /* a checkpoint */
 	TREE_STEP = 1 << 2,
 	TREE_BUFFERS = 1 << 3,
 	TREE_GROUPS = 1 << 4,
-	TREE_WHOLE = 1 << 5, /* one part, which is the root */
+	TREE_WHOLE = 1 << 5, /* one part, which is the root folder */
 	TREE_PARTS = 1 << 6,
 	TREE_PART_BUFFERS = 1 << 7, /* as TREE_BUFFERS, where there are parts */
 	TREE_PART_GROUPS = 1 << 8,
@@ -211,12 +211,12 @@ enum {
 };
 
 struct tree_key {
-	_Atomic bool taken; /* from then on text does not change */
+	_Atomic bool taken; /* once true, text does not change */
 	char text[FRAG_KEY_MAX + 1];
 };
 
 struct tree_part {
-	struct engine_part is; /* name NULL: the part is the whole */
+	struct engine_part is; /* name NULL: the part is the whole source */
 	struct names names;    /* of its parameters, then of its buffers */
 };
 
@@ -231,10 +231,12 @@ struct tree {
 	const char *options; /* borrowed: the text of .frag/options */
 	uid_t uid;
 	gid_t gid;
-	struct timespec time; /* of mounting: every node's, but the mtime of what shows data */
-	struct timespec data; /* of a checkpoint's newest file, when it was mounted */
+	/* of mounting: atime and ctime of all nodes, and mtime of those without a change time
+	 */
+	struct timespec time;
+	struct timespec data; /* mtime of a checkpoint's newest file, as of mounting */
 	struct exports exports;
-	pthread_mutex_t lock; /* of adding a key */
+	pthread_mutex_t lock; /* held while a key is added */
 	/* [TREE_KEYS_MAX], by hash, so that another mount gives the same numbers. */
 	struct tree_key *keys;
 	struct found *found; /* names of NODE_CELLS */
@@ -249,7 +251,7 @@ static inline bool tree_node_is_same(struct node a, struct node b)
 {
 	return tree_inode(a) == tree_inode(b);
 }
-/* -ESTALE: the number is no node's, or names a parameter, rank or group that is not there. */
+/* -ESTALE: no node has the number, or its parameter, rank or group is not there. */
 int tree_node(const struct tree *t, uint64_t inode, struct node *n);
 struct node tree_parent(const struct tree *t, struct node n);
 
@@ -271,17 +273,18 @@ struct engine_address tree_address(const struct tree *t, struct node n);
  * -EAGAIN: its rank's table is on its way.
  */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);
-/* Sets *c to how the node of a state, which is not in a group, shows it.  If text is not NULL,
- * *text of a NODE_UNIVERSAL_STATE is its header and trailer, which the caller frees.
- * -ENOENT: it cannot show it, any more.
+/* Sets *c to the form in which the node of a state, which is not in a group, shows the state.
+ * Of a NODE_UNIVERSAL_STATE, *text, unless text is NULL, is the header and trailer, which the
+ * caller frees.
+ * -ENOENT: the node cannot show the state, or no longer.
  */
 int tree_cells(const struct tree *t, struct node n, const struct engine_state *state,
 	       struct cells *c, char **text);
-/* Takes n uses of an inode away, if it is a NODE_CELLS's. */
+/* Takes n uses from the name of a NODE_CELLS; other inodes have none. */
 void tree_forget(struct tree *t, uint64_t inode, uint64_t n);
 
-/* Gives the files of export/ that a node in it is one of, which the caller puts.
- * -ENOENT: the node is a shard, and there are fewer.
+/* Gives the files of the folder export/ that the node is in, which the caller puts.
+ * -ENOENT: the node is a shard, and there are fewer shards.
  * Errors of exports_get.
  */
 int tree_export(struct tree *t, struct node n, struct export_set **set);
@@ -289,7 +292,7 @@ int tree_export(struct tree *t, struct node n, struct export_set **set);
 struct tree_entry {
 	struct node node;
 	char name[NAMES_FILE_MAX + 1];
-	bool has_state; /* state is filled, so that it is not looked up again */
+	bool has_state; /* state is filled: the caller need not look it up */
 	struct engine_state state;
 };
 
@@ -301,13 +304,13 @@ struct tree_entry {
  */
 int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_entry *entry);
 
-/* A directory that is being read.  Offset 0 is its beginning; *next is the offset after the
+/* A directory that is being read.  Offset 0 is its beginning; *next is the offset behind an
  * entry.
  */
 struct tree_dir {
 	struct tree *tree;
 	struct node node;
-	int nstates; /* -1: not asked for yet */
+	int nstates; /* -1: the states were not listed yet */
 	int error;   /* of tree_state, on which the listing ended; 0: none */
 	struct engine_state states[TREE_STATES_MAX];
 };
@@ -317,8 +320,8 @@ void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node);
 bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 		  uint64_t *next);
 
-/* Fills a node's attributes, st_size of texts and hypers excepted.  state is that of a state's
- * node, or NULL: it is then looked up.
+/* Fills a node's attributes, but for st_size of texts and hypers.  `state` is the state of the
+ * node, or NULL: tree_attr looks it up.
  * -ENOENT: the state is not there now.
  */
 int tree_attr(struct tree *t, struct node n, const struct engine_state *state, struct stat *st);

@@ -12,7 +12,9 @@
 
 enum { HYPERS_MAX = 128 };
 
-/* The version of DeepSpeed whose loader reads these files: it compares it with older ones. */
+/* A version of DeepSpeed whose loader reads these files: the loader compares it with older
+ * ones.
+ */
 #define DEEPSPEED "0.19.8"
 
 /* ---- states ---- */
@@ -38,7 +40,8 @@ static bool has_key(const struct engine_state *states, int n, const char *key)
 	return false;
 }
 
-/* Returns true if the state has a file: all elements of the parameter, or its step. */
+/* Returns true if the state has a file: it has all elements of the parameter, or is its step.
+ */
 static bool has_file(const struct engine_state *s, const struct engine_param *p)
 {
 	size_t element = frag_dtype_size(s->dtype);
@@ -138,7 +141,9 @@ struct building {
 	float step; /* the bytes of the file's tensor */
 };
 
-/* Returns the value of a hyper-parameter, or 0 and sets an error: all are asked for at once. */
+/* Returns the value of a hyper-parameter, or 0 and sets b->error.  The build goes on, so that
+ * one try asks for all values.
+ */
 static double value_of(struct building *b, uint32_t group, const char *key)
 {
 	struct engine_address address = { .kind = ENGINE_HYPER, .group = group };
@@ -161,7 +166,9 @@ static uint64_t job_step(struct engine *e)
 	return job.has_step ? job.step : 0;
 }
 
-/* Puts how many steps the optimizer has made: its own number, else the job's. */
+/* Puts how many steps the optimizer has made: the group's hyper-parameter `step`, else the
+ * job's step.
+ */
 static void put_step(struct building *b, uint32_t group)
 {
 	struct engine_state keys[HYPERS_MAX];
@@ -175,7 +182,7 @@ static void put_step(struct building *b, uint32_t group)
 	torch_pickle_tensor(b->out, FRAG_F32, NULL, 0);
 }
 
-/* Puts a group's dict, as torch.optim has it: beta1 and beta2 are a tuple there. */
+/* Puts a group's dict, as torch.optim has it: there beta1 and beta2 are a tuple. */
 static void put_group(struct building *b, uint32_t group)
 {
 	struct engine_state keys[HYPERS_MAX];
@@ -216,8 +223,8 @@ static void put_groups(struct building *b)
 	torch_pickle_list_end(b->out);
 }
 
-/* Puts what the loaders of stages 1 and 2 look for, and, below "optimizer_state_dict", that of
- * stage 3.
+/* Puts the keys that the loaders of stages 1 and 2 look for, and, below "optimizer_state_dict",
+ * those of stage 3.
  */
 static void put_optimizer(struct building *b)
 {
@@ -279,7 +286,9 @@ static void put_count(struct building *b, const char *key, double value)
 	torch_pickle_number(b->out, value);
 }
 
-/* Puts what the loader reads of a model_states.pt.  It takes no values from `module`. */
+/* Puts the keys that the loader reads of a model_states.pt.  The loader takes no values from
+ * `module`.
+ */
 static void put_model(struct building *b)
 {
 	torch_pickle_dict(b->out);

@@ -26,17 +26,18 @@ struct write_buffer {
 	size_t length;  /* of text; hypers and elements */
 	bool touched;   /* text was written to */
 	bool truncated; /* by O_TRUNC or truncate(2): a commit must cover the whole file */
-	bool extended;  /* by ftruncate(2) behind that, and behind all writes: gaps are zeros */
+	/* by ftruncate(2) to the file's size after a truncation: bytes not written are zeros */
+	bool extended;
 	bool committing;
-	int refused; /* errno of a write that was refused; 0: none was */
+	int refused; /* errno of a write that was refused; 0: none was refused */
 	int failed;  /* errno of the last commit, if nothing was written since */
-	bool logged; /* the engine has logged that one */
-	union {      /* what text says */
+	bool logged; /* the engine has logged the failed commit */
+	union {      /* the value of text */
 		double hyper;
 		unsigned char element[ELEMENT_BYTES_MAX];
 	} value;
 	struct engine_extent *extents; /* while committing */
-	struct pending_flush *waiters; /* flushes that came meanwhile */
+	struct pending_flush *waiters; /* flushes that came while committing */
 };
 
 static bool is_hyper(const struct handle *h)
@@ -44,7 +45,7 @@ static bool is_hyper(const struct handle *h)
 	return h->node.kind == NODE_HYPER;
 }
 
-/* Returns true if what is written is a line, and not bytes. */
+/* Returns true if programs write a line, and not bytes. */
 static bool is_text(const struct handle *h)
 {
 	return is_hyper(h) || h->cells.form == CELLS_ELEMENT;
@@ -71,8 +72,8 @@ static bool dirty(const struct handle *h)
 	return is_text(h) ? h->write_buffer->touched : h->write_buffer->staging.covered;
 }
 
-/* Takes the lock.  A caller has the file's descriptor, so its open(2) has returned: from here
- * on a truncation by that thread is another file's.
+/* Takes the lock.  The caller has the file's descriptor, so its open(2) has returned: from here
+ * on a truncation by that thread means another file.
  */
 static void enter(struct handle *h)
 {
@@ -122,8 +123,8 @@ static int refuse(struct handle *h, const char *why)
 	return -EINVAL;
 }
 
-/* Parses text that was written.  NaN and infinities are refused: one step with such a learning
- * rate destroys the model.
+/* Parses a hyper-parameter's text.  NaN and infinities are refused: one step with such a
+ * learning rate destroys the model.
  */
 static int parse_hyper(struct handle *h, const char *text, size_t length, double *value)
 {
@@ -142,8 +143,8 @@ static int parse_hyper(struct handle *h, const char *text, size_t length, double
 	return refuse(h, why);
 }
 
-/* Parses what is written to an element, where NaN and infinities are numbers like others: bytes
- * of states are not looked at either.
+/* Parses an element's text.  NaN and infinities are allowed, because they are allowed in writes
+ * of a state's bytes, which are not looked at.
  */
 static int parse_element(struct handle *h, const char *text, size_t length, void *element)
 {
@@ -161,7 +162,7 @@ static int parse_element(struct handle *h, const char *text, size_t length, void
 	return refuse(h, why);
 }
 
-/* Sets *to to what the text says: a float64, or an element. */
+/* Sets *to to the value of the text: a float64, or an element. */
 static int parse(struct handle *h, const char *text, size_t length, void *to)
 {
 	return is_hyper(h) ? parse_hyper(h, text, length, to)
@@ -169,7 +170,7 @@ static int parse(struct handle *h, const char *text, size_t length, void *to)
 }
 
 /* Stages text of a hyper-parameter or element.  A line that is no number is refused at once,
- * and not staged: close(2) would be too late, whose result shells ignore.
+ * and not staged, because shells ignore the result of close(2).
  */
 static int take_text(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
@@ -183,7 +184,7 @@ static int take_text(struct handle *h, const void *data, size_t size, uint64_t o
 		snprintf(text, sizeof(text), "more than %d bytes are refused", HYPER_TEXT_MAX);
 		return refuse(h, text);
 	}
-	/* "9" over "0.0031" would make 9.0031. */
+	/* A write of "9" over "0.0031" would make 9.0031. */
 	if (!d->touched && d->length && (offset || size < d->length))
 		return refuse(h, "a write of a part is refused: truncate it first");
 	memcpy(text, d->text, d->length);
@@ -220,8 +221,8 @@ static int64_t take(struct handle *h, const void *data, size_t size, uint64_t of
 	n = u64_min(size, h->cells.bytes - offset);
 	d->extended = false;
 	rc = staging_write(&d->staging, offset, data, n);
-	/* The rest lies behind the end.  Callers may ignore a short write, so close(2) fails
-	 * too.
+	/* The bytes behind the end were not taken.  Callers may ignore a short write, so
+	 * close(2) fails too.
 	 */
 	if (!rc && n < size)
 		d->refused = EFBIG;
@@ -326,7 +327,7 @@ static void committed(struct engine_write *write, int result)
 		forget(h);
 		d->truncated = false;
 		atomic_store(&h->behind, true);
-	} else if (written) { /* as after O_TRUNC; close(2) fails too, and does not try again */
+	} else if (written) { /* the line is forgotten, as by O_TRUNC, and close(2) fails too */
 		d->touched = false;
 		d->length = 0;
 		d->truncated = true;
@@ -347,8 +348,8 @@ static void committed(struct engine_write *write, int result)
 	request_put(r);
 }
 
-/* Lists the staged bytes by where they lie in the state, without those of the header, which are
- * the header's own.
+/* Lists the staged bytes by their offsets in the state, without the bytes of the header, which
+ * equal the header's own.
  */
 static int64_t state_extents(struct handle *h)
 {
@@ -394,7 +395,9 @@ static int64_t extents(struct handle *h)
 	return 1;
 }
 
-/* Begins a commit.  1: *out is to be given to the engine; 0: nothing is staged; -errno. */
+/* Begins a commit.  1: *out is to be given to the engine; 0: nothing is to be committed;
+ * -errno.
+ */
 static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **out)
 {
 	struct write_buffer *d = h->write_buffer;
@@ -409,8 +412,9 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 		return rc;
 	if (!dirty(h))
 		return 0;
-	/* A program whose fsync(2) has failed takes the edit for not made.  It, or its end,
-	 * closes the file next, which must not make the edit: only fsync(2) tries again.
+	/* A program whose fsync(2) has failed takes the edit for not made.  The close(2) that
+	 * follows, by the program or by its end, must not make the edit: only fsync(2) tries
+	 * again.
 	 */
 	if (d->failed && !fsync)
 		return -d->failed;
@@ -419,7 +423,7 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 	n = extents(h);
 	if (n < 0)
 		return (int)n;
-	if (!n) { /* nothing but the header */
+	if (!n) { /* only bytes of the header */
 		free(d->extents);
 		d->extents = NULL;
 		forget(h);
@@ -458,7 +462,8 @@ static int wait_for(struct write_buffer *d, fuse_req_t req)
 
 static void submit(struct handle *h, struct request *r)
 {
-	request_arm(r); /* interrupted before this: request_submitted cancels */
+	/* the result is not used: if a signal came first, request_submitted cancels */
+	request_arm(r);
 	engine_write(h->fs->engine, &r->write);
 	request_submitted(r);
 }
@@ -482,7 +487,7 @@ void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size
 	n = take(h, data, size, offset);
 	d->failed = 0;
 	if (n > 0 && is_line(h, size, offset)) {
-		d->refused = 0; /* a whole line replaces the text that was refused */
+		d->refused = 0; /* a whole line replaces the text that was refused before */
 		rc = begin(h, req, false, &r);
 	}
 	if (r)

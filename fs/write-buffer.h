@@ -24,20 +24,20 @@
 int write_buffer_new(struct handle *h);
 void write_buffer_free(struct handle *h);
 
-/* Stages size bytes at offset, or as many as lie before the file's end, and replies with
- * their number to a WRITE.  The whole line of a hyper-parameter or of an element, with its
- * newline, is committed first: shells report the errno of write(2), and not that of close(2).
- * Should that commit fail, nothing stays staged, and a FLUSH fails alike.
+/* Stages size bytes at offset, or as many as lie before the file's end, and replies to the
+ * WRITE with their count.  A hyper-parameter's or element's whole line, with its newline, is
+ * committed before the reply, because shells report the errno of write(2), and not that of
+ * close(2).  If that commit fails, nothing stays staged, and a FLUSH fails alike.
  * -EFBIG: no byte lies before the end.
  * -ENOSPC: stage_mem is used up.
  * -EBUSY: a commit is under way.
- * -EINVAL: a hyper-parameter's line is no finite number, or too long, or a part of its text is
- * overwritten; an element's line is none of its dtype; a .npy's header would be another.
+ * -EINVAL: a hyper-parameter's line is no finite number, or too long, or overwrites a part of
+ * its text; an element's line is no number of its dtype; a .npy's header would change.
  */
 void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size_t size,
 			uint64_t offset);
 
-/* size 0: forgets what is staged, as O_TRUNC does.  The file's size: nothing.
+/* size 0 forgets the staged bytes, as O_TRUNC does; the file's size changes nothing.
  * -EINVAL: any other size.
  * -EBUSY: a commit is under way.
  */

@@ -21,7 +21,8 @@ static bool of_param(const struct tree *t, struct node n)
 	       n.kind == NODE_NPY || n.kind == NODE_RANK_STATE || n.kind == NODE_CELLS;
 }
 
-/* Returns true if the node has the parameter's shape, and its own dtype is that of its state.
+/* Returns true if the node has the parameter's shape; a NODE_CELLS has a shape and dtype of its
+ * own.
  */
 static bool of_whole_param(const struct tree *t, struct node n)
 {
@@ -91,7 +92,9 @@ static int get_dtype(struct tree *t, struct node n, char **value)
 	return rc || *value ? rc : -ENOMEM;
 }
 
-/* Gives both at once: a reader of small states spends most of its time on requests. */
+/* Gives dtype and shape at once, because a reader of small states spends most of its time on
+ * requests.
+ */
 static int get_tensor(struct tree *t, struct node n, char **value)
 {
 	CLEANUP(free) char *dtype = NULL;
@@ -122,7 +125,7 @@ static bool listed(const char *list, const char *word)
 	return false;
 }
 
-/* Writes the word that a list shall have of a fragment; "": none. */
+/* Writes the word of a fragment for a list; "": none. */
 typedef void (*words_of)(struct tree *t, const struct engine_fragment *f, char word[WORD_MAX]);
 
 struct attributes_listing {
@@ -139,12 +142,12 @@ static void list_word(void *arg, const struct engine_fragment *f)
 	char word[WORD_MAX];
 
 	l->word_of(l->tree, f, word);
-	fflush(l->out); /* so that l->list has all words */
+	fflush(l->out); /* so that l->list has all words so far, for listed() */
 	if (*word && !listed(l->list, word))
 		fprintf(l->out, l->size ? ",%s" : "%s", word);
 }
 
-/* Lists all ranks of the parameter's group: each has the low-precision copy, or a piece of it.
+/* Lists all ranks of the parameter's group: each has the low-precision copy, or a part of it.
  */
 static void list_ranks(struct attributes_listing *l, uint32_t param)
 {
@@ -170,6 +173,7 @@ static int list_words(struct tree *t, struct node n, char **list, words_of word_
 	l.out = open_memstream(&l.list, &l.size);
 	if (!l.out)
 		return -ENOMEM;
+	/* sets l.list, in which list_word() looks */
 	fflush(l.out);
 	if (state.flags & ENGINE_STATE_LP)
 		list_ranks(&l, n.item);
@@ -239,8 +243,9 @@ static bool is_leaf(const char *marks, const char *module)
 	return false;
 }
 
-/* Gives the leaf that the parameter is in: of the marked modules whose names begin its own, the
- * outermost, which has the shortest name.  -ENODATA: the parameter is in none.
+/* Gives the leaf of a parameter: the outermost marked module whose name begins the parameter's,
+ * which is the one with the shortest name.
+ * -ENODATA: the parameter is in no marked module.
  */
 static int get_leaf(struct tree *t, struct node n, char **value)
 {
@@ -271,7 +276,8 @@ static const struct {
 	const char *name;
 	bool (*has)(const struct tree *t, struct node n);
 	int (*get)(struct tree *t, struct node n, char **value);
-	bool listed; /* false: it asks a rank, and who lists all attributes need not wait */
+	/* false: get asks a rank, for which a listing of all attributes must not wait */
+	bool listed;
 } table[] = {
 	{ PREFIX "name", of_param, get_name, true },
 	{ PREFIX "shape", of_whole_param, get_shape, true },
