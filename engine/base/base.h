@@ -74,7 +74,8 @@ static inline uint64_t u64_div_ceil(uint64_t n, uint64_t divisor)
 /* Copies size bytes and ends them with a NUL; the caller frees the text.  NULL: no memory. */
 static inline char *text_copy(const void *bytes, size_t size)
 {
-	char *text = (char *)malloc(size + 1); /* C++ too: the kernels for devices */
+	/* the cast is for C++: nvcc compiles this header */
+	char *text = (char *)malloc(size + 1);
 
 	if (!text)
 		return NULL;

@@ -29,7 +29,9 @@ void convert_f16_to_f32(uint32_t *to, const uint16_t *from, size_t n)
 		to[i] = convert_one_f16_to_f32(from[i]);
 }
 
-/* Without infinity: the largest pattern is NaN, the others of its exponent are numbers. */
+/* float8_e4m3fn has no infinity: the largest magnitude is NaN, the others of its exponent are
+ * numbers.  120 is the difference of the exponents' biases, 127 and 7.
+ */
 static inline uint32_t e4m3_to(uint32_t b)
 {
 	uint32_t magnitude = b & 0x7f;
@@ -47,14 +49,14 @@ void convert_e4m3_to_f32(uint32_t *to, const uint8_t *from, size_t n)
 		to[i] = e4m3_to(from[i]);
 }
 
-/* The upper half of a float16. */
+/* A float8_e5m2 is the upper byte of a float16. */
 void convert_e5m2_to_f32(uint32_t *to, const uint8_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = convert_one_f16_to_f32((uint32_t)from[i] << 8);
 }
 
-/* Without infinity and -0, whose pattern is NaN. */
+/* The fnuz formats have neither infinity nor -0; the pattern of -0 is NaN. */
 static inline uint32_t fnuz_to(uint32_t b, uint32_t mantissa, uint32_t bias)
 {
 	uint32_t magnitude = b & 0x7f;
@@ -78,8 +80,8 @@ void convert_e5m2fnuz_to_f32(uint32_t *to, const uint8_t *from, size_t n)
 		to[i] = fnuz_to(from[i], 2, 16);
 }
 
-/* An exponent alone, as that of a float32, whose lowest is that of subnormals; the highest is
- * NaN.
+/* A float8_e8m0fnu is an exponent alone, biased as a float32's.  Pattern 0 is 2^-127, a
+ * subnormal float32; 0xff is NaN.
  */
 static inline uint32_t e8m0_to(uint32_t b)
 {

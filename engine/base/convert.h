@@ -80,8 +80,9 @@ CONVERT_ONE uint32_t convert_shift_to_even(uint32_t bits, uint32_t shift)
 	return (bits + (1u << (shift - 1)) - 1 + (bits >> shift & 1)) >> shift;
 }
 
-/* A value below 2^-14 in units of 2^-24, where 16-bit subnormals count; 25 bits away is
- * nothing. */
+/* Returns a value below 2^-14 in units of 2^-24, those of float16 subnormals, rounded to even.
+ * A shift by 25 bits rounds to 0.
+ */
 CONVERT_ONE uint32_t convert_f16_subnormal_from(uint32_t magnitude)
 {
 	uint32_t exponent = magnitude >> 23;
@@ -114,7 +115,9 @@ CONVERT_ONE uint32_t convert_bits_of_int(int32_t integer)
 	return bits;
 }
 
-/* Units of 2^-scale, below 2^10: exact as a float, so scaling it is moving its exponent. */
+/* Returns units * 2^-scale as float32.  units < 2^10 is exact as a float, so that scaling it
+ * only lowers its exponent.
+ */
 CONVERT_ONE uint32_t convert_scaled(uint32_t units, uint32_t scale)
 {
 	return (convert_bits_of_int((int32_t)units) - (scale << 23)) & convert_mask(units != 0);

@@ -13,11 +13,14 @@ static int refuse(const char *text, const char *what, char *why, size_t whysize)
 	return -EINVAL;
 }
 
-/* Reads a number, and moves *text behind it.  false: there is none, or it is not below. */
+/* Reads a number, and moves *text behind it.  false: there is no number, or it is not below
+ * `below`.
+ */
 static bool take_number(const char **text, unsigned below, unsigned *number)
 {
 	size_t digits = strspn(*text, "0123456789");
 
+	/* atoi must not overflow; 8 digits are above any limit */
 	*number = digits && digits < 8 ? (unsigned)atoi(*text) : below;
 	*text += digits;
 	return *number < below;
@@ -38,7 +41,7 @@ bool cpus_range(const char **text, unsigned below, unsigned *first, unsigned *la
 
 int cpus_parse(struct cpus *c, const char *text, char *why, size_t whysize)
 {
-	unsigned first, last, least = 0; /* that may come next */
+	unsigned first, last, least = 0; /* least: the least number that may come next */
 	struct cpus out = { { 0 } };
 	const char *at = text;
 

@@ -21,7 +21,7 @@ struct cpus {
  */
 bool cpus_range(const char **text, unsigned below, unsigned *first, unsigned *last);
 /* Reads a list, whose parts ascend and do not overlap, without blanks.
- * -EINVAL: text is another; why has one line.
+ * -EINVAL: text is no such list; why has one line.
  */
 int cpus_parse(struct cpus *c, const char *text, char *why, size_t whysize);
 /* Writes the list, cut to size, and returns text. */

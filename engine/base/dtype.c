@@ -139,14 +139,14 @@ static float round_to_odd(double value)
 	memcpy(&bits, &nearest, sizeof(bits));
 	if ((double)nearest == value || value != value)
 		return nearest;
-	if ((nearest > value) == (value > 0)) /* away from zero: cut off instead */
+	if ((nearest > value) == (value > 0)) /* rounded away from zero: truncate instead */
 		bits--;
 	bits |= 1;
 	memcpy(&nearest, &bits, sizeof(nearest));
 	return nearest;
 }
 
-/* Does the same for an integer's magnitude, which float64 may not hold exactly. */
+/* Rounds an integer's magnitude to odd likewise, since float64 may not hold it exactly. */
 static double odd_magnitude(uint64_t n)
 {
 	uint64_t low = n & 0x7ff;
@@ -199,6 +199,7 @@ int dtype_round(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
 	if (!dtype_convert(to_dtype, to, from_dtype, from, n) ||
 	    (to_dtype == FRAG_F32 && !dtype_round_to_f32(to, from_dtype, from, n)))
 		return 0;
+	/* n 0 goes round once too: it asks whether the dtypes are a pair */
 	for (uint64_t done = 0; !rc && (!done || done < n); done += BLOCK)
 		rc = round_block(to_dtype, (char *)to + done * to_size, from_dtype,
 				 (const char *)from + done * from_size,

@@ -103,6 +103,7 @@ static int nearest_float8(enum frag_dtype dtype, double value, uint8_t *element)
 			largest = v;
 			last = i;
 		}
+		/* an exact match is nearest; -1: the zero or NaN of the value's own sign */
 		if (v == value || (isnan(v) && isnan(value)))
 			far = signbit(v) == signbit(value) ? -1 : 0;
 		if (far < best || (far == best && far < INFINITY &&

@@ -20,7 +20,8 @@ size_t element_format(enum frag_dtype dtype, const void *element, char out[ELEME
 
 /* Reads a number, "nan" or "inf", rounded to the nearest element, ties to even, as numpy and
  * ml_dtypes do; spaces may follow.
- * -EINVAL: the text is none, or goes on behind it; of an integer dtype, it is no integer.
+ * -EINVAL: the text does not begin with a number, or goes on behind it; or, for an integer
+ * dtype, the number is no integer.
  * -ERANGE: the number would be rounded to infinity or NaN, or the dtype has no such number.
  * -EOPNOTSUPP: the dtype is complex.
  */

@@ -38,6 +38,7 @@ int fd_write_all(int fd, const void *bytes, size_t size, uint64_t offset)
 
 int fd_lock(int fd, unsigned ms)
 {
+	/* 10 ms */
 	const struct timespec pause = { .tv_nsec = 10000000 };
 	uint64_t until = monotonic_ms() + ms;
 

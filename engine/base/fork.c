@@ -15,7 +15,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-/* By descriptor number.  Aligned so that an entry is in one page: fork copies it whole. */
+/* A listed descriptor; its number is the index.  Aligned so that an entry is in one page, which
+ * fork copies as a whole.
+ */
 struct fork_fd {
 	alignas(16) _Atomic uint64_t inode; /* 0: none */
 	_Atomic uint64_t device;
@@ -45,10 +47,11 @@ static _Atomic uint64_t addresses[FORK_ADDRESSES_MAX]; /* key_of; 0: none */
 
 static uint64_t key_of(uint32_t host, uint16_t port)
 {
+	/* bit 63: no key is 0 */
 	return (uint64_t)1 << 63 | (uint64_t)host << 16 | port;
 }
 
-/* 0: it is none. */
+/* Returns the key of the text; 0: the text is no such address. */
 static uint64_t parse(const char *address)
 {
 	unsigned a, b, c, d, port;
@@ -72,6 +75,7 @@ static bool is_at_ours(int fd)
 	for (unsigned i = 0; i < FORK_ADDRESSES_MAX; i++) {
 		uint64_t at = atomic_load_explicit(&addresses[i], memory_order_acquire);
 
+		/* a connection to a socket that listens at 0.0.0.0 has a host of its own */
 		if (at && (at == key_of(host, port) || at == key_of(INADDR_ANY, port)))
 			return true;
 	}
@@ -105,7 +109,9 @@ static void close_listed(const char *list, long size)
 	}
 }
 
-/* By system calls alone: the parent's other threads may have held any lock. */
+/* Reads the folder by system calls alone: the parent's other threads may have held any lock,
+ * also malloc's.
+ */
 static void close_accepted(void)
 {
 	alignas(struct directory_entry) char list[4096];
@@ -152,6 +158,7 @@ int fork_close_as(int fd, int copy)
 	if (fd < 0 || fstat(copy, &st))
 		return -EBADF;
 	pthread_once(&once, install);
+	/* in this order: a fork meanwhile copies no inode, or one with its device */
 	fork_forget(fd);
 	atomic_store_explicit(&entries[fd].device, st.st_dev, memory_order_relaxed);
 	atomic_store_explicit(&entries[fd].inode, st.st_ino, memory_order_release);

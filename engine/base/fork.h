@@ -31,8 +31,8 @@ void fork_forget_at(const char *address);
  * -ENFILE: its number is FORK_FD_MAX or more.
  */
 int fork_close(int fd);
-/* Does the same with a descriptor that another thread may close: it is closed in a child if its
- * file is that of `copy`, which the caller has made of it and looked at.
+/* Lists descriptor fd, which another thread may close at any time: a child closes it only if
+ * its file is that of `copy`, a duplicate that the caller has made and examined.
  */
 int fork_close_as(int fd, int copy);
 void fork_forget(int fd);

@@ -29,7 +29,7 @@ int key_for_writers_memory(const uint8_t key[KEY_BYTES], uint64_t word[2])
 	int rc;
 
 	memcpy(other, key, sizeof(other));
-	other[KEY_BYTES / 2] ^= 0xff; /* a byte that curve25519 takes as it is */
+	other[KEY_BYTES / 2] ^= 0xff; /* curve25519 clamps bytes 0 and 31 alone */
 	rc = key_for_readers(other, other);
 	if (!rc)
 		memcpy(word, other, 2 * sizeof(*word));

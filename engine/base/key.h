@@ -12,7 +12,9 @@
 
 enum { KEY_BYTES = 32 };
 
-/* key and readers may be the same array.  -ENOTSUP: a libzmq without CURVE. */
+/* Derives the readers' key from the job's; key and readers may be the same array.
+ * -ENOTSUP: a libzmq without CURVE.
+ */
 int key_for_readers(const uint8_t key[KEY_BYTES], uint8_t readers[KEY_BYTES]);
 
 /* Gives the word by which a rank knows the memory of a writer (engine/node/writer-memory.h): it

@@ -23,7 +23,7 @@ static const char *const level_names[] = { "error", "warn", "info", "debug", "tr
 struct words {
 	int level; /* -1: not looked up yet */
 	bool time, place, json;
-	bool ranks; /* only those of journal.listed */
+	bool ranks; /* lines above warn are shown of the ranks in journal.listed alone */
 };
 
 static struct {
@@ -37,20 +37,22 @@ static struct {
 	uint8_t levels[LOG_KEPT];
 	uint8_t texts[LOG_KEPT]; /* where the rank begins in a line */
 	bool to_next;            /* stderr gets no lines: log_next has them */
-	uint64_t end;            /* without to_next: those from this number on went to stderr */
+	uint64_t end;            /* number of the first line that went to stderr again */
 	pthread_cond_t said;     /* signalled for log_next */
 } journal = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	      .rank = LOG_NO_RANK,
 	      .words.level = -1,
 	      .said = PTHREAD_COND_INITIALIZER };
-/* Not in struct journal: all of an initialized struct is in the library's file. */
+/* Not in struct journal, whose initializer would put all these bytes into the library's file.
+ */
 static char journal_lines[LOG_KEPT][LOG_LINE];
 
-_Atomic int log_most = LOG_TRACE; /* all come to log_put until FRAG_LOG was looked up */
+/* LOG_TRACE: all lines come to log_put until FRAG_LOG was looked up */
+_Atomic int log_most = LOG_TRACE;
 
 static _Thread_local char reason[LOG_TEXT];
 
-/* A forked child has none of our threads to let go of it. */
+/* Holds the lock over fork: a forked child has no thread that would release it. */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&journal.lock);
@@ -76,7 +78,7 @@ static __attribute__((constructor)) void keep_over_fork(void)
 
 /* ---- FRAG_LOG ---- */
 
-/* Under the lock, as all of this part. */
+/* Under journal.lock, as all of this part. */
 static bool is_listed(int64_t rank)
 {
 	return rank < FRAG_WORLD_MAX && journal.listed[rank / 64] >> rank % 64 & 1;
@@ -249,7 +251,7 @@ static void show(const struct line *l, const char *rest)
 			has_time ? l->time : "", has_time ? ": " : "", rest);
 }
 
-/* Under the lock. */
+/* Keeps a line for .frag/log and log_next.  Under journal.lock. */
 static void keep(const struct line *l, const char *rest)
 {
 	uint64_t i = journal.count++ % LOG_KEPT;

@@ -34,14 +34,16 @@ void log_open_syslog(void);
 /* Lets shown lines go to syslog(3) in place of stderr, for good. */
 void log_to_syslog(void);
 
-/* Lets lines go to log_next in place of stderr, or to stderr again.  Stores how many lines
- * there were until now, and returns where they went until now.  A forked child's go to stderr.
+/* Lets lines go to log_next in place of stderr, or to stderr again.  Stores the number of lines
+ * so far, and returns true if they went to log_next so far.  A forked child's lines go to
+ * stderr.
  */
 bool log_divert(bool to_next, uint64_t *count);
 /* Bytes to which a line's text is cut, and room for it with rank and place. */
 enum { LOG_TEXT = 240, LOG_TEXT_MAX = LOG_TEXT + 64 };
-/* Waits for the next shown line after *after, and copies its rank, place and text.
- * false: lines go to stderr now, and all that were said before were copied.
+/* Waits for the next shown line from number *after on, copies its rank, place and text, and
+ * sets *after behind it.
+ * false: lines go to stderr now, and all lines before were copied.
  */
 bool log_next(uint64_t *after, enum log_level *level, char text[LOG_TEXT_MAX]);
 

@@ -47,8 +47,10 @@ int machine_start_time(pid_t pid, uint64_t *start_time)
 		n = read_text(path, text, sizeof(text));
 	if (n <= 0)
 		return !n || n == -ENOENT ? -ESRCH : (int)n;
-	field = strrchr(text, ')');             /* ends field 2, which may hold anything */
-	if (field && !strncmp(field, ") Z", 3)) /* killed, and its parent has not looked */
+	/* ends field 2, the command's name, which may have spaces and brackets */
+	field = strrchr(text, ')');
+	/* a zombie: it has ended, and nobody has waited for it */
+	if (field && !strncmp(field, ") Z", 3))
 		return -ESRCH;
 	for (int i = 2; field && i < 22; i++)
 		field = strchr(field + 1, ' ');
@@ -58,7 +60,7 @@ int machine_start_time(pid_t pid, uint64_t *start_time)
 	return 0;
 }
 
-/* Returns the NUMA node of the device in that folder of sysfs; -1: it says none. */
+/* Returns the NUMA node of the device in that folder of sysfs; -1: the folder names none. */
 static int node_in(const char *device)
 {
 	char path[PATH_MAX + 16], text[16];
@@ -89,7 +91,7 @@ int machine_disk_node(const char *sysfs, const char *folder)
 		 minor(st.st_dev));
 	if (!realpath(name, device))
 		return -ENOENT;
-	do /* a partition is in its disk, that in what it is plugged into */
+	do /* sysfs has a partition in its disk's folder, and a disk in its controller's */
 		node = node_in(device);
 	while (node < 0 && go_up(device));
 	return node < 0 ? -ENOENT : node;

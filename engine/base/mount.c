@@ -11,8 +11,9 @@
 
 enum { ANSWER_MS = 5000, TRY_MS = 5 };
 
-/* The caller's only child, which it can wait for; it lets go of the one that asks the server,
- * since that one cannot be killed while a request of its own is with the server.
+/* Runs in a child of the caller, and asks in a child of its own, which cannot be killed while
+ * its statvfs is with the server: this process gives that one up, and the caller can always
+ * wait for this one.
  */
 static bool ask(const char *path)
 {

@@ -31,7 +31,9 @@ static struct {
 	_Atomic bool any; /* a phase has ended in this step or the last one */
 } times = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* The name in a register: bpftrace knows no argument of a probe that is an indexed address. */
+/* Returns the name in a register: bpftrace cannot read an argument of a probe that is an
+ * indexed address.
+ */
 static const char *name_of(enum phase phase)
 {
 	const char *name = names[phase];
@@ -43,7 +45,7 @@ static const char *name_of(enum phase phase)
 #ifdef HAVE_NVTX
 static pthread_once_t nvtx_once = PTHREAD_ONCE_INIT;
 
-/* Else the first call does it, while other threads may call. */
+/* Without it the first call of NVTX initializes it, while other threads may call NVTX. */
 static void init_nvtx(void)
 {
 	nvtxInitialize(NULL);

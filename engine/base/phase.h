@@ -3,7 +3,7 @@
 #define ENGINE_BASE_PHASE_H
 
 /* The times of this process's phases.  The same two calls count a phase, make it a range of
- * NVTX where a tool has loaded that, and pass the USDT probes fragfs:phase_begin(name, id) and
+ * NVTX where a tool has loaded NVTX, and pass the USDT probes fragfs:phase_begin(name, id) and
  * fragfs:phase_end(name, id, ns, result).  Any thread; a phase may end in another thread than
  * it began in.
  */

@@ -20,8 +20,8 @@ static const char *skip_spaces(const char *c)
 	return c;
 }
 
-/* Reads an integer, if there is one.  One that is too large becomes +-INT64_MAX, which is
- * beyond the end of any array too.
+/* Reads an integer, if there is one.  An integer that is too large becomes +-INT64_MAX, which
+ * is beyond the end of any array too.
  */
 static bool take_integer(const char **at, int64_t *value)
 {
@@ -155,7 +155,9 @@ static void join_axes(struct slice *s)
 	s->naxes = n;
 }
 
-/* The n items are all of the axes, an ellipsis among them stands for those that have none. */
+/* Applies the n items to the axes, in order; an ellipsis takes the axes that have no item
+ * whole.
+ */
 static int apply(struct slice *s, const struct slice_item *items, int n, const uint64_t *shape,
 		 uint32_t ndim)
 {
@@ -263,7 +265,8 @@ void slice_in_box(const struct slice *s, const uint64_t *from, const uint64_t *s
 		out->shape[i] = d.count;
 		out->numel *= d.count;
 		out->first += d.start * stride;
-		/* from the last to the first: turned round below */
+		/* dimensions come from the last to the first; the loop below reverses the axes
+		 */
 		if (d.count > 1)
 			out->axes[out->naxes++] =
 				(struct slice_axis){ d.count,

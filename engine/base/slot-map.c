@@ -78,7 +78,7 @@ void *slot_map_get(const struct slot_map *s, uint32_t number)
 	return s->slots[slot].item;
 }
 
-/* Never 0xffff; even ones stay even. */
+/* Never 0xffff, so that UINT32_MAX is no handle; by two, so that bit 0, the kind, stays. */
 static uint16_t next_generation(uint16_t generation)
 {
 	return generation + 2 < 0xffff ? (uint16_t)(generation + 2) : generation & 1;

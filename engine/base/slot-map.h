@@ -2,10 +2,10 @@
 #ifndef ENGINE_BASE_SLOT_MAP_H
 #define ENGINE_BASE_SLOT_MAP_H
 
-/* A table of items by handles.  A handle is the number of a slot in its low 16 bits and how
- * often that slot was used before in its high 16, so that an old handle does not find a new
- * item.  The free slot that was unused longest is taken first.  UINT32_MAX is never a handle.
- * No locking.
+/* A table of items by handles.  A handle has the number of a slot in its low 16 bits and the
+ * slot's generation in its high 16, which changes with each use of the slot, so that an old
+ * handle does not find a new item.  The free slot that was unused longest is taken first.
+ * UINT32_MAX is never a handle.  No locking.
  */
 
 #include "engine/base/base.h"
@@ -15,7 +15,7 @@ enum { SLOT_MAP_MAX = 65536 };
 struct slot {
 	void *item;          /* NULL: free */
 	uint32_t next;       /* in the list of free slots */
-	uint16_t generation; /* high bits of its present handle, or of the next */
+	uint16_t generation; /* high bits of the slot's present handle, or of its next one */
 };
 
 struct slot_map {
@@ -31,8 +31,9 @@ struct slot_map {
 void slot_map_init(struct slot_map *s, uint32_t max);
 void slot_map_fini(struct slot_map *s);
 
-/* Handles are of two kinds, so that those of two tables can be told apart.  An empty table's
- * are of the first, unless this is called.
+/* Handles are of two kinds, so that handles of two tables can be told apart: bit 16, the lowest
+ * of the generation.  The handles of an empty table are of the first kind, unless this is
+ * called.
  */
 void slot_map_set_second(struct slot_map *s);
 static inline bool slot_map_is_second(uint32_t number)

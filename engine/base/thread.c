@@ -61,7 +61,8 @@ static void *end(void *arg)
 int thread_bind(const struct cpus *cpus)
 {
 	pthread_t thread;
-	int rc = cpus ? start_bound(cpus, &thread, end, NULL) : 0; /* the kernel checks them */
+	/* a trial thread: the kernel checks the processors */
+	int rc = cpus ? start_bound(cpus, &thread, end, NULL) : 0;
 
 	if (rc)
 		return rc;

@@ -2,7 +2,7 @@
 #ifndef ENGINE_BASE_THREAD_H
 #define ENGINE_BASE_THREAD_H
 
-/* Threads that take no signals, which are for the trainer's own; and deadlines by
+/* Threads that block all signals, which are for the trainer's own threads; and deadlines by
  * CLOCK_MONOTONIC, which nobody sets.
  */
 
@@ -13,8 +13,8 @@
 #include <signal.h>
 
 /* Makes threads that thread_start starts from now on run on these processors alone; NULL: where
- * the thread that starts them may.  Not while another thread starts some.
- * -EINVAL: this process may use none of them; nothing has changed.
+ * the thread that starts them may run.  Not while another thread starts some.
+ * -EINVAL: this process may use none of these processors; nothing has changed.
  * Other errors of pthread_create.
  */
 int thread_bind(const struct cpus *cpus);
@@ -47,7 +47,7 @@ static inline void base_unlock(pthread_mutex_t **lock)
 #define LOCKED(lock)                                                                           \
 	CLEANUP(unlock) __attribute__((unused)) pthread_mutex_t *locked_ = thread_lock(lock)
 
-/* For pthread_cond_timedwait with thread_in_ms. */
+/* Makes a condition for pthread_cond_timedwait with thread_in_ms. */
 static inline void thread_cond_init(pthread_cond_t *cond)
 {
 	pthread_condattr_t monotonic;
