@@ -24,8 +24,8 @@ static void mark_empty(struct arena *a, unsigned bin)
 
 /* ---- holes of equal size: a pairing heap, the first of them on top ---- */
 
-/* In the heap a hole's `right` is its next sibling, `left` its previous one or, of the first,
- * its parent.
+/* In the heap a hole's `right` is its next sibling, and `left` its previous sibling or, of the
+ * first sibling, its parent.
  */
 
 static bool is_first_child(const struct arena *a, uint32_t hole)
@@ -45,7 +45,7 @@ static void adopt(struct arena *a, uint32_t x, uint32_t y)
 	parent->child = y;
 }
 
-/* Returns the top of both. */
+/* Melds two heaps, and returns the top of the result. */
 static uint32_t meld(struct arena *a, uint32_t x, uint32_t y)
 {
 	if (a->blocks[y].tie < a->blocks[x].tie) {
@@ -121,7 +121,7 @@ static uint32_t *find_size(struct arena *a, uint64_t size)
 	return link;
 }
 
-/* Makes another hole of equal size what *link is in the tree. */
+/* Puts hole `by`, of equal size, in the place that *link has in the tree. */
 static void replace(struct arena *a, uint32_t *link, uint32_t by)
 {
 	struct arena_block *old = &a->blocks[*link], *new = &a->blocks[by];
@@ -236,7 +236,9 @@ void arena_holes_remove(struct arena *a, uint32_t hole)
 	a->nholes--;
 }
 
-/* The first bin after that one with a hole; ARENA_BINS: none. */
+/* Returns the first bin after `bin` that has a hole; ARENA_BINS: none.  Two shifts, since one
+ * by 64 is undefined.
+ */
 static unsigned used_bin_after(const struct arena *a, unsigned bin)
 {
 	unsigned word = bin / 64;

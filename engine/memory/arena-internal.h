@@ -76,14 +76,18 @@ void arena_turn(struct arena *a, uint32_t hole, enum arena_kind kind);
  * of the kind.  Returns the record.
  */
 uint32_t arena_free_as(struct arena *a, uint32_t block, enum arena_kind kind);
-/* Makes a hole that the plan reserved one for all; returns the record. */
+/* Turns a hole that the plan reserved into an ARENA_HOLE, merged with its neighbours; returns
+ * the record.
+ */
 uint32_t arena_give_up(struct arena *a, uint32_t hole);
-/* Exchanges a block and a hole that is right before or after it, or anywhere and as large. */
+/* Exchanges a block and a hole that is its neighbour, or of its size. */
 void arena_swap(struct arena *a, uint32_t block, uint32_t hole);
 
 /* ---- arena-move.c ---- */
 
-/* Ends the plan, and makes all that it reserved holes for all.  No block is half moved. */
+/* Ends the plan, and turns the holes that it reserved into ARENA_HOLEs.  No block is half
+ * moved.
+ */
 void arena_plan_forget(struct arena *a);
 
 /* ---- arena-params.c ---- */

@@ -7,7 +7,8 @@
 
 /* ---- the end of a plan ---- */
 
-/* The plan ends with the move that is under way, and reserves only `keep`. */
+/* Lets the plan end behind the move that is under way, and keeps only the hole `keep` reserved.
+ */
 static void cut_short(struct arena *a, uint32_t keep)
 {
 	struct arena_plan *p = &a->plan;
@@ -34,7 +35,7 @@ void arena_plan_forget(struct arena *a)
 	cut_short(a, ARENA_NONE);
 }
 
-/* Returns the hole that the half-moved block goes on into; ARENA_NONE: no block is. */
+/* Returns the hole that the half-moved block moves into; ARENA_NONE: no block is half moved. */
 static uint32_t hole_of_move(const struct arena *a)
 {
 	const struct arena_move *m = &a->plan.moves[a->plan.done];
@@ -70,7 +71,9 @@ bool arena_plan_yield(struct arena *a, uint64_t size)
 
 /* ---- one move ---- */
 
-/* Blocks may have gone since the plan was made: it slides as far as there is room. */
+/* Blocks may have been released since the plan was made: the block slides as far as there is
+ * room.
+ */
 static void aim(struct arena *a, struct arena_move *m)
 {
 	const struct arena_block *b = &a->blocks[(uint32_t)m->block];
@@ -83,7 +86,7 @@ static void aim(struct arena *a, struct arena_move *m)
 	m->to = m->to < m->from ? hole->start : end_of(hole) - b->size;
 }
 
-/* -EBUSY: its block is pinned. */
+/* -EBUSY: the block of the move is pinned. */
 static int begin_move(struct arena *a)
 {
 	struct arena_plan *p = &a->plan;
@@ -123,7 +126,7 @@ static void end_move(struct arena *a)
 
 /* ---- the steps ---- */
 
-/* A block that slides up is copied from its end. */
+/* A block that slides up is copied from its end, since its old and new place overlap. */
 static void next_part(const struct arena *a, struct arena_copy *copy)
 {
 	const struct arena_plan *p = &a->plan;

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* A part of the range, block or hole, with what is in the parts before it. */
+/* A part of the range, block or hole, with the sums over the parts before it. */
 struct plan_item {
 	uint32_t block;
 	uint32_t pinned_before;
@@ -13,7 +13,7 @@ struct plan_item {
 };
 
 struct plan_items {
-	struct plan_item *items; /* n, and one behind the last */
+	struct plan_item *items; /* n, and one more, with the sums over all parts */
 	uint32_t n;
 };
 
@@ -151,7 +151,9 @@ struct hole_run {
 	uint64_t cost;        /* UINT64_MAX: there is none */
 };
 
-/* The holes of a run are enough, and no pinned block is in it. */
+/* Finds the run of neighbours, without a pinned block, whose holes are enough and whose blocks
+ * have the fewest units.
+ */
 static struct hole_run cheapest_run(const struct arena *a, const struct plan_items *s,
 				    uint64_t want)
 {
@@ -250,8 +252,8 @@ static int clear_hole(struct arena *a, uint32_t hole, uint64_t from, uint64_t to
 	return -ENOMEM;
 }
 
-/* A block on the window's edge slides out of it where the hole beyond is large enough.  1: it
- * does.
+/* A block on the window's edge slides out of the window where the hole beyond is large enough.
+ * Returns 1 if it does.
  */
 static int slide_out(struct arena *a, uint32_t block, uint64_t from, uint64_t to)
 {
@@ -270,7 +272,7 @@ static int slide_out(struct arena *a, uint32_t block, uint64_t from, uint64_t to
 	return rc ? rc : 1;
 }
 
-/* -EAGAIN: there is no hole for it. */
+/* -EAGAIN: no hole has room for the block. */
 static int move_out(struct arena *a, uint32_t block)
 {
 	uint64_t size = a->blocks[block].size;
@@ -301,7 +303,7 @@ static int by_size_down(const void *x, const void *y)
 	return p->size < q->size ? 1 : p->size > q->size ? -1 : 0;
 }
 
-/* Largest first. */
+/* Best fit, the largest block first. */
 static int move_all_out(struct arena *a, struct sized *blocks, uint32_t n)
 {
 	int rc = 0;
@@ -340,7 +342,7 @@ static int clear_window(struct arena *a, const struct plan_items *s,
 
 /* ---- the cheaper of both ---- */
 
-/* Holes that were cut and made whole again may be other records. */
+/* Holes that clear_window cut and forget_all merged again may have other records. */
 static void look_again(const struct arena *a, struct plan_items *s)
 {
 	uint32_t at = a->first;
@@ -349,7 +351,7 @@ static void look_again(const struct arena *a, struct plan_items *s)
 		s->items[i].block = at;
 }
 
-/* -EAGAIN: none that costs less than limit. */
+/* -EAGAIN: no window that costs less than limit can be cleared. */
 static int try_windows(struct arena *a, struct plan_items *s, const struct plan_windows *w,
 		       uint64_t want, uint64_t limit)
 {

@@ -19,6 +19,7 @@ static int grow(struct arena *a)
 	wanted = u64_min(wanted, most);
 	if (wanted == a->allocated)
 		return -ENOMEM;
+	/* not realloc, which may lose the alignment */
 	blocks = aligned_alloc(sizeof(*blocks), wanted * sizeof(*blocks));
 	if (!blocks)
 		return -ENOMEM;
@@ -152,7 +153,7 @@ int arena_cut(struct arena *a, uint32_t hole, uint64_t size, enum arena_kind kin
 	return 0;
 }
 
-/* Takes the hole after a block, which is no hole for the moment, into it. */
+/* Merges the hole behind a block into the block, which is counted as no hole for the moment. */
 static void absorb_next(struct arena *a, uint32_t block)
 {
 	uint32_t next = a->blocks[block].next;
@@ -224,6 +225,7 @@ static void use(struct arena *a, uint32_t block)
 	struct arena_block *b = &a->blocks[block];
 
 	b->kind = ARENA_USED;
+	/* 0 is passed over, so that no handle is 0 */
 	if (!++b->generation)
 		b->generation = 1;
 	a->nblocks++;
@@ -270,7 +272,7 @@ static void leave_plan(struct arena *a, uint32_t block)
 	b->planned = false;
 }
 
-/* Has the cache fetch both at once: each would be waited for by itself. */
+/* Prefetches both neighbours at once: their cache misses would come one after the other. */
 static void fetch_neighbours(const struct arena *a, uint32_t block)
 {
 	const struct arena_block *b = &a->blocks[block];
@@ -291,6 +293,7 @@ int arena_release(struct arena *a, uint64_t handle)
 	if (a->blocks[block].pins)
 		return -EBUSY;
 	fetch_neighbours(a, block);
+	/* the plan keeps the place of a block that it was to move */
 	kind = a->blocks[block].planned ? ARENA_CLEARED : ARENA_HOLE;
 	leave_plan(a, block);
 	arena_params_forget(a, block);

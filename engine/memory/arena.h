@@ -44,13 +44,13 @@ enum { ARENA_NONE = UINT32_MAX, ARENA_BIN_WORDS = 59, ARENA_BINS = 64 * ARENA_BI
 struct arena_block { /* a line of the cache */
 	uint64_t start, size;
 	uint64_t tie;         /* of a hole: its order among those of equal size */
-	uint32_t prev, next;  /* in the order of start; next also: of free records */
+	uint32_t prev, next;  /* in the order of start; next also links free records */
 	uint32_t left, right; /* of a hole: in its bin's tree, or in the heap of its size */
-	uint32_t child;       /* of a hole: first of those below it in the heap of its size */
+	uint32_t child;       /* of a hole: the first hole below it in the heap of its size */
 	uint32_t generation;
 	uint32_t pins;
-	uint32_t params; /* first parameter assigned to it */
-	uint32_t target; /* where the plan moves it */
+	uint32_t params; /* the first parameter assigned to the block */
+	uint32_t target; /* the hole that the plan moves the block to; ARENA_NONE: it slides */
 	uint8_t kind;
 	bool on_top;  /* of a hole: it is in the tree, with the others of its size below it */
 	bool planned; /* the plan moves it */
@@ -61,7 +61,7 @@ struct arena_param {
 	uint64_t param;
 	uint64_t offset, size; /* in the block */
 	uint32_t block;
-	uint32_t chain, sibling; /* of equal hash; in the same block */
+	uint32_t chain, sibling; /* the next of equal hash; the next in the same block */
 };
 
 struct arena_params {
@@ -79,7 +79,7 @@ struct arena_plan {
 	struct arena_move *moves; /* [0, done) have been made; kept until the next plan */
 	uint32_t nmoves, allocated, done;
 	uint64_t units;   /* of all moves */
-	uint64_t minimum; /* no plan for the same can move less */
+	uint64_t minimum; /* no plan for such a hole can move less */
 	uint64_t copied;  /* of moves[done], units at their new place */
 	uint64_t copying; /* handed out by arena_next_copy */
 	bool active, moving;
@@ -94,8 +94,9 @@ struct arena_options {
 
 struct arena {
 	uint64_t size, align;
-	uint64_t used, used_max;    /* units in blocks now; most ever */
-	uint64_t holes, reserved;   /* units in holes, of the plan; sum with used: size */
+	uint64_t used, used_max; /* units in blocks now; most ever */
+	/* units in ARENA_HOLEs, and in holes of the plan; with used: size */
+	uint64_t holes, reserved;
 	uint64_t nblocks, nholes;   /* how many */
 	uint64_t age;               /* next tie of ARENA_OLDEST */
 	struct arena_block *blocks; /* records */
@@ -103,7 +104,7 @@ struct arena {
 	enum arena_tie tie;
 	uint32_t bins[ARENA_BINS];             /* roots */
 	uint64_t bin_is_used[ARENA_BIN_WORDS]; /* a bit for each bin */
-	uint64_t word_is_used;                 /* a bit for each word of these */
+	uint64_t word_is_used;                 /* a bit for each word of bin_is_used */
 	struct arena_params params;
 	struct arena_plan plan;
 };
@@ -121,24 +122,24 @@ void arena_fini(struct arena *a);
  * -ENOMEM: no record.
  */
 int arena_alloc(struct arena *a, uint64_t size, uint64_t *block);
-/* Frees a block; parameters assigned to it are then assigned to nothing.
+/* Frees a block; parameters assigned to it are then assigned to no block.
  * -ENOENT: no such block (any more).
- * -EBUSY: it is pinned.
+ * -EBUSY: the block is pinned.
  */
 int arena_release(struct arena *a, uint64_t block);
 
 /* A pinned block neither moves nor can be released.  Pins are counted.
- * -ENOENT.
- * -EAGAIN: it is half moved; ask again after its last copy.
- * -EINVAL: it is not pinned.
+ * -ENOENT: no such block.
+ * -EAGAIN: the block is half moved; ask again after its last copy.
+ * -EINVAL: the block is not pinned.
  */
 int arena_pin(struct arena *a, uint64_t block);
 int arena_unpin(struct arena *a, uint64_t block);
 
 /* Finds unit `offset` of a block, and how many units follow in one piece: all up to the block's
- * end, unless it is being moved.
- * -ENOENT.
- * -EINVAL: offset is outside it.
+ * end, unless the block is being moved.
+ * -ENOENT: no such block.
+ * -EINVAL: offset is outside the block.
  */
 int arena_find(const struct arena *a, uint64_t block, uint64_t offset, uint64_t *at,
 	       uint64_t *run);
@@ -148,17 +149,20 @@ int arena_size(const struct arena *a, uint64_t block, uint64_t *size);
 /* Assigns units [offset, offset + size) of the block to param, any number.
  * -EEXIST: param is assigned already.
  * -ENOENT: no such block.
- * -EINVAL: the units are outside it.
+ * -EINVAL: the units are outside the block.
  * -ENOMEM.
  */
 int arena_assign(struct arena *a, uint64_t param, uint64_t block, uint64_t offset,
 		 uint64_t size);
-/* Takes param from its block.  -ENOENT: it is not assigned. */
+/* Takes param from its block.  -ENOENT: param is not assigned. */
 int arena_unassign(struct arena *a, uint64_t param);
-/* Gives the units of param; arena_find(block, offset) finds them.  -ENOENT: not assigned. */
+/* Gives the units of param; arena_find(block, offset) finds them.  -ENOENT: param is not
+ * assigned.
+ */
 int arena_param(const struct arena *a, uint64_t param, uint64_t *block, uint64_t *offset,
 		uint64_t *size);
-/* Gives the first parameter of a block, then the next.  false: no more. */
+/* Gives the first parameter of a block, then the next; *cursor is 0 at first.  false: no more.
+ */
 bool arena_param_of(const struct arena *a, uint64_t block, uint32_t *cursor, uint64_t *param);
 
 uint64_t arena_total_free(const struct arena *a);
@@ -186,7 +190,7 @@ int arena_plan(struct arena *a, uint64_t want);
 int arena_plan_pack(struct arena *a);
 
 struct arena_copy {
-	uint64_t from, to, size; /* the two may overlap: as memmove */
+	uint64_t from, to, size; /* the ranges may overlap: copy as memmove does */
 };
 
 /* Gives the next copy to make, of at most `most` units (> 0); the next call must be
@@ -195,8 +199,8 @@ struct arena_copy {
  */
 int arena_next_copy(struct arena *a, uint64_t most, struct arena_copy *copy);
 void arena_copied(struct arena *a);
-/* Ends the plan early if that makes a hole of size units; a half-moved block goes on.  Returns
- * true if it did.  O(blocks).
+/* Ends the plan early if that makes a hole of size units; the move of a half-moved block goes
+ * on.  Returns true if the plan was ended.  O(blocks).
  */
 bool arena_plan_yield(struct arena *a, uint64_t size);
 

@@ -11,7 +11,7 @@
 
 enum { HUGE = 2 << 20 };
 
-/* The word in brackets of "always [madvise] never". */
+/* Copies the word in brackets of "always [madvise] never". */
 static void chosen_word(const char *path, char *word, size_t size)
 {
 	FILE *file = fopen(path, "re");
@@ -48,7 +48,7 @@ static uint64_t rounded(uint64_t bytes)
 	return u64_div_ceil(u64_max(bytes, 1), HUGE) * HUGE;
 }
 
-/* Address space for bytes, aligned; nothing behind it yet. */
+/* Reserves address space, aligned to HUGE; no memory is behind it yet. */
 static void *reserve(uint64_t bytes)
 {
 	char *wide = mmap(NULL, bytes + HUGE, PROT_NONE,
@@ -64,7 +64,9 @@ static void *reserve(uint64_t bytes)
 	return wide + skip;
 }
 
-/* -1: goes without. */
+/* Returns the memfd; -1: there is none.  The seal F_SEAL_FUTURE_WRITE forbids writable mappings
+ * made after it, and so comes after ours.
+ */
 static int map_sealed_memfd(void *at, uint64_t bytes)
 {
 	int fd = memfd_create("fragfs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -138,7 +140,7 @@ int memory_write_own(const struct iovec *to, unsigned nto, const void *from, siz
 	return copy_own(&local, to, nto, size, true);
 }
 
-/* A byte of each page of [at, at + size). */
+/* Reads a byte of each page of [at, at + size). */
 static int probe_range(uintptr_t at, size_t size)
 {
 	enum { PAGE = 4096, ONCE = 256 };

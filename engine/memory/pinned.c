@@ -73,6 +73,7 @@ static void bind_to_node(struct pinned *p, unsigned node)
 
 	if (node < NODES) {
 		nodes[node / (8 * sizeof(long))] = 1ul << node % (8 * sizeof(long));
+		/* the kernel looks at one bit less than it is told */
 		if (!syscall(SYS_mbind, p->memory, p->bytes, MPOL_PREFERRED, nodes, NODES + 1ul,
 			     0))
 			return;
@@ -102,8 +103,8 @@ static void lock_pages(struct pinned *p)
 			 (unsigned long long)p->bytes >> 10, strerror(error));
 }
 
-/* Before the first request waits for it.  A kernel that cannot do it at once does it page by
- * page, later.
+/* Has the kernel make the pages now, before a request waits for them.  EINVAL: a kernel before
+ * 5.14, which makes each page when it is first used.
  */
 static int touch_pages(struct pinned *p)
 {
@@ -239,7 +240,7 @@ static unsigned find_one(const struct pinned *p)
 	return (unsigned)(first - p->is_lent);
 }
 
-/* Under lock.  count: there is none. */
+/* Returns the first of n free buffers; p->figures.count: there is no such run.  Under lock. */
 static unsigned find_run(const struct pinned *p, unsigned n)
 {
 	unsigned free = 0;

@@ -17,13 +17,13 @@ struct pinned;
 struct pinned_options {
 	uint64_t size;  /* bytes of a buffer, at most 1 GiB; rounded up to 4096 */
 	unsigned count; /* > 0 */
-	/* The memory is on NUMA node `node`, as far as that has room.  No such node: a line
-	 * says so.
+	/* The memory is on NUMA node `node`, as far as the node has room.  A warning is logged
+	 * where there is no such node.
 	 */
 	bool on_node;
 	unsigned node;
-	bool locked_by_user; /* the caller registers it with a device, which locks it */
-	bool unlocked;       /* it may be paged out */
+	bool locked_by_user; /* the caller registers the memory with a device, which locks it */
+	bool unlocked;       /* the memory may be paged out */
 };
 
 enum pinned_pages { PINNED_SMALL, PINNED_HUGE, PINNED_HUGETLB };
@@ -31,12 +31,12 @@ enum pinned_pages { PINNED_SMALL, PINNED_HUGE, PINNED_HUGETLB };
 struct pinned_figures {
 	uint64_t size;
 	unsigned count, lent, lent_max;
-	uint64_t gets, waits, refusals; /* loans; of these after a wait; refused ones */
+	uint64_t gets, waits, refusals; /* loans, loans after a wait, refusals */
 	enum pinned_pages pages;
 	bool locked;
 };
 
-/* Memory that cannot be locked (RLIMIT_MEMLOCK) is used unlocked, and a line says so.
+/* Memory that cannot be locked (RLIMIT_MEMLOCK) is used unlocked, with a warning in the log.
  * -EINVAL: size is 0 or too large, or count is 0.
  * -ENOMEM.
  */
@@ -45,8 +45,8 @@ int pinned_open(const struct pinned_options *options, struct pinned **out);
 void pinned_close(struct pinned *p);
 
 /* Lends a buffer, aligned to 4096, of any content: the first that is free.
- * -EAGAIN: wait_ms is 0 and all are lent.
- * -ETIMEDOUT: none came back within wait_ms.
+ * -EAGAIN: wait_ms is 0 and all buffers are lent.
+ * -ETIMEDOUT: no buffer came back within wait_ms.
  */
 int pinned_get(struct pinned *p, uint64_t wait_ms, void **buffer);
 /* Lends n adjacent buffers; each is returned by itself.  -EAGAIN: no such run is free now. */

@@ -65,7 +65,9 @@ static struct view_buffer *new_buffer(uint64_t capacity)
 	return buffer;
 }
 
-/* The smallest idle buffer that has the capacity, and not more than twice of it; NULL: none. */
+/* Takes the smallest idle buffer that has the capacity, and not more than twice of it; NULL:
+ * none.
+ */
 static struct view_buffer *take_idle(struct view_pool *pool, uint64_t capacity)
 {
 	struct view_buffer *best = NULL, *buffer;

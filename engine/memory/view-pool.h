@@ -15,7 +15,7 @@
  */
 struct view_label {
 	uint64_t view[2];
-	_Atomic uint64_t complete; /* all bytes of the view are there */
+	_Atomic uint64_t complete; /* 1: all bytes of the view are there */
 };
 
 struct view_buffer {
