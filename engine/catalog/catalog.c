@@ -252,7 +252,7 @@ static int compare_u32(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* 1: yes, 0: no, -ENOMEM. */
+/* Returns 1 if a value is there twice, else 0.  -ENOMEM. */
 static int has_twice(const uint32_t *values, uint32_t n)
 {
 	CLEANUP(free) uint32_t *sorted = malloc((n ? n : 1) * sizeof(*sorted));
@@ -360,7 +360,9 @@ int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *wh
 	return (int)c->ngroups - 1;
 }
 
-/* In elements; DeepSpeed's parameter_alignment is 16 bytes of the group's first parameter. */
+/* Returns an alignment in elements; DeepSpeed's parameter_alignment is 16 bytes of the group's
+ * first parameter.
+ */
 static uint32_t param_alignment(const struct catalog *c, const struct catalog_group *g)
 {
 	size_t size = g->nparams ? frag_dtype_size(c->params[g->params[0]].dtype) : 16;
@@ -443,7 +445,7 @@ void catalog_drop_group(struct catalog *c)
 
 enum { DIFFERENCE = 200, NAME = 64 };
 
-/* "stage 2, not 1"; false: it is the same. */
+/* Writes a text such as "stage 2, not 1" to what; false: the numbers are equal. */
 static bool differ(char *what, const char *name, uint64_t its, uint64_t others)
 {
 	if (its == others)
@@ -517,7 +519,7 @@ static bool same_ranks(const struct catalog_group *a, const struct catalog_group
 	       !memcmp(a->ranks, b->ranks, a->nranks * sizeof(*a->ranks));
 }
 
-/* How many groups before g in c have its rank list. */
+/* Returns how many groups before g in c have the list of ranks that g has. */
 static uint32_t ordinal(const struct catalog *c, uint32_t g)
 {
 	uint32_t n = 0;
@@ -544,7 +546,7 @@ static void name_param(const struct catalog *c, uint32_t param, char name[NAME])
 		 coordinate);
 }
 
-/* Both have c's numbers of parameters. */
+/* Both groups have the numbers that parameters have in c. */
 static bool lists_differ(const struct catalog *c, const struct catalog_group *g,
 			 const struct catalog_group *known, char *what)
 {
@@ -626,7 +628,8 @@ int catalog_merge(struct catalog *into, const struct catalog *from, uint32_t ran
 	return 0;
 }
 
-/* u32 nparams, u32 ngroups,
+/* The encoding of a catalog:
+ * u32 nparams, u32 ngroups,
  * params: text name, text coordinate (u32 length, bytes), u8 dtype, u8 ndim, u8 flags,
  *         u32 owner, u64 shape[ndim], u8 ncuts, u32 dim and u32 parts of each
  * groups: u8 stage, u8 sharding, u8 flags, u32 replicas, u64 sub_group_size, u32 alignment,
@@ -669,7 +672,7 @@ static void put_group(struct wire_writer *w, const struct catalog_group *g)
 	wire_put_bytes(w, g->params, g->nparams * sizeof(*g->params));
 }
 
-/* The encoding in parts: the counts, each parameter, each group. */
+/* Returns the number of parts of the encoding: the counts, each parameter, each group. */
 static uint32_t nparts(const struct catalog *c)
 {
 	return 1 + c->nparams + c->ngroups;
@@ -698,7 +701,7 @@ int catalog_encode(const struct catalog *c, struct wire_writer *w)
 	return -ENOMEM;
 }
 
-/* Has one part of the encoding in memory at a time. */
+/* Hashes the encoding with one part of it in memory at a time. */
 static int hash_encoding(struct catalog *c)
 {
 	struct wire_writer w = { 0 };
@@ -730,7 +733,7 @@ int catalog_finish(struct catalog *c)
 	return hash_encoding(c);
 }
 
-/* text has room for max + 1.  False: too long, cut off, or with a NUL inside. */
+/* Reads a text of at most max bytes.  false: it is longer, cut off, or has a NUL inside. */
 static bool get_text(struct wire_reader *r, char *text, uint32_t max)
 {
 	uint32_t length = wire_get_u32(r);

@@ -67,7 +67,10 @@ void catalog_free(struct catalog *c);
 
 /* Returns the number of the parameter.
  * -EINVAL: the name, dtype or ndim.
- * -EEXIST.  -EOVERFLOW.  -ENOMEM.  -ENOSPC.
+ * -EEXIST: there is a parameter with that name and coordinate.
+ * -EOVERFLOW: its bytes do not fit 63 bits.
+ * -ENOSPC: there are FRAG_PARAMS_MAX parameters, or 32 bits do not count the names and shapes.
+ * -ENOMEM.
  */
 int catalog_add_param(struct catalog *c, const char *name, const char *coordinate,
 		      enum frag_dtype dtype, uint32_t ndim, const uint64_t *shape,
@@ -80,7 +83,8 @@ int catalog_cut_param(struct catalog *c, uint32_t param, const struct frag_cut *
 /* Copies the arrays of *g.
  * -EINVAL: a parameter is unknown, listed twice, or in a group already, or its cuts are not the
  * group's; a rank is listed twice; nranks is no multiple of replicas.  why has one line.
- * -ENOMEM.  -ENOSPC.
+ * -ENOSPC: there are FRAG_GROUPS_MAX groups.
+ * -ENOMEM.
  */
 int catalog_add_group(struct catalog *c, const struct catalog_group *g, char *why,
 		      size_t whysize);
@@ -92,7 +96,10 @@ int catalog_finish_group(struct catalog *c, uint32_t group);
 /* Takes the newest group out again. */
 void catalog_drop_group(struct catalog *c);
 
-/* Computes the layouts that are not there yet, and the hash.  -EOVERFLOW.  -ENOMEM. */
+/* Computes the layouts that are not there yet, and the hash.
+ * -EOVERFLOW: a layout does not fit 63 bits, or the encoding WIRE_CATALOG_MAX.
+ * -ENOMEM.
+ */
 int catalog_finish(struct catalog *c);
 
 uint32_t catalog_find(const struct catalog *c, const char *name, const char *coordinate);
@@ -138,7 +145,8 @@ bool catalog_is_among_first(const struct catalog *c, uint32_t rank, uint32_t gro
  */
 bool catalog_lp_is_sharded(const struct catalog_group *g);
 /* Returns the elements, padding included, of each shard's piece of a parameter's lp, in a group
- * that is cut so.  Frozen parameters are cut like the others, though they have no fragment.
+ * for which catalog_lp_is_sharded.  Frozen parameters are cut like the others, though they have
+ * no fragment.
  */
 uint64_t catalog_lp_piece(const struct catalog *c, uint32_t param);
 /* Returns the elements of the piece that one rank of the group has: without padding, if the

@@ -3,10 +3,10 @@
 #define ENGINE_CATALOG_CONTROL_PAGE_H
 
 /* The control page of a rank: one page of its memory that a reader of its fragments reads
- * beside them.  The trainer's thread writes inside frag_ calls what says which bytes are there
- * (registry_epoch: under the registry's lock); the engine thread writes figures and `events`.
- * Threads of the rank read it as atomics, other processes as bytes.  A new word comes from
- * `spare`, and into struct wire_control and wire_control_from_page.
+ * beside them.  The trainer's thread, inside frag_ calls, writes the words that say which bytes
+ * are there (registry_epoch: under the registry's lock); the engine thread writes figures and
+ * `events`.  Threads of the rank read it as atomics, other processes as bytes.  A new word
+ * comes from `spare`, and into struct wire_control and wire_control_from_page.
  */
 
 #include "engine/base/base.h"
@@ -28,14 +28,15 @@ struct control_page {
 	_Atomic uint64_t step;           /* steps ended */
 	_Atomic uint64_t boundary;       /* boundaries passed */
 	_Atomic uint64_t generation;     /* the newest that this rank has */
-	_Atomic uint64_t grads; /* odd while gradients are valid; grows at valid and at gone */
+	/* odd while gradients are valid; grows as they become valid and as they are gone */
+	_Atomic uint64_t grads;
 	_Atomic uint32_t phase; /* enum control_phase */
 	/* thread that passes boundaries, in the rank's pid namespace; 0: none has yet */
 	_Atomic uint32_t trainer;
 	_Atomic double loss_scale;   /* of the valid gradients */
 	_Atomic uint64_t bytes_host; /* states, in host memory */
 	_Atomic uint64_t events;     /* told by its engine thread: engine/node/event-log.h */
-	_Atomic uint64_t kept_bytes; /* copied for views before they changed, ever */
+	_Atomic uint64_t kept_bytes; /* bytes copied for views before they changed, ever */
 	/* how long readers, edits and freezes have held the trainer's thread, ever */
 	_Atomic uint64_t held_ns;
 	/* states on NVMe; all 0 where there are none */
@@ -49,8 +50,8 @@ struct control_page {
 	_Atomic uint64_t device_from_bytes, device_to_bytes, device_errors; /* copies, ever */
 	_Atomic uint64_t device_kept;  /* bytes preserved there, now */
 	_Atomic uint64_t swap_damaged; /* blocks on NVMe, ever */
-	/* 0: none yet */
-	_Atomic uint64_t generation_ns; /* CLOCK_REALTIME when that generation came about */
+	/* times; 0: none yet */
+	_Atomic uint64_t generation_ns; /* CLOCK_REALTIME when `generation` came about */
 	_Atomic uint64_t boundary_ns;   /* CLOCK_REALTIME when the last boundary was entered */
 	_Atomic uint64_t interval_ns;   /* longest of: last boundary to boundary, last step */
 	uint8_t spare[48];
@@ -106,6 +107,7 @@ static inline uint64_t control_content(const struct control_page *page, bool is_
 	if ((atomic_load_explicit(&page->sequence, memory_order_seq_cst) & 1) ||
 	    (is_grad && !(grads & 1)))
 		return 0;
+	/* both numbers only grow, so that no two sums are equal, even above 2^40 generations */
 	return (is_grad ? grads << 40 : 0) +
 	       atomic_load_explicit(&page->generation, memory_order_seq_cst) + 1;
 }

@@ -74,7 +74,7 @@ static uint64_t chunk_of(const struct frag_cut *cut, const struct cuts_box *box)
 	return u64_div_ceil(box->size[cut->dim], cut->parts);
 }
 
-/* Leaves one part of a cut. */
+/* Narrows the box to one part of a cut. */
 static void narrow(struct cuts_box *box, const struct frag_cut *cut, uint64_t part)
 {
 	uint64_t size = box->size[cut->dim], chunk = chunk_of(cut, box);
@@ -118,7 +118,7 @@ void cuts_find(const struct cuts *c, uint64_t at, struct cuts_box *box)
 	}
 }
 
-/* The number of the box's elements that come before element `at` in file order. */
+/* Returns how many of the box's elements come before element `at` in file order. */
 static uint64_t count_before(const struct cuts *c, const struct cuts_box *box, uint64_t at)
 {
 	uint64_t count = 0, slice = c->numel, own = box->numel;
@@ -179,7 +179,7 @@ int cuts_walk(const struct cuts *c, uint64_t first, uint64_t end, cuts_see see, 
 
 /* ---- copying ---- */
 
-/* The elements of the box that lie side by side in file order. */
+/* Returns how many elements of the box lie side by side in file order. */
 static uint64_t run_of(const struct cuts *c, const struct cuts_box *box)
 {
 	uint64_t run = 1;

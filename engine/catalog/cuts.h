@@ -53,11 +53,11 @@ bool cuts_keep_order(const struct cuts *c);
 uint64_t cuts_largest(const struct cuts *c);
 
 void cuts_box(const struct cuts *c, uint32_t shard, struct cuts_box *box);
-/* The box with an element, in stored order; at < numel. */
+/* Sets *box to the box that has element `at` of stored order; at < numel. */
 void cuts_find(const struct cuts *c, uint64_t at, struct cuts_box *box);
 
-/* Calls `see` for each box with elements of [first, end) of file order, in stored order:
- * elements [from, to) of the box are these.  Returns what `see` does when that is not 0.
+/* Calls `see` for each box with elements of [first, end) of file order, in stored order: they
+ * are elements [from, to) of the box.  Returns the first result of `see` that is not 0.
  */
 typedef int (*cuts_see)(void *arg, const struct cuts_box *box, uint64_t from, uint64_t to);
 int cuts_walk(const struct cuts *c, uint64_t first, uint64_t end, cuts_see see, void *arg);

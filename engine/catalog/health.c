@@ -22,8 +22,8 @@ static const char *const state_names[] = {
 	[ENGINE_RANK_LEFT] = "left",
 };
 
-/* The columns, in their order, and the field of struct engine_rank that each shows: NUMBER one
- * of 64 bits.  LINE is the last: it has the rest of a row.
+/* The columns, in their order, and the field of struct engine_rank that each shows.  A NUMBER
+ * has 64 bits.  LINE is the last: it has the rest of a row.
  */
 static const struct column {
 	const char *name;
@@ -129,7 +129,7 @@ static const struct column *find_column(const char *name)
 	return NULL;
 }
 
-/* The constant that is this word. */
+/* Returns the constant that equals the word; "-": there is none. */
 static const char *constant(const char *word)
 {
 	static const char *const words[] = { "host", "zmq",    "loop",   "ready", "stable",
@@ -158,7 +158,7 @@ static void take(struct engine_rank *r, const struct column *c, const char *word
 	assert(c->kind != NUMBER || c->size == sizeof(uint64_t));
 
 	switch (c->kind) {
-	case RANK: /* the row's number says it */
+	case RANK: /* the number of the row is the rank */
 		break;
 	case STATE:
 		r->state = state_of(word);

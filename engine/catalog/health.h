@@ -8,8 +8,8 @@
  *   0    alive 17   17         35       12          stable host 1048576 ... node0 tcp://... -
  *
  * Words are separated by spaces; "-" is an empty one; `why` is the rest of the line.  A reader
- * finds columns by their names, because later versions add some.  The table in health.c has
- * them all, for writing and for reading.  Arithmetic only.  Any thread.
+ * finds columns by their names, because later versions add some.  The table in health.c has all
+ * columns, for writing and for reading.  No I/O.  Any thread.
  */
 
 #include "engine/engine.h"
@@ -18,7 +18,7 @@
 char *health_text(const struct engine_rank *ranks, uint32_t nranks);
 
 /* Parses such a text.  *ranks is the caller's to free; way and phase point to constants.
- * -EINVAL: it is none.
+ * -EINVAL: the text is no such table.
  * -ENOMEM.
  */
 int health_parse(const char *text, struct engine_rank **ranks, uint32_t *nranks);

@@ -21,7 +21,7 @@ static int spec_check(const struct layout_spec *spec, const struct layout_param 
 	return 0;
 }
 
-/* The array of n, never NULL for n = 0. */
+/* Allocates n items; NULL, also for n = 0, says that there is no memory. */
 static void *array(uint32_t n, size_t size)
 {
 	return calloc(n ? n : 1, size);
@@ -131,7 +131,7 @@ static uint64_t piece_of(const struct layout *l, uint32_t param)
 	return u64_div_ceil(l->numel[param] / row, l->shards) * row;
 }
 
-/* The sum of the pieces, which bounds every partition; all of shards * piece fits too. */
+/* Adds up the pieces, which bounds every partition; the sum for all shards fits 64 bits too. */
 static int pieces_sum(const struct layout *l, uint64_t *sum)
 {
 	uint64_t all;
@@ -143,8 +143,9 @@ static int pieces_sum(const struct layout *l, uint64_t *sum)
 	return u64_mul(*sum, l->shards, &all) ? 0 : -EOVERFLOW;
 }
 
-/* A parameter opens a sub-group when the one before is full; so there is no empty one at the
- * end. */
+/* A parameter opens a sub-group when the sub-group before is full, so that no empty one is at
+ * the end.
+ */
 static uint32_t pieces_place(struct layout *l, uint64_t limit, uint64_t *partition)
 {
 	uint64_t filled = 0;
@@ -172,6 +173,7 @@ static int pieces_build(struct layout *l, const struct layout_spec *spec)
 
 	if (err)
 		return err;
+	/* the first walk counts the sub-groups, the second fills their partitions */
 	l->nsubs = pieces_place(l, limit, NULL);
 	l->partition_numel = array(l->nsubs, sizeof(*l->partition_numel));
 	if (!l->partition_numel)
@@ -259,7 +261,9 @@ bool layout_find(const struct layout *l, uint32_t param, uint64_t at, struct lay
 	return true;
 }
 
-/* The first element of the parameter that can lie on the shard; false: it ends before. */
+/* Finds the first element of the parameter that can lie on the shard; false: the parameter ends
+ * before.
+ */
 static bool first_on_shard(const struct layout *l, uint32_t param, uint32_t shard, uint64_t *at)
 {
 	struct cuts_box box;

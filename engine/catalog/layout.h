@@ -94,14 +94,15 @@ static inline uint32_t layout_sub(const struct layout *l, uint32_t param)
 	return l->sub ? l->sub[param] : 0;
 }
 
-/* The fragment that holds element `at` of the parameter, cut to begin there: param_offset ==
- * at. Walk a range [a, b): for (at = a; at < b && layout_find(l, p, at, &f); at += f.numel).
- * False: at is past the end, or the parameter has no fragments.
+/* Finds the fragment that holds element `at` of the parameter, cut to begin there: param_offset
+ * is `at`.  To walk a range [a, b):
+ * for (at = a; at < b && layout_find(l, p, at, &f); at += f.numel).
+ * false: at is past the end, or the parameter has no fragments.
  */
 bool layout_find(const struct layout *l, uint32_t param, uint64_t at,
 		 struct layout_fragment *f);
 
-/* The whole fragment of the parameter on one shard.  False: it has none there. */
+/* Finds the whole fragment of the parameter on one shard.  false: the shard has none. */
 bool layout_on_shard(const struct layout *l, uint32_t param, uint32_t shard,
 		     struct layout_fragment *f);
 

@@ -3,8 +3,9 @@
 #define ENGINE_CATALOG_LEASE_H
 
 /* The lease of a freeze, as one rank sees it.  It lasts from the promise until it is thawed,
- * until its bound, counted from the decision, or until its holder has been silent; meanwhile
- * the trainer stands at the freeze's boundary, once it has come there.  Under its owner's lock.
+ * until its bound, counted from the decision, or until its holder has been silent for
+ * LEASE_SILENT_MS; meanwhile the trainer stands at the freeze's boundary, once it has come
+ * there.  Under its owner's lock.
  */
 
 #include "engine/base/base.h"

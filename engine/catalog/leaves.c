@@ -77,7 +77,7 @@ static bool is_named(const char *module, enum frag_leaf_match match, const char 
 	}
 }
 
-/* Adds the modules of a parameter that are named; name is its own copy. */
+/* Adds the modules of a parameter that `modules` names; name is a copy of its name. */
 static int find_in(struct vec *found, char *name, enum frag_leaf_match match,
 		   const char *modules)
 {
@@ -128,8 +128,8 @@ static int change_marks(struct vec *marks, const struct leaves *l, const struct 
 	return rc;
 }
 
-/* Counts the parameter in each marked module that it is in; name is its own copy.  Returns the
- * number of the outermost, or LEAVES_NONE.
+/* Counts the parameter in each marked module that it is in; name is a copy of its name.
+ * Returns the number of the outermost, or LEAVES_NONE.
  */
 static uint32_t count_in(const struct leaves *l, char *name)
 {

@@ -25,8 +25,9 @@ struct leaves {
 
 #define LEAVES_NONE UINT32_MAX
 
-/* Marks the modules that `modules` names, or takes their marks away.  Returns how many.
- * -ENOENT: there are none.
+/* Marks the modules that `modules` names, or takes their marks away.  Returns how many modules
+ * they are.
+ * -ENOENT: `modules` names none.
  * -ENOMEM: nothing has changed.
  */
 int leaves_mark(struct leaves *l, const struct catalog *c, enum frag_leaf_match match,

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The ranks of a sequence-data group. */
+/* Returns the number of ranks of a sequence-data group. */
 static uint32_t lane_size(const struct mesh *m)
 {
 	return m->world / m->pp / m->tp;
@@ -96,8 +96,8 @@ uint32_t mesh_count(const struct mesh *m, enum mesh_kind kind)
 	return m->world / mesh_size(m, kind);
 }
 
-/* A group of these kinds is in one sequence-data group; returns the position there of its
- * member.
+/* Returns the position of a group's member in the sequence-data group that the group lies in:
+ * for expert, expert-data and hpZ groups.
  */
 static uint32_t position(const struct mesh *m, enum mesh_kind kind, uint32_t group,
 			 uint32_t index)

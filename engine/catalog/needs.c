@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DENSE = -1, FUSED = -2 }; /* in place of an expert's number */
+/* in place of an expert's number: of no expert; of all, along dimension 0 */
+enum { DENSE = -1, FUSED = -2 };
 
 struct maker {
 	const struct needs_spec *spec;
@@ -72,8 +73,8 @@ static int find_experts(struct maker *m)
 	return (ep > 1 && !any) || m->nexperts % ep ? -EINVAL : 0;
 }
 
-/* Adds what a rank of tensor part t and expert part e (DENSE: of a parameter of no expert) has
- * of a parameter.  Returns its number; CATALOG_NONE in *id: nothing.
+/* Adds the part of a parameter that a rank of tensor part t and expert part e has; DENSE: of a
+ * parameter of no expert.  Sets *id to the number of the part; CATALOG_NONE: the rank has none.
  */
 static int add_param(struct maker *m, uint32_t i, uint32_t t, int64_t e, uint32_t *id)
 {
@@ -251,6 +252,7 @@ static int add_states(struct needs *n, const struct maker *m, uint32_t group)
 
 static int add_needs(struct needs *to, const struct needs *from)
 {
+	/* struct needs has uint64_t alone */
 	uint64_t *sum = (uint64_t *)to;
 	const uint64_t *more = (const uint64_t *)from;
 	int rc = 0;

@@ -20,13 +20,14 @@ enum needs_tier { NEEDS_DEVICE, NEEDS_HOST, NEEDS_NVME, NEEDS_TIERS };
 
 struct needs_spec {
 	int stage;        /* of ZeRO, 0 to 3 */
-	struct mesh mesh; /* after mesh_init; pp and sp may be anything but pp is 1 */
+	struct mesh mesh; /* after mesh_init; pp is 1 */
 	uint64_t sub_group_size;
 	uint32_t nstates;     /* of the optimizer, beside the master: 2 for Adam */
 	enum needs_tier tier; /* of the master, the gradients and the optimizer's states */
 	uint64_t least;       /* NVMe: partitions of fewer bytes are in the host's memory */
 	uint64_t pinned;      /* NVMe: bytes of the host's buffers */
-	double in_memory;     /* NVMe: part of the sub-groups, the first, that is not there */
+	/* NVMe: share of the sub-groups, the first ones, that stays in memory */
+	double in_memory;
 };
 
 struct needs_param {
@@ -48,7 +49,7 @@ struct needs {
 	uint64_t fp32;   /* masters */
 	uint64_t optimizer;
 	uint64_t pinned;
-	uint64_t tier[NEEDS_TIERS]; /* all of these, where they are */
+	uint64_t tier[NEEDS_TIERS]; /* the sum of these bytes, by the tier that has them */
 };
 
 /* Fills ranks[mesh.world].

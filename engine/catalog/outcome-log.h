@@ -16,7 +16,7 @@ struct outcome_entry {
 
 struct outcome_log {
 	struct outcome_entry ring[OUTCOME_LOG_MAX];
-	uint64_t n; /* ever */
+	uint64_t n; /* outcomes added, ever */
 };
 
 /* NULL: the transaction is not remembered; else valid until the next outcome_log_add. */

@@ -56,7 +56,7 @@ static void fill_index(struct states *s)
 	}
 }
 
-/* On failure the old one stays. */
+/* On failure the old index stays. */
 static int grow_index(struct states *s)
 {
 	uint32_t room = 64, *index;
@@ -300,7 +300,8 @@ int states_resolve(const struct state_row *row, uint64_t offset, uint64_t size,
 	return n > 0 && row->tier != STATE_HOST ? -EREMOTE : n;
 }
 
-/* u64 epoch, u32 nshares, u32 nrows,
+/* The encoding of a table:
+ * u64 epoch, u32 nshares, u32 nrows,
  * shares: u32 fd, u64 address, u64 size
  * rows:   u8 kind, u8 dtype, u8 tier, u32 index, u32 sub, u64 numel, u8 length, key,
  *         u32 nextents,
@@ -408,7 +409,8 @@ static int get_row(struct wire_reader *r, struct states *s, uint64_t *budget)
 	    (tier == STATE_SWAP && kind != STATE_PARTITION && kind != STATE_LP_SHARD))
 		return -EBADMSG;
 	memcpy(key, text, length);
-	if (kind == STATE_NONE) /* keeps the numbers of the others */
+	/* a dropped row keeps its place, and so the others their numbers */
+	if (kind == STATE_NONE)
 		index = s->nrows;
 	row = states_add(s, kind, index, sub, key, dtype, numel, (struct state_segment){ 0 });
 	if (row < 0)

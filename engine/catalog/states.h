@@ -67,7 +67,7 @@ struct state_row {
 	uint64_t since;                   /* the table's epoch that it came with; not sent */
 	struct state_extent *extents;     /* their ends rise */
 	struct swapper_state *swap_state; /* STATE_SWAP: a rank's own; not sent */
-	uint64_t swap_at;                 /* where in it, in bytes */
+	uint64_t swap_at;                 /* where in swap_state, in bytes */
 	int device;                       /* STATE_DEVICE: its number; not sent */
 	char key[FRAG_KEY_MAX + 1];
 	bool in_arena;  /* its bytes are counted with those of the arena; not sent */
@@ -101,12 +101,17 @@ enum { STATES_ROWS_MAX = 1 << 24, STATES_EXTENTS_MAX = 1 << 24, STATES_SHARES_MA
 void states_fini(struct states *s);
 
 /* Adds a row, with one segment, or none where segment.numel is 0.  Returns its number.
- * -EEXIST.  -ENOMEM.  -ENOSPC.
+ * -EEXIST: there is a row of that kind, index, sub and key.
+ * -ENOSPC: there are STATES_ROWS_MAX rows.
+ * -ENOMEM.
  */
 int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
 	       const char *key, enum frag_dtype dtype, uint64_t numel,
 	       struct state_segment segment);
-/* Adds a segment.  -EEXIST: it overlaps one that has memory.  -ENOMEM. */
+/* Adds a segment.
+ * -EEXIST: it overlaps a segment that has memory.
+ * -ENOMEM.
+ */
 int states_add_segment(struct states *s, uint32_t row, struct state_segment segment);
 /* Returns the extent with that start and numel; NULL: there is none. */
 struct state_extent *states_find_extent(struct state_row *row, uint64_t start, uint64_t numel);
@@ -127,7 +132,7 @@ static inline struct state_segment states_segment(const struct state_row *row, u
 int states_add_share(struct states *s, struct state_share share);
 void states_drop(struct states *s, uint32_t row);
 
-/* Returns the row's number.  -ENOENT. */
+/* Returns the row's number; -ENOENT: there is no such row. */
 int states_find(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
 		const char *key);
 
@@ -160,7 +165,7 @@ int states_encode(const struct states *s, const uint32_t *map_params,
 		  const uint32_t *map_groups, struct wire_writer *w);
 /* Reads a peer's table; every number must be within the limits above, every extent inside its
  * row.
- * -EBADMSG.
+ * -EBADMSG: the table is damaged.
  * -ENOMEM.
  */
 int states_decode(struct states **s, const void *bytes, size_t size);

@@ -116,6 +116,7 @@ const void *wire_open(const void *message, size_t size, struct wire_header *head
 
 int wire_status(int32_t sent)
 {
+	/* 4095: the kernel's greatest errno */
 	return sent > 0 || sent < -4095 ? -EIO : sent;
 }
 

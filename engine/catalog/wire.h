@@ -413,7 +413,7 @@ struct wire_stage {
 static_assert(sizeof(struct wire_stage) == 280, "wire");
 
 enum wire_operator {
-	WIRE_SET, /* to value */
+	WIRE_SET, /* sets elements to `value` */
 	WIRE_MULTIPLY,
 	WIRE_DIVIDE,
 	WIRE_ADD,
@@ -630,7 +630,7 @@ struct wire_accepted {
 struct wire_prepare { /* then, if this is a watch, a wire_condition */
 	uint64_t transaction[2];
 	uint64_t boundary;    /* N: not to be passed without the decision */
-	uint64_t order;       /* among the transactions of one boundary */
+	uint64_t order;       /* position among the transactions of one boundary */
 	uint64_t window;      /* as wire_commit's, never 0 for gradients */
 	uint32_t holder;      /* 1: bytes were staged with this rank */
 	uint32_t coordinator; /* rank */
