@@ -134,8 +134,8 @@ static size_t room_for(uint32_t count, names_source source, void *arg)
 	return room;
 }
 
-/* Adds a file name that is shortened if `shortened`, or else one that is not; leaves out others.
- * Unshortened names are added first: a shortened one then gives way to one that looks like it.
+/* Adds a file name if it is shortened and `shortened` is true, or neither.  Unshortened names
+ * are added first, so that a shortened name gives way to one that looks like it.
  */
 static char *add(struct names *n, uint32_t number, const char *name, const char *coordinate,
 		 char *block, bool shortened)

@@ -24,7 +24,7 @@ struct figures {
 struct shown_block {
 	uint64_t start, bytes;
 	const char *state;
-	char *parameters; /* tabs between; in the text */
+	char *parameters; /* tabs between them; points into the text */
 };
 
 struct map {
@@ -32,7 +32,7 @@ struct map {
 	char *text;
 	struct figures figures;
 	struct shown_block *blocks;
-	uint64_t n; /* that the text has */
+	uint64_t n; /* blocks in the text */
 };
 
 static void map_free(struct map *m)
@@ -74,7 +74,7 @@ static int add_block(struct map *m, const struct shown_block *b)
 {
 	struct shown_block *blocks = m->blocks;
 
-	if (!(m->n & (m->n - 1))) { /* 0, 1, 2, 4 ...: full */
+	if (!(m->n & (m->n - 1))) { /* doubles the array at each power of two */
 		blocks = realloc(blocks, (m->n ? m->n * 2 : 1) * sizeof(*blocks));
 		if (!blocks)
 			return -ENOMEM;
@@ -148,8 +148,8 @@ static uint64_t cell_begin(const struct map *m, unsigned cell, unsigned cells)
 	return (uint64_t)((unsigned __int128)m->figures.bytes * cell / cells);
 }
 
-/* Counts the bytes of [begin, end) that blocks have, from block *at on, which moves behind
- * those that end there.
+/* Counts the bytes of [begin, end) that blocks use, from block *at on; moves *at behind the
+ * blocks that end before `end`.
  */
 static uint64_t used_in(const struct map *m, uint64_t begin, uint64_t end, uint64_t *at)
 {
@@ -166,7 +166,7 @@ static uint64_t used_in(const struct map *m, uint64_t begin, uint64_t end, uint6
 	return used;
 }
 
-/* Returns a shade: 0 only for bytes that are all free, 4 only for those that are all used. */
+/* Returns a shade: 0 only if all bytes are free, 4 only if all are used. */
 static unsigned shade(uint64_t used, uint64_t of)
 {
 	if (!used || used >= of)
@@ -275,7 +275,7 @@ static bool exists(const char *mountpoint, uint32_t rank, const char *file)
 	return !access(path, F_OK);
 }
 
-/* How arenas are shown: printed, or appended to json where that is not NULL. */
+/* How arenas are shown: printed or, if json is not NULL, appended to it. */
 struct showing {
 	FILE *to;
 	bool ascii;

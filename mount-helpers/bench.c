@@ -44,7 +44,7 @@ struct bench {
 	struct progress progress;
 };
 
-enum { PASSES = 5 }; /* each adds a row */
+enum { PASSES = 5 }; /* each pass adds a row */
 
 static double now(void)
 {
@@ -91,8 +91,8 @@ static void bench_memcpy(struct bench *b)
 	add_row(b, "memcpy", bytes, times, seconds);
 }
 
-/* Reads files of which the names are given, again and again, in requests of `size`: opened anew
- * each time, for an open file of a mount shows one generation.
+/* Reads the named files again and again, in requests of `size`.  Each is opened anew each time,
+ * because an open file of a mount keeps one generation.
  */
 static int bench_files(struct bench *b, const char *what, char *const *names, size_t n,
 		       size_t size)
@@ -154,7 +154,7 @@ static int by_size(const void *a, const void *b)
 	return x.st_size > y.st_size ? -1 : x.st_size < y.st_size;
 }
 
-/* Reads the states that stand for their parameters, the largest first. */
+/* Reads the main states of the parameters, the largest first. */
 static int bench_mount(struct bench *b, const char *mountpoint, const struct params *params)
 {
 	char *names[STATES_MAX];
@@ -171,7 +171,7 @@ static int bench_mount(struct bench *b, const char *mountpoint, const struct par
 			if (stat(names[n], &st) || st.st_size)
 				n++;
 			else
-				free(names[n]); /* no read of it moves a byte */
+				free(names[n]); /* an empty state: no read of it moves a byte */
 		}
 		params_free_names(states);
 	}

@@ -49,7 +49,9 @@ static int fail(const char *mountpoint, const char *condition, int error)
 	return call_fail("%s: %s", target_name(mountpoint), why_not(error));
 }
 
-/* *held: the open file that holds the watch; held NULL: none does. */
+/* Writes a break line.  *held: the open file that holds the watch; held NULL: the mount keeps
+ * it.
+ */
 static int say(const char *mountpoint, const char *condition, unsigned seconds, int *held)
 {
 	char path[PATH_MAX], line[LINE_MAX_BYTES], bound[32] = "";
@@ -91,12 +93,14 @@ static int show(const struct call *call, const char *mountpoint)
 struct wait {
 	const char *mountpoint;
 	FILE *events;
-	char condition[CONDITION_TEXT_MAX]; /* as events have it */
-	char control[LINE_MAX_BYTES];       /* .frag/control while the mount watches it */
+	char condition[CONDITION_TEXT_MAX]; /* as /events has it */
+	/* content of .frag/control while the mount watches */
+	char control[LINE_MAX_BYTES];
 	bool watched;
-	uint64_t looked_ms; /* at .frag/control */
-	uint64_t over_ms;   /* when it is too late for an event that tells the end; 0: never */
-	char why[256];      /* of the last break-over with that condition */
+	uint64_t looked_ms; /* time of the last look at .frag/control */
+	/* time until which the event of the watch's end may come; 0: the watch goes on */
+	uint64_t over_ms;
+	char why[256]; /* reason in the last break-over of the condition */
 };
 
 static bool is_named(const json_t *event, const char *name)
@@ -121,8 +125,8 @@ static bool is_over(const struct wait *w)
 	       strcmp(line, w->control) != 0;
 }
 
-/* Returns true when there is nothing more to wait for.  The event that tells how the watch has
- * ended may come later than the end itself, and never where no rank lives that has it.
+/* Returns true when there is nothing more to wait for.  The event of the watch's end may come
+ * later than the end itself, and never comes if no rank that has it lives.
  */
 static bool is_given_up(struct wait *w)
 {
@@ -131,7 +135,7 @@ static bool is_given_up(struct wait *w)
 	if (!w->watched || now < w->looked_ms + LOOK_MS)
 		return false;
 	w->looked_ms = now;
-	if (!is_over(w)) /* or not any more: the mount has set it anew */
+	if (!is_over(w)) /* also if the mount has set the watch anew */
 		w->over_ms = 0;
 	else if (!w->over_ms)
 		w->over_ms = now + LOOK_MS;
@@ -140,9 +144,9 @@ static bool is_given_up(struct wait *w)
 	return false;
 }
 
-/* Returns the next event, and in *line, which the caller frees, its text.  NULL: there are no
- * more, or is_given_up.  The file of events ends with the job, but goes on when the job is
- * started again, and the mount goes on watching until then.
+/* Returns the next event, and in *line, which the caller frees, its text.  NULL: no event will
+ * come, or is_given_up.  The file of events ends with the job, but goes on when the job is
+ * started again, and until then the mount goes on watching.
  */
 static json_t *next_event(struct wait *w, char **line)
 {
@@ -169,8 +173,8 @@ static json_t *next_event(struct wait *w, char **line)
 	}
 }
 
-/* Prints the event with which the watch ends.  holds: the mount, which ends with this program,
- * is what freezes the job: so waits until it is thawed.
+/* Prints the event with which the watch ends.  holds: a private mount, which ends with this
+ * program, keeps up the freeze, so this waits until the job is thawed.
  */
 static int follow(const struct call *call, struct wait *w, bool holds)
 {
@@ -191,7 +195,7 @@ static int follow(const struct call *call, struct wait *w, bool holds)
 			rc = 0;
 			done = !holds;
 		} else if (w->watched && is_of(w, event, "break-over")) {
-			/* the watch that this one has replaced may have the same condition */
+			/* No end: a watch before this one may have had the same condition. */
 			why = json_string_value(json_object_get(event, "why"));
 			one_line(why ? why : "", w->why, sizeof(w->why));
 			w->looked_ms = 0;
@@ -209,8 +213,8 @@ static int follow(const struct call *call, struct wait *w, bool holds)
 	return rc;
 }
 
-/* The event may come before the mount knows that all ranks stand: what the caller does next
- * finds the job frozen.
+/* Waits until the mount knows that all ranks stand, which may be later than the event, so that
+ * the caller's next command finds the job frozen.
  */
 static void wait_until_held(const struct wait *w)
 {
@@ -220,7 +224,9 @@ static void wait_until_held(const struct wait *w)
 		usleep(TRY_US);
 }
 
-/* The watch ends with this program, however that ends: it is held by an open file. */
+/* Watches until the condition holds.  An open file holds the watch, so that it ends with this
+ * program, however that ends.
+ */
 static int wait_for(const struct call *call, const char *mountpoint, bool holds)
 {
 	struct wait w = { .mountpoint = mountpoint, .watched = true };
@@ -235,7 +241,7 @@ static int wait_for(const struct call *call, const char *mountpoint, bool holds)
 	snprintf(w.control, sizeof(w.control), "break %s for %u", w.condition,
 		 call->seconds ? call->seconds : ms / 1000);
 	snprintf(path, sizeof(path), "%s/events", mountpoint);
-	/* next_event reads until there are no more, and waits by poll */
+	/* Without blocking: next_event reads all events, and waits by poll(2). */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	w.events = fd < 0 ? NULL : fdopen(fd, "r");
 	if (!w.events)
@@ -258,9 +264,7 @@ static bool is_off(const char *words)
 	return sscanf(words, "%7s %c", word, &rest) == 1 && !strcmp(word, "off");
 }
 
-/* Without a word: prints what is watched.  Without -w, over a mount: returns when all ranks
- * watch.
- */
+/* Without a word: prints the watch.  Without -w, over a mount: returns when all ranks watch. */
 int break_run(const struct call *call)
 {
 	char mountpoint[TARGET_PATH_MAX];

@@ -25,7 +25,7 @@ static int read_texts(const char *mountpoint, char **config, char **source, char
 	return rc;
 }
 
-/* Calls see for each "NAME VALUE" line; the text is cut into them. */
+/* Calls see() for each line "NAME VALUE" of the text, which is cut into them. */
 static void each_line(char *text, void (*see)(void *arg, const char *name, const char *value),
 		      void *arg)
 {
@@ -77,7 +77,7 @@ static void set_config(void *object, const char *name, const char *value)
 	json_object_set_new(object, name, value_json(value));
 }
 
-/* Appends a pair: some names of .frag/source come more than once, so it is no object. */
+/* Appends a pair: some names of .frag/source come more than once, so the list is no object. */
 static void add_source(void *list, const char *name, const char *value)
 {
 	json_array_append_new(list, json_pack("[s, o]", name, value_json(value)));

@@ -2,8 +2,8 @@
 #ifndef MOUNT_HELPERS_CHECKPOINT_STATUS_H
 #define MOUNT_HELPERS_CHECKPOINT_STATUS_H
 
-/* The status of a mounted checkpoint.  On an error `why` (whysize bytes) has one line; a result
- * NULL is an error.
+/* The status of a mounted checkpoint.  A negative or NULL result is an error, of which `why`
+ * (whysize bytes) has one line.
  */
 
 #include <jansson.h>

@@ -26,7 +26,7 @@ static void print_error(const char *format, va_list list)
 	vsnprintf(text, sizeof(text), format, list);
 	one_line(text, line, sizeof(line));
 	fflush(stdout);
-	/* a line of progress may be there */
+	/* clears a line of progress that may be there */
 	fprintf(stderr, "%sfragctl: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", line);
 }
 
@@ -64,8 +64,8 @@ int call_print_json(json_t *root)
 	int failed = !root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
 
 	json_decref(root);
-	/* Where stdout has failed, finish_output gives the errno: the newline has it flush, and
-	 * fail, once more.
+	/* If stdout has failed, the flush at this newline fails once more, and finish_output
+	 * gives the errno.
 	 */
 	putchar('\n');
 	return failed && !ferror(stdout) ? call_fail("%s", strerror(ENOMEM)) : 0;

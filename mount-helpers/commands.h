@@ -3,7 +3,7 @@
 #define MOUNT_HELPERS_COMMANDS_H
 
 /* The functions of fragctl's commands, each in the file that is named like it, and the columns
- * of their tables.  A function returns the exit status; errors are on standard error then.
+ * of their tables.  A function returns the exit status; it has printed its errors.
  */
 
 #include "mount-helpers/table.h"

@@ -33,7 +33,7 @@ static const struct table_column rank_columns[] = {
 	{ .name = NULL },
 };
 
-/* Adds the lines of the text, or their rest, up to an empty one, of which the first is a
+/* Adds a row for each line of the text up to an empty line or the end.  The first line is the
  * heading.
  */
 static void add_block(struct table *t, char **text)
@@ -42,7 +42,7 @@ static void add_block(struct table *t, char **text)
 	size_t n = line ? table_cut(line, names) : 0, has;
 
 	while ((line = strsep(text, "\n")) && *line) {
-		has = table_cut(line, fields); /* ranks left out have fewer */
+		has = table_cut(line, fields); /* a rank that is left out has fewer fields */
 		table_row(t);
 		for (size_t column = 0; t->columns[column].name; column++)
 			table_field(t, column,

@@ -54,13 +54,14 @@ const struct table_column diff_columns[] = {
 };
 
 /* A state of side A, one of side B, and how they differ.  Norms are of the elements that are
- * finite in both.
+ * finite on both sides.
  */
 struct difference {
-	const struct param *a, *b; /* NULL: that side has none */
+	const struct param *a, *b; /* NULL: the side lacks the parameter */
 	char state_a[NAME_MAX + 1], state_b[NAME_MAX + 1];
-	uint32_t number;              /* in the order of the mounts */
-	uint64_t numel, changed, odd; /* odd: changed, and not finite in one of them */
+	uint32_t number; /* in the order of the mounts */
+	/* odd: elements that changed and are not finite on a side */
+	uint64_t numel, changed, odd;
 	double squares_a, squares_b, squares, max;
 	uint64_t at; /* the number of the element with the greatest difference */
 	bool compared;
@@ -79,7 +80,7 @@ static double relative(const struct difference *d)
 	return d->squares > 0 ? sqrt(d->squares) / sqrt(d->squares_a) : 0;
 }
 
-/* Sorts by relative change, the greatest first, and then as the mounts have them. */
+/* Sorts by relative change, the greatest first, then in the order of the mounts. */
 static int by_change(const void *a, const void *b)
 {
 	const struct difference *x = a, *y = b;
@@ -123,8 +124,8 @@ static bool has_state(char **states, const char *state)
 	return *states;
 }
 
-/* Adds a parameter that both sides have, by the state that stands for it on each; with `every`,
- * by each state that both have.
+/* Adds a parameter that both sides have: its main states or, with `every`, each state that both
+ * sides have.
  */
 static int add_param(struct vec *list, const struct side *a, const struct param *pa,
 		     const struct side *b, const struct param *pb, bool every)
@@ -196,7 +197,7 @@ static void buffers_fini(struct buffers *buffers)
 	free(buffers->values_b);
 }
 
-/* memcmp of a size that is known is a comparison of numbers, and no call. */
+/* A memcmp of constant size is compiled to a comparison of numbers, without a call. */
 static inline bool has_same_bits(const char *a, const char *b, size_t size)
 {
 	switch (size) {
@@ -227,7 +228,9 @@ static void add_element(struct difference *d, double a, double b, bool same, uin
 	}
 }
 
-/* Elements of one dtype are the same if their bits are: 0 and -0 are not, equal NaNs are. */
+/* Compares n elements.  Elements of one dtype are equal if their bits are: 0 and -0 differ, and
+ * NaNs of the same bits do not.
+ */
 static int compare_chunk(struct difference *d, const struct state_file *a,
 			 const struct state_file *b, uint64_t first, uint64_t n,
 			 const struct buffers *buffers)
@@ -271,7 +274,9 @@ static int compare_files(struct difference *d, const struct state_file *a,
 	return e;
 }
 
-/* By O_DIRECT: each byte is read once, and what the kernel would keep of it is of no use. */
+/* Compares two states.  By O_DIRECT, because each byte is read once, and pages of the kernel
+ * would be of no use.
+ */
 static int compare(struct difference *d, const struct side *a, const struct side *b,
 		   const struct buffers *buffers)
 {

@@ -40,7 +40,7 @@ const struct table_column doctor_columns[] = {
 
 enum state {
 	GOOD,
-	SLOW, /* works, could be faster or do more */
+	SLOW, /* works, but could be faster or do more */
 	BAD,
 };
 
@@ -129,7 +129,7 @@ static void look_at_fuse_conf(struct doctor *d)
 		    "not in /etc/fuse.conf: -o allow_other is refused");
 }
 
-/* A mount whose fragfs was killed. */
+/* Looks for mounts whose fragfs was killed. */
 static void look_at_mounts(struct doctor *d)
 {
 	struct mount_entry *entries = NULL;

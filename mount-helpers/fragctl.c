@@ -20,7 +20,7 @@
 
 enum { SECONDS_MAX = 86400, COUNT_MAX = 1000000, STATES_MAX = 16 };
 
-/* The kind of a command's words, for completion. */
+/* The kinds of a command's words, for completion. */
 #define MOUNTS "mounts"
 #define JOBS "jobs" /* mounts and jobs */
 #define PARAMS "params"
@@ -34,9 +34,10 @@ static const struct command {
 	const char *kind;
 	const char
 		*options; /* ids of rows in the table below; '-': a program may follow "--" */
-	const struct table_column *columns; /* of its table; NULL: it has none */
+	const struct table_column *columns; /* of the command's table; NULL: it prints none */
 	const char *help;
-	const char *found; /* when its exit status is FRAGCTL_FOUND; NULL: never */
+	/* the meaning of FRAGCTL_FOUND; NULL: the command never exits with it */
+	const char *found;
 	int (*run)(const struct call *call);
 } commands[] = {
 	{ "status", "[MOUNTPOINT | HOST:PORT]...", 0, INT_MAX, JOBS, "JHpoj", status_columns,
@@ -106,11 +107,13 @@ static const struct command {
 	  arenas_run },
 };
 
-/* The id is the letter, or names another use of the letter by some commands. */
+/* The options.  An id is the option's letter, or another character if some commands use the
+ * letter for another option.
+ */
 static const struct option_row {
 	char id, letter;
 	const char *name;
-	const char *value; /* NULL: the option takes none */
+	const char *value; /* NULL: the option takes no value */
 	const char *help;
 } rows[] = {
 	{ 'J', 'J', "json", NULL, "print one JSON object" },
@@ -162,7 +165,7 @@ static const struct option_row *row_of(char id)
 	return NULL;
 }
 
-/* Prints how a command is called: "fragctl arena [-Ja] [-R RANK] [MOUNTPOINT]". */
+/* Prints a command's usage: "fragctl arena [-Ja] [-R RANK] [MOUNTPOINT]". */
 static void print_usage(const struct command *c, FILE *to, const char *end)
 {
 	const char *separator = " [-";
@@ -227,7 +230,9 @@ static int help_of(const struct command *c)
 	return fflush(stdout) != 0;
 }
 
-/* Prints the table, with tabs between fields: for completion, and to check the manual page. */
+/* Prints the table of commands, with tabs between fields: for completion, and to check the
+ * manual page.
+ */
 static int print_commands(void)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
@@ -301,15 +306,16 @@ static int run(int nwords, char **words, struct call *call, bool help_wanted)
 		return c ? help_of(c) : help();
 	if (!c)
 		return usage();
-	/* A command that runs no program takes what follows "--" as more words.  The array of
-	 * words has room for all arguments.
+	/* A command that runs no program takes the arguments behind "--" as more words.  The
+	 * array of words has room for all arguments.
 	 */
 	if (call->program && *call->program && !takes(c, '-')) {
 		for (char **word = call->program; *word; word++)
 			words[nwords++] = *word;
 		words[nwords] = NULL;
 		call->program = NULL;
-		memmove(call->given, call->given + 1, strlen(call->given)); /* split's "-" */
+		/* removes the "-" of split() */
+		memmove(call->given, call->given + 1, strlen(call->given));
 	}
 	if (!is_called_right(c, nwords - 1, call))
 		return usage_of(c);
@@ -318,8 +324,8 @@ static int run(int nwords, char **words, struct call *call, bool help_wanted)
 	return finish_output(c->run(call));
 }
 
-/* Cuts the arguments at the first "--", which a program and its arguments follow; returns how
- * many are left.
+/* Cuts the arguments at the first "--", behind which are a program and its arguments; returns
+ * how many are before it.
  */
 static int split(int argc, char **argv, struct call *call)
 {
@@ -344,7 +350,7 @@ static bool parse_number(const char *text, unsigned least, unsigned most, unsign
 
 static const struct number {
 	char letter;
-	size_t field; /* of struct call */
+	size_t field; /* its offset in struct call */
 	unsigned least, most;
 	const char *what;
 } numbers[] = {
@@ -365,7 +371,7 @@ static const struct number {
 #undef NUMBER
 };
 
-/* Takes the value of an option.  -1: it is wrong; a line was printed. */
+/* Takes the value of an option.  -1: the value is wrong; a line was printed. */
 static int take_value(struct call *call, char letter, const char *value)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
@@ -404,13 +410,13 @@ static int take_value(struct call *call, char letter, const char *value)
 	}
 }
 
-/* Takes an option.  -1: it is wrong; a line was printed. */
+/* Takes an option.  -1: the option is wrong; a line was printed. */
 static int take_option(struct call *call, int letter, const char *value)
 {
 	char one[2] = { (char)letter };
 
 	if (letter == '?') {
-		/* getopt has printed what is wrong, but not which options there are. */
+		/* getopt has printed the wrong option, but not which options there are. */
 		if (!take_value(call, (char)optopt, ""))
 			usage();
 		return -1;
@@ -422,10 +428,10 @@ static int take_option(struct call *call, int letter, const char *value)
 	return 0;
 }
 
-/* Makes what getopt_long needs of the table of options. */
+/* Makes the arguments of getopt_long from the table of options. */
 static void make_options(struct option options[], char *letters)
 {
-	*letters++ = '-'; /* words come in their order, as option 1 */
+	*letters++ = '-'; /* makes getopt return words in their order, as option 1 */
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		options[i] = (struct option){ rows[i].name, rows[i].value != NULL, NULL,
 					      rows[i].letter };
@@ -436,7 +442,9 @@ static void make_options(struct option options[], char *letters)
 	*letters = '\0';
 }
 
-/* Returns true if an argument that getopt would take for options is a number, or -=. */
+/* Returns true if an argument that getopt would take for options is a number, or begins with
+ * "-=".
+ */
 static bool is_negative(const char *word)
 {
 	return word && word[0] == '-' &&

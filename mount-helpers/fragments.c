@@ -36,7 +36,7 @@ int fragments_read(struct fragments *f, const char *mountpoint, const struct par
 	e = mount_file_read(mountpoint, path, &f->text);
 	if (e)
 		return e;
-	line = strtok_r(f->text, "\n", &rest); /* the names of the columns */
+	line = strtok_r(f->text, "\n", &rest); /* the heading */
 	while (line && (line = strtok_r(NULL, "\n", &rest))) {
 		cut(line, fields);
 		found = vec_add(&list, sizeof(*found));

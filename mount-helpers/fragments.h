@@ -2,13 +2,13 @@
 #ifndef MOUNT_HELPERS_FRAGMENTS_H
 #define MOUNT_HELPERS_FRAGMENTS_H
 
-/* The file `fragments` of a parameter: its pieces, and where they are. */
+/* The file `fragments` of a parameter: the fragments of its states, and where they are. */
 
 #include "mount-helpers/params.h"
 
 struct fragment {
 	uint32_t rank;
-	const char *state, *tier, *partition, *offset, *param_offset; /* in the text */
+	const char *state, *tier, *partition, *offset, *param_offset; /* point into text */
 	uint64_t numel;
 };
 
@@ -22,9 +22,9 @@ struct fragments {
 int fragments_read(struct fragments *f, const char *mountpoint, const struct param *param);
 void fragments_free(struct fragments *f);
 
-/* Both return a text that the caller frees; NULL: there was no memory.  "0-2,7" */
+/* Returns the ranks of all fragments, "0-2,7", which the caller frees; NULL: no memory. */
 char *fragments_ranks(const struct fragments *f);
-/* "host,swap" */
+/* Returns the tiers of all fragments, "host,swap", which the caller frees; NULL: no memory. */
 char *fragments_tiers(const struct fragments *f);
 
 #endif

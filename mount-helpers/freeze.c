@@ -45,7 +45,7 @@ static int open_freeze(const char *mountpoint)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Says why the job cannot be frozen or thawed. */
+/* Prints why the job cannot be frozen or thawed. */
 static int fail(const char *mountpoint, int error)
 {
 	if (error != ENOENT)
@@ -66,8 +66,9 @@ static int say_once(const char *mountpoint, const char *line)
 
 /* ---- a command ---- */
 
-/* Runs a command; returns its exit status.  Ctrl-C and Ctrl-\ are for the command alone, as in
- * system(3).  If this process is killed, the kernel closes the file, which thaws the job.
+/* Runs a command; returns its exit status.  Ctrl-C and Ctrl-\ end the command, not this
+ * process, as in system(3).  If this process is killed, the kernel closes the file, which thaws
+ * the job.
  */
 static int run_and_wait(char **command)
 {
@@ -111,7 +112,7 @@ static int freeze_for(const char *mountpoint, const char *line, char **command)
 	return status ? status : FRAGCTL_FAILURE;
 }
 
-/* Says, with --json, what was done; else nothing. */
+/* With --json, prints what was done. */
 static int report(const struct call *call, const char *mountpoint, const char *name,
 		  unsigned seconds)
 {
@@ -123,7 +124,7 @@ static int report(const struct call *call, const char *mountpoint, const char *n
 					   (int)seconds));
 }
 
-/* Freezes the job for at most so many seconds.  With a program: runs it, thaws the job, and
+/* Freezes the job for at most the seconds of -t.  With a program: runs it, thaws the job, and
  * returns the program's exit status, or 128 + its signal.  Without: returns when all ranks
  * stand.
  */
@@ -138,7 +139,7 @@ int freeze_run(const struct call *call)
 	rc = target_open_word(call, true, mountpoint);
 	if (rc)
 		return rc;
-	/* the mount keeps up the freeze, and ends with this process */
+	/* a private mount keeps up the freeze, and ends with this process */
 	if (!call->program && target_is_private(mountpoint) &&
 	    !target_is_checkpoint(mountpoint))
 		return call_usage("%s: is not mounted: name a command that it shall be frozen "

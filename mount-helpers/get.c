@@ -22,7 +22,7 @@ enum { SHOWN_MAX = 4096, CHUNK_BYTES = 1 << 20 };
 
 /* ---- to standard output ---- */
 
-/* Prints the elements as numpy does: the last axis goes across. */
+/* Prints the elements as numpy does: the last axis goes from left to right. */
 static void print_elements(const struct call *call, const struct state_slice *p,
 			   char (*texts)[ELEMENT_TEXT_MAX])
 {
@@ -122,7 +122,7 @@ static int copy_elements(const struct state_slice *p, int to, char *bytes)
 	return e;
 }
 
-/* The mount has the slice as a file of numpy's. */
+/* Copies the mount's .npy file of the slice. */
 static int copy_npy(const struct state_slice *p, const char *mountpoint, int to, char *bytes)
 {
 	CLEANUP(close) int from = state_slice_open_npy(p, mountpoint);
@@ -165,7 +165,7 @@ static int save(const char *name, const struct state_slice *p, const char *mount
 		e = -errno;
 	if (!e)
 		return 0;
-	if (own && S_ISREG(file.st_mode)) /* not a device */
+	if (own && S_ISREG(file.st_mode)) /* a device is not removed */
 		unlink(name);
 	return call_fail("%s: %s", name, strerror(-e));
 }

@@ -25,7 +25,7 @@ static int make(const char *path, char *why, size_t whysize)
 	return rc;
 }
 
-/* Writes the key for readers as its file has it. */
+/* Makes the readers' key, and writes it as its file has it. */
 static int make_readers(const char *path, char text[READERS_TEXT], char *why, size_t whysize)
 {
 	int rc, n = snprintf(text, READERS_TEXT, "readers ");

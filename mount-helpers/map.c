@@ -48,7 +48,7 @@ const struct table_column map_columns[] = {
 static const struct {
 	const char *name, *block;
 	char letter;
-	const char *opacity; /* in SVG */
+	const char *opacity; /* of the tier in SVG */
 } tiers[] = {
 	{ "host", "█", '#', "1" },
 	{ "device", "▓", '@', "0.8" },
@@ -65,13 +65,15 @@ static size_t tier_of(const char *name)
 	return i;
 }
 
-/* Neighbours on the wheel of colours are far apart, for any number of ranks. */
+/* Returns a hue of the colour wheel.  Ranks that are neighbours get hues far apart, however
+ * many ranks there are.
+ */
 static unsigned hue_of(uint32_t rank)
 {
 	return (unsigned)((uint64_t)rank * 137508 / 1000 % 360);
 }
 
-/* A colour of the 6 x 6 x 6 cube that terminals have. */
+/* Returns a colour of the 6 x 6 x 6 cube that terminals have. */
 static unsigned colour_of(uint32_t rank)
 {
 	static const uint8_t wheel[] = {
@@ -90,7 +92,9 @@ struct strip {
 	uint64_t numel;
 };
 
-/* Keeps the pieces of the state, once each: replicas lie where the first piece does. */
+/* Keeps the fragments of the state without replicas, which lie where a fragment before them
+ * does.
+ */
 static void keep_state(struct strip *s)
 {
 	struct fragment *list = s->fragments.list;
@@ -111,7 +115,7 @@ static void keep_state(struct strip *s)
 	s->fragments.n = kept;
 }
 
-/* Finds the piece that has the middle of a cell. */
+/* Finds the fragment that has the middle of a cell. */
 static const struct fragment *piece_at(const struct strip *s, unsigned cell, unsigned cells)
 {
 	uint64_t at = (uint64_t)(((double)cell + 0.5) / cells * (double)s->numel);
@@ -285,8 +289,8 @@ static void look(struct drawing *d, const struct strip *s)
 	}
 }
 
-/* Shows a parameter, by the state that stands for it if that has pieces, else its first that
- * has.
+/* Shows a parameter: the fragments of its main state or, if that has none, of its first state
+ * that has fragments.
  */
 static int show(struct drawing *d, struct table *t, bool table, const char *mountpoint,
 		const struct param *param)

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_MAX = 64 << 20 }; /* 65536 ranks fit */
+enum { TEXT_MAX = 64 << 20 }; /* the texts of 65536 ranks fit */
 
 int mount_file_read(const char *mountpoint, const char *name, char **text)
 {

@@ -6,12 +6,14 @@
 
 #include <stddef.h>
 
-/* Reads all of a file; the caller frees *text.  -EFBIG: it has 64 MiB or more. */
+/* Reads all of a file; the caller frees *text.
+ * -EFBIG: the file has 64 MiB or more.
+ */
 int mount_file_read(const char *mountpoint, const char *name, char **text);
 /* Reads the file's first line, cut to size. */
 int mount_file_value(const char *mountpoint, const char *name, char *value, size_t size);
-/* Writes an order to .frag/freeze or .frag/control, which waits for the ranks, and shows that
- * it waits.  Returns 0 or -errno.
+/* Writes a line to .frag/freeze or .frag/control, which waits for the ranks, and shows that it
+ * waits.  Returns 0 or -errno.
  */
 int mount_file_order(int fd, const char *line);
 

@@ -37,7 +37,7 @@ static bool is_for_others(const char *word, size_t length)
 	return false;
 }
 
-/* Returns the length of the first option, which a comma outside of quotes ends. */
+/* Returns the length of the first option, up to a comma outside of quotes. */
 static size_t option_length(const char *word)
 {
 	bool quoted = false;

@@ -88,7 +88,7 @@ static void find_fragfs(char *path, size_t size)
 	}
 	snprintf(path, size, "%s", BINDIR "/fragfs");
 	if (access(path, X_OK))
-		snprintf(path, size, "fragfs"); /* of PATH */
+		snprintf(path, size, "fragfs"); /* found in PATH */
 }
 
 static int wait_for(pid_t child)

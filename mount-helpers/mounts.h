@@ -12,13 +12,13 @@ struct mount_entry {
 	char *source;
 };
 
-/* Fills *entries, which mounts_free frees.  Returns how many; -ENOMEM. */
+/* Fills *entries, which mounts_free frees.  Returns their count; -ENOMEM. */
 int mounts_read(FILE *table, struct mount_entry **entries);
 /* Reads this process's table. */
 int mounts_read_own(struct mount_entry **entries);
 void mounts_free(struct mount_entry *entries, int n);
-/* Writes the mount that is named or, with NULL, the only one.  -ENOENT: there is none, or there
- * are several; a line was printed.
+/* Writes the mount point `named` or, if that is NULL, the only one.
+ * -ENOENT: there is no mount, or there are several; a line was printed.
  */
 int mounts_find(const char *named, char *out, size_t size);
 

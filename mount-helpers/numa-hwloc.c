@@ -41,7 +41,7 @@ static int load(struct hwloc *h, char *why, size_t whysize)
 		goto old;
 	HWLOC_CALLS(FIND)
 #undef FIND
-	/* The header's structs are of 2.x. */
+	/* This file is compiled for the structs of the header, those of hwloc 2. */
 	if (h->hwloc_get_api_version() >> 16 == HWLOC_API_VERSION >> 16)
 		return 0;
 old:
@@ -61,7 +61,8 @@ static void read_cores(const struct hwloc *h, hwloc_topology_t t, struct numa *m
 {
 	int depth = h->hwloc_get_type_depth(t, HWLOC_OBJ_CORE);
 
-	if (depth < 0) /* a machine that does not tell: each processor is a core */
+	/* a machine that does not tell its cores: each processor counts as a core */
+	if (depth < 0)
 		depth = h->hwloc_get_type_depth(t, HWLOC_OBJ_PU);
 	for (unsigned i = 0; i < h->hwloc_get_nbobjs_by_depth(t, depth); i++) {
 		hwloc_obj_t core = h->hwloc_get_obj_by_depth(t, depth, i);
@@ -73,8 +74,8 @@ static void read_cores(const struct hwloc *h, hwloc_topology_t t, struct numa *m
 	}
 }
 
-/* cpuset is empty also where the cgroup forbids all processors of the node; complete_cpuset
- * has them.
+/* Returns true if the node has no processors, by complete_cpuset: cpuset is empty, too, if the
+ * cgroup forbids all processors of the node.
  */
 static bool is_memory_alone(const struct hwloc *h, const struct hwloc_obj *node)
 {
@@ -93,8 +94,8 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* hwloc gives a node of memory alone the processors that are nearest to it, which are those of
- * the node it belongs to.
+/* Reads the nodes.  hwloc gives a node of memory alone the processors of the node nearest to
+ * it.
  */
 static int read_nodes(const struct hwloc *h, hwloc_topology_t t, struct numa *m)
 {

@@ -32,7 +32,7 @@ static void add_row(struct table *t, unsigned rank, const struct numa_place *p)
 	table_text(t, COLUMN_LINE, numa_line(p, text, sizeof(text)));
 }
 
-/* Takes the number of this host's ranks: that of -n, or the launcher's, or 1. */
+/* Gives the number of this host's ranks: that of -n, else the launcher's, else 1. */
 static int count_ranks(const struct call *call, unsigned *procs)
 {
 	const char *text = env_text("LOCAL_WORLD_SIZE");

@@ -11,8 +11,8 @@ void numa_fini(struct numa *m)
 	free(m->nodes);
 }
 
-/* Returns the node of memory alone that belongs to node i: the nearest or, where that is not
- * known, that of the same place among its kind.  NULL: not each node has one.
+/* Returns the node of memory alone that belongs to node i: the nearest or, if nearness is not
+ * known, the one with the same place among its kind.  NULL: not each node with cores has one.
  */
 static const struct numa_node *memory_of(const struct numa *m, unsigned i)
 {
@@ -51,7 +51,9 @@ static void choose_memory(struct numa_place *p, const struct numa *m)
 	}
 }
 
-/* Writes the numbers of a set behind the n that are there, those that `taken` lacks. */
+/* Appends the numbers of c, within `within` and not in `taken`, to order, which has n; returns
+ * its new length.
+ */
 static unsigned put_in_order(unsigned order[CPUS_MAX], unsigned n, const struct cpus *c,
 			     const struct cpus *within, struct cpus *taken)
 {
@@ -71,7 +73,7 @@ int numa_place(struct numa_place *p, const struct numa *m, const struct cpus *co
 	unsigned order[CPUS_MAX], total = 0, share;
 	struct cpus taken = { { 0 } };
 
-	/* Machines number the cores of their nodes in turn, too. */
+	/* By nodes, not by numbers: some machines number the cores of their nodes in turn. */
 	for (unsigned i = 0; i < m->nnodes && !cores; i++)
 		total = put_in_order(order, total, from, &m->nodes[i].cpus, &taken);
 	total = put_in_order(order, total, from, NULL, &taken);

@@ -75,8 +75,8 @@ int overlays_run(const struct call *call)
 	return call_fail("%s", why);
 }
 
-/* Writes the overlay's edits into the checkpoint that is named, else into that whose path the
- * overlay has.
+/* Writes the overlay's edits into the named checkpoint or, without a name, into the checkpoint
+ * whose path the overlay has.
  */
 int overlays_run_commit(const struct call *call)
 {

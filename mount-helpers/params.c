@@ -29,7 +29,7 @@ static DIR *open_folder(const char *mountpoint, const char *path)
 	return opendir(whole);
 }
 
-/* Returns the next entry but . and ..; NULL: errno is 0 at the end. */
+/* Returns the next entry but . and ..; NULL: the end if errno is 0. */
 static const char *next_name(DIR *folder)
 {
 	struct dirent *entry;
@@ -56,7 +56,7 @@ static int add_param(struct vec *list, const char *part, const char *folder, con
 	return 0;
 }
 
-/* Adds the parameters of one folder that has params/: the mount's, or that of a part. */
+/* Adds the parameters of a folder that has params/: the mount's root, or a part. */
 static int add_folder(struct vec *list, const char *mountpoint, const char *part)
 {
 	char folder[NAME_MAX + 16];
@@ -75,7 +75,7 @@ static int add_folder(struct vec *list, const char *mountpoint, const char *part
 	return e;
 }
 
-/* Adds the parameters of each part: a folder of the mount's that has params/. */
+/* Adds the parameters of each part, a folder of the root that has params/. */
 static int add_parts(struct vec *list, const char *mountpoint)
 {
 	DIR *dir = open_folder(mountpoint, ".");
@@ -133,7 +133,7 @@ static void keep_matching(struct params *p, char *const *patterns, bool *matched
 	p->n = kept;
 }
 
-/* Returns the pattern that has not matched, or NULL. */
+/* Returns a pattern that has not matched, or NULL. */
 static const char *unmatched(char *const *patterns, const bool *matched)
 {
 	for (size_t k = 0; patterns[k]; k++)
@@ -267,7 +267,7 @@ void params_free_names(char **names)
 	free(names);
 }
 
-/* The folder stats/ has an entry for each state, and no others. */
+/* stats/ has a folder for each state, and no other entries. */
 char **params_states(const char *mountpoint, const struct param *param)
 {
 	char path[PATH_MAX];
@@ -276,8 +276,8 @@ char **params_states(const char *mountpoint, const struct param *param)
 	return params_names(mountpoint, path);
 }
 
-/* Returns true if the pattern NAME or NAME/STATE matches.  A NAME behind that of a part has a
- * slash of its own.
+/* Returns true if the pattern NAME or NAME/STATE matches.  In a checkpoint with parts NAME has
+ * a slash itself, behind the part's name.
  */
 static bool matches_state(const char *pattern, const char *name, const char *state)
 {
@@ -319,7 +319,7 @@ static int add_states(struct vec *list, const char *mountpoint, const struct par
 	return rc;
 }
 
-/* Returns true if the parameter may have a state that matches. */
+/* Returns true if a state of the parameter may match. */
 static bool may_match(const char *name, char *const *patterns)
 {
 	for (size_t k = 0; patterns[k]; k++) {

@@ -13,27 +13,27 @@ struct param {
 
 struct params {
 	struct param *list;
-	struct param **by_name; /* the same, sorted by name */
+	struct param **by_name; /* [n], the entries of list, sorted by name */
 	size_t n;
 };
 
-/* Reads those parameters whose names match any of the patterns (glob(7)), or all if there are
- * none.  Each pattern must match.  Returns the exit status; errors are on standard error then.
+/* Reads the parameters whose names match any of the patterns (glob(7)), or all if there are no
+ * patterns.  Each pattern must match a name.  Returns the exit status; errors were printed.
  */
 int params_read(struct params *p, const char *mountpoint, char *const *patterns);
 void params_free(struct params *p);
 /* Finds the parameter whose name has these bytes; NULL: there is none. */
 const struct param *params_find(const struct params *p, const char *name, size_t length);
 
-/* Lists the names in a folder below the mount, but hidden ones, NULL at the end;
- * params_free_names frees them.  NULL: errno says why.
+/* Lists the names in a folder below the mount, without hidden ones; NULL ends the list, which
+ * params_free_names frees.  NULL: errno says why.
  */
 char **params_names(const char *mountpoint, const char *path);
 void params_free_names(char **names);
 /* Lists the states of a parameter, as params_names. */
 char **params_states(const char *mountpoint, const struct param *param);
 
-/* One of the parameters with one of its states. */
+/* A parameter and one of its states. */
 struct param_state {
 	const struct param *param;
 	char *state;
@@ -49,7 +49,8 @@ struct param_states {
 int params_read_states(struct param_states *s, const char *mountpoint, char *const *patterns);
 void params_free_all(struct param_states *s);
 
-/* Writes the value of a text file of the parameter, such as "shape"; "" if there is none. */
+/* Writes the value of a text file of the parameter, such as "shape"; "": there is no such file.
+ */
 void params_value(const char *mountpoint, const struct param *param, const char *name,
 		  char *value, size_t size);
 

@@ -32,8 +32,9 @@ const struct table_column place_columns[] = {
 
 struct sums {
 	uint64_t waiting, waiting_bytes, moved_bytes, failed;
-	char unknown[256]; /* the first rank that says nothing and may live, and why; "" */
-	uint64_t *gone;    /* ranks whose process is gone */
+	/* the first rank that is silent and may be alive, and why; "": none */
+	char unknown[256];
+	uint64_t *gone; /* ranks whose process is gone */
 	size_t ngone;
 };
 
@@ -69,7 +70,7 @@ static void add_gone(struct sums *sums, uint64_t rank)
 	gone[sums->ngone++] = rank;
 }
 
-/* Adds up the ranks' lines, and makes them rows of t, unless that is NULL. */
+/* Adds up the ranks' lines, and makes each a row of t, unless t is NULL. */
 static void read_ranks(char *text, struct table *t, struct sums *sums)
 {
 	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(&text, "\n");
@@ -85,7 +86,7 @@ static void read_ranks(char *text, struct table *t, struct sums *sums)
 		sums->moved_bytes += number_in(names, fields, has, "moved_bytes");
 		sums->failed += number_in(names, fields, has, "failed");
 		error = table_find(names, fields, has, "error");
-		/* a rank whose process is gone moves nothing; one that is silent may yet */
+		/* a rank whose process is gone moves nothing; a silent one still may */
 		if (says_nothing(names, fields, has) && !strcmp(error, strerror(EIO)))
 			add_gone(sums, number_in(names, fields, has, "rank"));
 		else if (says_nothing(names, fields, has) && !*sums->unknown)
@@ -129,17 +130,20 @@ static int show(const struct call *call, const char *mountpoint)
 
 /* ---- an order ---- */
 
-/* Returns an errno; 0: the ranks have taken the line, or have said yes. */
+/* Writes a line to .frag/control.  Returns an errno; 0: the ranks have taken an order, or have
+ * said yes to `placed`.
+ */
 static int say(const char *control, const char *line)
 {
 	CLEANUP(close) int fd = open(control, O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0)
-		return errno == ENOENT ? ENXIO : errno; /* not write's ENOENT */
+		/* an ENOENT of write(2) is an answer of the ranks */
+		return errno == ENOENT ? ENXIO : errno;
 	return -mount_file_order(fd, line);
 }
 
-/* word: place, or placed, which asks.  As say. */
+/* Makes a line and writes it, as say().  word: "place", an order, or "placed", a question. */
 static int say_line(const char *mountpoint, const char *word, const char *states,
 		    const char *tier)
 {
@@ -182,7 +186,7 @@ static int give(const char *mountpoint, const char *states, const char *tier)
 	}
 }
 
-/* Waits until nothing is to move. */
+/* Waits until no state is to move. */
 static int wait_for_moves(const char *mountpoint, struct table *t, struct sums *sums)
 {
 	struct progress progress;
@@ -202,7 +206,7 @@ static int wait_for_moves(const char *mountpoint, struct table *t, struct sums *
 	return rc;
 }
 
-/* Says why an order is not carried out.  before: as it was before the order. */
+/* Prints why an order was not carried out.  before: the sums before the order. */
 static int judge(const char *mountpoint, const struct sums *before, const struct sums *sums)
 {
 	if (sums->failed)
@@ -218,9 +222,9 @@ static int judge(const char *mountpoint, const struct sums *before, const struct
 	return 0;
 }
 
-/* Waits until the states are where they were ordered to, or will not come there.  The table of
- * the ranks has no waiting states when all orders are carried out: whether this one is, the
- * ranks say.
+/* Waits until the states are where they were ordered to, or will not come there.  The ranks'
+ * table has no waiting states once all orders are carried out; only "placed" tells whether this
+ * order was carried out or replaced.
  */
 static int follow(const char *mountpoint, const struct sums *before, struct table *t,
 		  const char *states, const char *tier)
@@ -238,7 +242,7 @@ static int follow(const char *mountpoint, const struct sums *before, struct tabl
 		if (!rc)
 			e = say_line(mountpoint, "placed", states, tier);
 	} while (!rc && e == EBUSY);
-	if (rc || !e || e == ENOENT) /* the trainer has dropped them meanwhile */
+	if (rc || !e || e == ENOENT) /* ENOENT: the trainer has dropped the states meanwhile */
 		return rc;
 	if (e == ECANCELED)
 		return call_fail("%s: not all are in %s: another order has replaced this one",
@@ -246,7 +250,7 @@ static int follow(const char *mountpoint, const struct sums *before, struct tabl
 	return call_fail("%s: not known whether they are in %s: %s", states, tier, strerror(e));
 }
 
-/* Prints, with --json, the order and how far the ranks are with it; else nothing. */
+/* With --json, prints the order and how far the ranks are with it. */
 static int report(const struct call *call, const struct table *t, const char *states,
 		  const char *tier)
 {
@@ -257,7 +261,7 @@ static int report(const struct call *call, const struct table *t, const char *st
 					   "tier", tier, "ranks", table_rows_json(t)));
 }
 
-/* An order prints no table, and yet is not carried out with wrong options of one. */
+/* Carries an order out.  An order prints no table, but wrong options of a table stop it. */
 static int order(const struct call *call, const char *mountpoint, const char *states,
 		 const char *tier)
 {

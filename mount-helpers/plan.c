@@ -69,7 +69,8 @@ static int read_swap(struct needs_spec *s)
 	s->tier = NEEDS_NVME;
 	s->least = swap.least;
 	s->in_memory = swap.in_memory;
-	s->pinned = swap.pinned / swap.slice * swap.slice; /* whole buffers */
+	/* the swap file pins whole buffers */
+	s->pinned = swap.pinned / swap.slice * swap.slice;
 	return 0;
 }
 
@@ -100,7 +101,7 @@ static int read_spec(struct needs_spec *s, const struct call *call, uint32_t wor
 
 /* ---- the model ---- */
 
-/* Writes the source of a mount, or what target_resolve makes of another name. */
+/* Writes the source of the mount `named`, or that which target_resolve gives. */
 static int find_source(const char *named, char source[PATH_MAX])
 {
 	CLEANUP(free) char *path = realpath(named, NULL);
@@ -136,7 +137,7 @@ static int open_model(struct engine **e, const char *named)
 
 	if (find_source(named, source))
 		return FRAGCTL_FAILURE;
-	/* To open it would undo the edit, and write. */
+	/* Opening the checkpoint would undo the edit, which writes. */
 	if (engine_is_checkpoint(&options) && engine_is_unfinished(&options))
 		return call_fail("%s: an edit of it was interrupted: mount it once", named);
 	return engine_open(e, &options, why, sizeof(why)) ? call_fail("%s", why) : 0;
@@ -169,9 +170,9 @@ static int add_param(struct needs_param *param, struct engine *e, uint32_t numbe
 	return 0;
 }
 
-/* Reads the shapes of the model: those of its groups, in the optimizer's order, then those of
- * no group, which are frozen where there are groups.  A parameter that names a group and is not
- * listed by it is another name of one that is (tied weights).
+/* Reads the shapes of the model: of its groups, in the optimizer's order, then of parameters in
+ * no group, which are frozen if there are groups.  A parameter that names a group which does
+ * not list it is another name of a listed one (tied weights).
  */
 static int read_params(struct needs_param *params, uint32_t *n, struct engine *e,
 		       const char *named)

@@ -26,17 +26,17 @@ enum { AT_ONCE = 1 << 16, FREEZE_SECONDS = 60 };
 /* The new values of the elements. */
 struct change {
 	struct operation operation;
-	int fd;      /* the elements are those of this file; -1: operation makes them */
+	int fd;      /* file that has the elements; -1: operation makes them */
 	off_t begin; /* of the elements in the file */
 };
 
 /* ---- files ---- */
 
-/* A .npy file of format 1.0: all that numpy.save writes but headers of 64 KiB and more. */
+/* A .npy file of format 1.0, which numpy.save writes unless the header has 64 KiB or more. */
 enum { PREAMBLE = 10, HEADER_MAX = 1 << 16 };
 
 struct npy {
-	off_t begin; /* of the elements */
+	off_t begin; /* of the elements in the file */
 	char dtype[32], order[8], shape[512];
 };
 
@@ -53,7 +53,7 @@ static void copy_member(const char *header, const char *name, char end, char *va
 	value[n] = '\0';
 }
 
-/* Returns false if the file is none of numpy's that is known. */
+/* Returns false if the file is no .npy of that format. */
 static bool npy_read(struct npy *npy, int fd)
 {
 	CLEANUP(free) char *header = calloc(1, HEADER_MAX);
@@ -72,8 +72,8 @@ static bool npy_read(struct npy *npy, int fd)
 	return true;
 }
 
-/* Compares the header with that of the slice in the mount: an element is written as its bytes
- * are, so another dtype would come out as other numbers, and another order or shape elsewhere.
+/* Compares the header with that of the mount's .npy of the slice.  Elements are written as
+ * bytes: another dtype would make other numbers of them, another order or shape other places.
  */
 static int look_at_npy(struct change *c, const char *name, const struct state_slice *p,
 		       const char *mountpoint)
@@ -95,7 +95,7 @@ static int look_at_npy(struct change *c, const char *name, const struct state_sl
 	return 0;
 }
 
-/* Finds the elements of a file: all of it or, of numpy's .npy, what follows the header. */
+/* Finds the elements of a file: all its bytes or, of a .npy, the bytes behind the header. */
 static int look_at_file(struct change *c, const char *name, const struct state_slice *p,
 			const char *mountpoint)
 {
@@ -104,11 +104,11 @@ static int look_at_file(struct change *c, const char *name, const struct state_s
 	struct stat st;
 	int rc = 0;
 
-	/* not to wait for the other end of a FIFO */
+	/* O_NONBLOCK: open(2) must not wait for the other end of a FIFO */
 	c->fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (c->fd >= 0 && !fstat(c->fd, &st) && !S_ISREG(st.st_mode))
 		return call_fail("%s: is no regular file", name);
-	/* a file of a mount of fragfs is waited for */
+	/* but reads of a file in a mount of fragfs may wait */
 	if (c->fd < 0 || fcntl(c->fd, F_SETFL, 0) || fstat(c->fd, &st) ||
 	    pread(c->fd, magic, sizeof(magic), 0) < 0)
 		return call_fail("%s: %s", name, strerror(errno));
@@ -124,7 +124,7 @@ static int look_at_file(struct change *c, const char *name, const struct state_s
 
 /* ---- the command line ---- */
 
-/* Returns what is behind the sign "=", if that is there. */
+/* Returns the text behind "=", or all of it if there is no "=". */
 static const char *skip_sign(const char *text)
 {
 	return *text == '=' ? text + 1 + strspn(text + 1, " ") : text;
@@ -138,7 +138,9 @@ static bool is_number(const char *text)
 	return end != text && !*end;
 }
 
-/* The word behind "=" names a file where it is no number of the state's dtype. */
+/* Parses the expression.  The word behind "=" names a file unless it is a number of the state's
+ * dtype.
+ */
 static int parse(struct change *c, const char *text, const struct state_slice *p,
 		 const char *mountpoint)
 {
@@ -177,7 +179,7 @@ static int parse(struct change *c, const char *text, const struct state_slice *p
 
 /* ---- elements ---- */
 
-/* Makes n elements from number k of the slice on. */
+/* Makes n new elements, from number k of the slice on. */
 static int make(const struct change *c, const struct state_slice *p, uint64_t k, char *elements,
 		uint64_t n)
 {
@@ -214,8 +216,8 @@ static int write_elements(const struct change *c, const struct state_slice *p)
 
 /* ---- the freeze ---- */
 
-/* Freezes the job, so that no step comes between reading and writing.  A checkpoint needs none,
- * and has *fd -1.  *held: this freeze is one of *fd, and not one that lasted already.
+/* Freezes the job, so that no step comes between reading and writing.  A checkpoint needs no
+ * freeze: *fd is -1.  *held: *fd holds this freeze; false: the job was frozen already.
  */
 static int freeze(const char *mountpoint, int *fd, bool *held)
 {
@@ -240,9 +242,9 @@ static bool is_frozen(const char *mountpoint)
 	       !strncmp(word, "frozen", 6);
 }
 
-/* Writes the elements, and commits them.  The freeze may be over before that: by fragctl thaw,
- * or because the elements are many.  Elements that were computed from those before a step must
- * not be committed after it, so this looks at the freeze just before the commit.
+/* Writes the elements, and commits them.  The freeze may end before that: by fragctl thaw, or
+ * because the elements are many.  Elements that were computed before a step must not be
+ * committed after it, so the freeze is checked just before the commit.
  */
 static int write_and_commit(const struct change *c, const struct state_slice *p,
 			    const char *mountpoint, const char *slice, bool freezes)
@@ -256,7 +258,7 @@ static int write_and_commit(const struct change *c, const struct state_slice *p,
 		e = fsync(p->file.fd) ? -errno : 0;
 		progress_end(&progress);
 	}
-	/* The mount forgets what was written so far, which close would commit. */
+	/* makes the mount forget the staged bytes, which close(2) would commit */
 	if ((e || over) && ftruncate(p->file.fd, 0))
 		call_fail("%s: %s", slice, strerror(errno));
 	if (over)
@@ -286,7 +288,7 @@ static int ask_owners(const struct state_slice *p, const char *mountpoint, const
 	return rc == -ENAMETOOLONG ? EOPNOTSUPP : -rc;
 }
 
-/* Says what has been set: with --json; else nothing. */
+/* With --json, prints what was set. */
 static int report(const struct call *call, const struct state_slice *p, const char *by)
 {
 	if (!call_has(call, 'J'))
@@ -299,7 +301,7 @@ static int report(const struct call *call, const struct state_slice *p, const ch
 }
 
 /* Returns true, and sets *rc to the exit status, if the owners have set the elements, or have
- * failed to; else nothing has changed.
+ * failed to; false: nothing has changed.
  */
 static bool set_by_owners(const struct call *call, const char *mountpoint, const char *slice,
 			  const char *text, int *rc)
@@ -326,7 +328,9 @@ static bool set_by_owners(const struct call *call, const char *mountpoint, const
 
 /* ---- by this program ---- */
 
-/* Opens the state only when the job stands: an open file shows one generation. */
+/* Sets the elements.  The state is opened after the freeze, because an open file shows one
+ * generation.
+ */
 static int set(const struct call *call, const char *mountpoint, const char *slice,
 	       const char *text)
 {
@@ -345,7 +349,7 @@ static int set(const struct call *call, const char *mountpoint, const char *slic
 	rc = parse(&c, text, &p, mountpoint);
 	if (!rc)
 		rc = write_and_commit(&c, &p, mountpoint, slice, freezer >= 0);
-	/* The thaw fails where the freeze ended between the look at it and the commit. */
+	/* The thaw fails if the freeze ended between the check and the commit. */
 	if (!rc && held && mount_file_order(freezer, "0\n"))
 		rc = call_fail("%s: is changed, but the freeze was over before that: a step "
 			       "may lie between reading and writing",

@@ -22,7 +22,7 @@ static const char *const texts[] = { "shape", "dtype", "numel", "group", "group_
 static const char *const attributes[] = { "dtype", "generation", "tier", "owners",
 					  "loss_scale" };
 
-/* The columns between state and bytes are those attributes. */
+/* The columns between state and bytes are the attributes above. */
 enum {
 	COLUMN_STATE,
 	COLUMN_ATTRIBUTES,
@@ -105,7 +105,7 @@ static void add_fragment(struct table *t, const struct fragment *f)
 	table_number(t, PIECE_NUMEL, f->numel);
 }
 
-/* Makes a number of digits, null of nothing, and a string of all else. */
+/* Makes a number of digits, null of "", and a string of any other text. */
 static json_t *value_json(const char *value)
 {
 	if (!*value)

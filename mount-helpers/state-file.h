@@ -2,7 +2,7 @@
 #ifndef MOUNT_HELPERS_STATE_FILE_H
 #define MOUNT_HELPERS_STATE_FILE_H
 
-/* A state of a mount, opened: its bytes, of one generation, and what they are. */
+/* An open state of a mount: its bytes, of one generation, and their dtype and shape. */
 
 #include "engine/frag.h"
 #include "mount-helpers/params.h"
@@ -18,9 +18,7 @@ struct state_file {
 	uint32_t ndim;
 };
 
-/* Opens a state with these flags of open(2).  Returns the exit status; errors are on standard
- * error then.
- */
+/* Opens a state with flags of open(2).  Returns the exit status; errors were printed. */
 int state_file_open(struct state_file *s, const char *mountpoint, const struct param *param,
 		    const char *state, int flags);
 void state_file_close(struct state_file *s);
@@ -32,8 +30,8 @@ int state_file_read(const struct state_file *s, uint64_t first, void *into, uint
 bool state_file_values(const struct state_file *s, const void *elements, uint64_t n,
 		       double *values);
 
-/* Returns the state that stands for the parameter: fp32, else the low-precision copy, else the
- * first.  The result is one of the list; NULL: the list is empty.
+/* Returns the parameter's main state: fp32, else the low-precision copy, else the first.  The
+ * result is one of the list; NULL: the list is empty.
  */
 const char *state_file_main(char **states);
 

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Finds the parameter, and cuts STATE from what is behind its name. */
+/* Finds the parameter, and copies STATE, which is behind its name. */
 static int find_state(struct state_slice *p, const char *mountpoint, const char *text,
 		      size_t length, int flags)
 {
@@ -50,7 +50,7 @@ static int find_state(struct state_slice *p, const char *mountpoint, const char 
 	return main_state ? 0 : call_fail("%s: has no state", p->param->name);
 }
 
-/* Returns true if the first bytes of text are a parameter's name, or that and a state's. */
+/* Returns true if the first bytes of text are NAME or NAME/STATE of a parameter. */
 static bool begins_with_param(const struct state_slice *p, const char *text, size_t length)
 {
 	const char *slash = memrchr(text, '/', length);
@@ -59,8 +59,9 @@ static bool begins_with_param(const struct state_slice *p, const char *text, siz
 	       (slash && params_find(&p->params, text, (size_t)(slash - text)));
 }
 
-/* A name of a parameter may have brackets itself: the longest name that there is counts.  A
- * slice whose last bracket is missing is one, too, which parse_slice refuses.
+/* Returns where the slice begins.  A parameter's name may have brackets itself: the longest
+ * name that exists counts.  A slice without its last bracket counts too; parse_slice refuses
+ * it.
  */
 static size_t length_before_slice(const struct state_slice *p, const char *text)
 {
@@ -135,7 +136,9 @@ int state_slice_open_npy(const struct state_slice *p, const char *mountpoint)
 
 enum { GAP_MAX = 64 };
 
-/* Reads elements that are apart: near ones with what lies between them. */
+/* Reads elements that are apart: those that are near each other in one read, with the elements
+ * between.
+ */
 static int read_apart(const struct state_file *s, struct slice_run run, char *into)
 {
 	uint64_t gap = run.step < 0 ? -(uint64_t)run.step : (uint64_t)run.step;
@@ -175,7 +178,7 @@ int state_slice_read(const struct state_slice *p, uint64_t k, void *into, uint64
 	return e;
 }
 
-/* Writes only the elements of the slice: those between them are the trainer's. */
+/* Writes only the elements of the slice: the elements between them are the trainer's. */
 int state_slice_write(const struct state_slice *p, uint64_t k, const void *from, uint64_t n)
 {
 	size_t size = p->file.element;

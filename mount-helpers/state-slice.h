@@ -2,7 +2,7 @@
 #ifndef MOUNT_HELPERS_STATE_SLICE_H
 #define MOUNT_HELPERS_STATE_SLICE_H
 
-/* A state of a parameter, or a slice of it, as fragctl get and set are told it:
+/* A state of a parameter, or a slice of it, as fragctl get and set take it:
  * PARAM[/STATE][SLICE], such as layers.0.weight/fp32[0:4,:8].
  */
 
@@ -11,16 +11,15 @@
 
 struct state_slice {
 	struct params params;
-	const struct param *param; /* one of these */
+	const struct param *param; /* one of params */
 	char state[FRAG_KEY_MAX + 1];
-	char slice_text[256]; /* "": all of it */
+	char slice_text[256]; /* "": the whole state */
 	struct slice slice;
 	struct state_file file;
 };
 
-/* Finds and opens what `text` names, with these flags of open(2).  Without a STATE it is the
- * one that stands for the parameter, but only to read.  Returns the exit status; errors are on
- * standard error then.
+/* Finds and opens the state or slice `text`, with flags of open(2).  Without a STATE it opens
+ * the parameter's main state, but only to read.  Returns the exit status; errors were printed.
  */
 int state_slice_open(struct state_slice *p, const char *mountpoint, const char *text,
 		     int flags);
@@ -31,7 +30,9 @@ void state_slice_close(struct state_slice *p);
  */
 int state_slice_open_npy(const struct state_slice *p, const char *mountpoint);
 
-/* Both work on n elements from number k of the slice on.  -errno. */
+/* Reads or writes n elements from number k of the slice on.
+ * -errno: errors of read(2) and write(2).
+ */
 int state_slice_read(const struct state_slice *p, uint64_t k, void *into, uint64_t n);
 int state_slice_write(const struct state_slice *p, uint64_t k, const void *from, uint64_t n);
 

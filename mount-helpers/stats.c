@@ -32,7 +32,7 @@ enum {
 	COLUMN_NOTE,
 };
 
-/* From count to first_inf the names are those of the members of stats/STATE/all. */
+/* The names from count to first_inf are those of the members of stats/STATE/all. */
 const struct table_column stats_columns[] = {
 	[COLUMN_NAME] = { "name", TABLE_TEXT },
 	[COLUMN_STATE] = { "state", TABLE_TEXT },
@@ -52,7 +52,7 @@ const struct table_column stats_columns[] = {
 	{ NULL },
 };
 
-/* Adds where the first NaN or, without one, the first infinity is. */
+/* Adds the place of the first NaN or, if there is none, of the first infinity. */
 static void add_place(struct table *t, const char *mountpoint, const struct param_state *s,
 		      const char *which, const char *name)
 {
@@ -135,7 +135,7 @@ static int add_line(struct table *t, char *const *names, char *const *fields, si
 	return strcmp(error, "-") ? FRAGCTL_FAILURE : 0;
 }
 
-/* False: there are no more, or the read has failed. */
+/* Reads a line.  False: there are no more, or the read has failed. */
 static bool read_line(FILE *f, char **line, size_t *room)
 {
 	if (getline(line, room, f) < 0)
@@ -144,7 +144,7 @@ static bool read_line(FILE *f, char **line, size_t *room)
 	return true;
 }
 
-/* The ranks make the lines side by side. */
+/* Adds all lines of .frag/stats, which the ranks make side by side. */
 static int add_all(struct table *t, const char *mountpoint)
 {
 	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], path[PATH_MAX];
@@ -175,7 +175,7 @@ static int add_all(struct table *t, const char *mountpoint)
 	return failed;
 }
 
-/* ---- those that match ---- */
+/* ---- states that match ---- */
 
 static int add_matching(struct table *t, const char *mountpoint, char *const *patterns)
 {

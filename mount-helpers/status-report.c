@@ -105,7 +105,7 @@ static void show_named(struct report *report, const char *name,
 	}
 }
 
-/* Shows what -j names: a mount, a job, or a checkpoint, which is mounted for it. */
+/* Shows the mount, job or checkpoint of -j; a checkpoint is mounted for it. */
 static int show_job(struct report *report, const char *name)
 {
 	char mountpoint[TARGET_PATH_MAX], source[PATH_MAX];

@@ -113,7 +113,7 @@ const struct table_column status_columns[] = {
 	{ NULL },
 };
 
-/* Adds what is wrong with a rank, or "". */
+/* Adds a note of what is wrong with a rank, or "". */
 static void add_note(struct table *t, const struct engine_rank *r)
 {
 	const char *separator = "";
@@ -168,8 +168,8 @@ static void print_tier(const char *name, uint64_t bytes, FILE *to)
 		fprintf(to, ", %s %s", name, table_size(bytes, text));
 }
 
-/* Finds the live ranks that are the furthest behind and ahead.  false: they are at one
- * boundary, or a rank has passed its boundary a moment ago.
+/* Finds the live ranks that are the furthest behind and ahead.  False: all are at one boundary,
+ * or a rank has passed a boundary a moment ago.
  */
 static bool find_apart(const struct status *s, uint32_t *behind, uint32_t *ahead)
 {

@@ -59,7 +59,7 @@ static void count_waiting(uint64_t *n, char **first, const char *line)
 		*first = strdup(line);
 }
 
-/* Reads which reads and edits wait for ranks; a mount without .frag/inflight has none. */
+/* Reads how many reads and edits wait for ranks; a mount without .frag/inflight has none. */
 static void read_waiting(struct status *s, const char *mountpoint)
 {
 	char *text, *save;
@@ -99,7 +99,9 @@ static int read_ranks_once(struct status *s, const char *mountpoint)
 	return e;
 }
 
-/* Reading .frag/health makes the mount ask ranks that it has not talked to yet. */
+/* Reads the ranks.  Reading .frag/health first makes the mount ask ranks that it has not talked
+ * to yet.
+ */
 static int read_ranks(struct status *s, const char *mountpoint)
 {
 	const struct timespec pause = { .tv_nsec = 10000000 };
@@ -182,7 +184,7 @@ int status_of_job(struct status *s, const char *address, char *why, size_t whysi
 
 	if (e)
 		return e;
-	/* Has the engine ask each rank; one that is silent or lost stays as it is. */
+	/* Makes the engine ask each rank; the entry of a silent or lost rank stays as it is. */
 	for (uint32_t rank = 0; rank < engine_nranks(engine); rank++)
 		engine_partition_states(engine, rank, 0, 0, &state, 0);
 	e = copy_from_engine(s, engine, address);

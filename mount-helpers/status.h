@@ -2,8 +2,8 @@
 #ifndef MOUNT_HELPERS_STATUS_H
 #define MOUNT_HELPERS_STATUS_H
 
-/* The status of one job, through a mount or from the job itself.  On an error
- * `why` (whysize bytes) has one line; a result NULL is an error.
+/* The status of one job, through a mount or from the job itself.  A negative or NULL result is
+ * an error, of which `why` (whysize bytes) has one line.
  */
 
 #include "engine/engine.h"
@@ -13,7 +13,7 @@
 struct call;
 
 struct status {
-	char *mountpoint; /* NULL: read from the job */
+	char *mountpoint; /* NULL: the status comes from the job itself */
 	char *source;
 	char job[128];
 	char phase[16];
@@ -22,19 +22,20 @@ struct status {
 	uint64_t nparams;
 	struct engine_rank *ranks;
 	uint32_t nranks;
-	uint64_t nwaiting; /* reads of the mount that wait for a rank which is behind */
-	char *waiting;     /* the first of them, as .frag/inflight has it; NULL: none */
-	uint64_t nediting; /* edits of the mount, which wait for ranks and their boundary */
-	char *editing;     /* the first of them; NULL: none */
+	uint64_t nwaiting; /* reads of the mount that wait for a rank that is behind */
+	char *waiting;     /* the first such read, a line of .frag/inflight; NULL: none waits */
+	/* edits of the mount, which wait for ranks to reach their boundary */
+	uint64_t nediting;
+	char *editing; /* the first such edit, a line of .frag/inflight; NULL: none waits */
 };
 
-/* Both fill *s; after an error *s needs no status_fini. */
+/* Fills *s; after an error *s needs no status_fini. */
 int status_of_mount(struct status *s, const char *mountpoint, const char *source, char *why,
 		    size_t whysize);
 int status_of_job(struct status *s, const char *address, char *why, size_t whysize);
 void status_fini(struct status *s);
 
-/* Returns the exit status; in status-show.c, as the next. */
+/* Prints the status, and returns the exit status.  In status-show.c, as status_json. */
 int status_print(const struct status *s, const struct call *call);
 json_t *status_json(const struct status *s);
 

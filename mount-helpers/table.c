@@ -147,7 +147,7 @@ void table_number(struct table *t, size_t column, uint64_t number)
 	table_json(t, column, json_integer((json_int_t)number));
 }
 
-/* JSON has no infinity and no NaN: they are strings there. */
+/* Fills a cell.  JSON has no infinity and no NaN, so they become strings. */
 void table_real(struct table *t, size_t column, double number)
 {
 	table_json(t, column,
@@ -170,7 +170,7 @@ const char *table_size(uint64_t bytes, char text[16])
 	return text;
 }
 
-/* Writes a cell for people, or for a program that reads fields; returns what it wrote. */
+/* Writes a cell for people, or for a program that reads fields; returns the text. */
 static const char *cell_text(const struct table *t, size_t column, const json_t *cell,
 			     char text[CELL_MAX])
 {
@@ -204,7 +204,7 @@ static void print_fields(const struct table *t)
 		i + 1 < t->nshown ? '\t' : '\n');
 }
 
-/* The columns of a terminal that UTF-8 takes: all bytes but those that continue a character. */
+/* Returns the columns of a terminal that UTF-8 takes: the bytes that begin a character. */
 static int width_of(const char *text)
 {
 	int width = 0;

@@ -4,7 +4,7 @@
 
 /* The tables that fragctl prints: aligned columns for people; with -H a line of fields with
  * tabs between them and no heading; with --json a list of objects.  -o chooses columns, -p
- * prints numbers as they are and not rounded.
+ * prints numbers unrounded.
  */
 
 #include "mount-helpers/command.h"
@@ -33,27 +33,26 @@ struct table {
 /* Borrows columns.  Returns the exit status if -o is wrong; a line was printed. */
 int table_init(struct table *t, const struct call *call, const struct table_column *columns);
 void table_fini(struct table *t);
-/* Returns true if the column will be shown: the caller need not find out what the others have.
- */
+/* Returns true if the column will be shown; the caller need not find values for others. */
 bool table_wants(const struct table *t, size_t column);
 
-/* Adds a row, of which the functions below fill cells. */
+/* Adds a row; the functions below fill its cells. */
 void table_row(struct table *t);
 void table_text(struct table *t, size_t column, const char *text);
 void table_number(struct table *t, size_t column, uint64_t number);
 void table_real(struct table *t, size_t column, double number);
-/* Takes the value. */
+/* Fills a cell; takes value. */
 void table_json(struct table *t, size_t column, json_t *value);
 
-/* Cuts a line at its tabs; returns how many fields it has. */
+/* Cuts a line at its tabs; returns the number of its fields. */
 enum { TABLE_FIELDS_MAX = 32 };
 size_t table_cut(char *line, char *fields[TABLE_FIELDS_MAX]);
-/* Returns the field below a heading, or "-". */
+/* Returns the field whose heading is `name`, or "-". */
 const char *table_find(char *const *names, char *const *fields, size_t n, const char *name);
-/* Fills a cell by a field's text; "-": it has no value. */
+/* Fills a cell from a field's text; "-" is no value. */
 void table_field(struct table *t, size_t column, const char *text);
 
-/* Prints the table to standard output; in JSON, an object that has the rows under `name`.
+/* Prints the table to standard output; as JSON, an object that has the rows under `name`.
  * Returns the exit status.
  */
 int table_print(struct table *t, const char *name);

@@ -25,10 +25,12 @@
 
 enum { PRIVATE_MAX = 2, SILENT_MS = 1000 };
 
-/* The mounts that fragctl made.  The handler of signals reads them: guardian is set last. */
+/* The mounts that fragctl made.  guardian is set last, because the handler of signals, which
+ * may run meanwhile, ends those that have one.
+ */
 static struct private_mount {
 	char folder[TARGET_PATH_MAX];
-	const char *name;        /* as the user named what is mounted */
+	const char *name;        /* the user's name for the source */
 	volatile pid_t guardian; /* 0: none */
 } privates[PRIVATE_MAX];
 
@@ -63,7 +65,7 @@ static void catch_signals(void)
 	atexit(end_privates);
 }
 
-/* Writes the program that mounts: $FRAGFS, or fragfs beside this program, or in PATH. */
+/* Writes the path of fragfs: $FRAGFS, else the fragfs beside this program, else of PATH. */
 static void find_fragfs(char *program, size_t size)
 {
 	const char *named = getenv("FRAGFS");
@@ -80,7 +82,7 @@ static void find_fragfs(char *program, size_t size)
 		snprintf(program, size, "fragfs");
 }
 
-/* Ends the calling process, a child, with its parent, also when that is killed. */
+/* Ends the calling process, a child, with its parent, even when the parent is killed. */
 static void end_with(pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -106,9 +108,9 @@ static pid_t start_fragfs(const char *source, const char *folder, bool writable,
 	_exit(FRAGCTL_FAILURE);
 }
 
-/* Waits until fragfs has ended.  All signals are blocked here: fragfs alone is told of SIGTERM,
- * and unmounts.  SIGTERM is sent again each second, as one that comes while fragfs installs its
- * handlers is lost.
+/* Waits until fragfs has ended.  All signals are blocked here: SIGTERM is only passed on to
+ * fragfs, which unmounts.  It is sent again each second, because a SIGTERM that comes while
+ * fragfs installs its handlers is lost.
  */
 static void wait_for(pid_t fragfs)
 {
@@ -129,9 +131,10 @@ static void wait_for(pid_t fragfs)
 	}
 }
 
-/* Starts a process, the guardian, that makes the folder, runs fragfs in the foreground, and
- * removes the folder: fragctl, which may be killed at any moment, cannot.  Both are in a
- * process group of their own, so that Ctrl-C comes to fragctl alone, and end when fragctl does.
+/* Starts the guardian, a process that makes the folder, runs fragfs in the foreground, and
+ * removes the folder, which fragctl, as it may be killed at any moment, cannot.  The guardian
+ * and fragfs are in a process group of their own, so that Ctrl-C reaches fragctl alone, and end
+ * when fragctl does.
  */
 static pid_t start(const char *source, const char *folder, bool writable, int log,
 		   const sigset_t *mask)
@@ -163,7 +166,7 @@ static bool is_mounted(const char *folder)
 	return !access(control, F_OK);
 }
 
-/* Prints the last line that fragfs wrote. */
+/* Prints the last line that fragfs wrote, as an error. */
 static int fail_as(int log, const char *source)
 {
 	char text[4096], *line;
@@ -203,7 +206,7 @@ static int mount_private(const char *source, const char *name, bool writable,
 		return call_fail("getrandom: %s", strerror(errno));
 	snprintf(p->folder, sizeof(p->folder), "%s/fragctl.%016" PRIx64,
 		 parent && *parent ? parent : "/tmp", number);
-	/* A signal between fork and the store would leave the mount. */
+	/* A signal between fork and this store would leave the mount behind. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &before);
 	guardian = start(source, p->folder, writable, log, &before);
@@ -226,7 +229,7 @@ static int mount_private(const char *source, const char *name, bool writable,
 	return 0;
 }
 
-/* Finds the mount that the current folder is in: of several, one in the other, the inner. */
+/* Finds the mount that the current folder is in: the inner one of nested mounts. */
 static int find_here(char mountpoint[TARGET_PATH_MAX])
 {
 	struct mount_entry *entries = NULL;
@@ -371,7 +374,9 @@ int target_check_rank(const char *mountpoint, int64_t rank, char *why, size_t wh
 	return -ENOENT;
 }
 
-/* Writes which rank is lost or, where none is, silent; "": none, or no job is mounted there. */
+/* Writes which rank is lost or, if none is, which is silent; "": none is, or no job is mounted
+ * there.
+ */
 static void tell_rank(const char *mountpoint, char *text, size_t size)
 {
 	CLEANUP(free) struct engine_rank *ranks = NULL;

@@ -36,20 +36,21 @@ enum {
 };
 
 struct sums {
-	double squares;    /* of finite elements; NaN: there is none */
+	double squares;    /* of finite elements; NaN: no norm was read */
 	uint64_t nan, inf; /* elements */
-	const char *first; /* parameter with one of these; NULL: none */
+	const char *first; /* the first parameter with NaNs or infinities; NULL: none has */
 };
 
-/* The norm of a group's states, of its parameters one after the other: a look goes on where the
- * last one has ended, so that none takes long.
+/* The norm of a group's states, read parameter by parameter: a look begins where the one before
+ * has ended, so that none takes long.
  */
 struct group {
 	unsigned number;
 	char **params; /* NULL at the end */
 	size_t next;
-	struct sums part, whole; /* of those before next; of all, as of the newest norm */
-	double history[HISTORY]; /* the newest last; NaN: none */
+	/* of the parameters before next; of all, when the newest norm was made */
+	struct sums part, whole;
+	double history[HISTORY]; /* of norms, the newest last; NaN: none */
 };
 
 struct line {
@@ -70,7 +71,7 @@ struct top {
 	struct vec groups;     /* struct group */
 	uint32_t unfinished;   /* the group where the next look at norms begins */
 	struct vec lines;      /* struct line */
-	struct look now, last; /* last.seconds 0: there is none */
+	struct look now, last; /* last.seconds 0: there was no look before */
 	bool utf8;
 };
 
@@ -96,7 +97,7 @@ static void look_free(struct look *l)
 	*l = (struct look){ 0 };
 }
 
-/* Reads a figure of .frag/metrics: NAME or NAME{rank="R"}. */
+/* Reads a value of .frag/metrics: NAME or NAME{rank="R"}. */
 static double metric(const struct look *l, const char *name, int64_t rank)
 {
 	char start[128];
@@ -150,7 +151,7 @@ static int find_groups(struct top *top)
 	}
 }
 
-/* Returns the JSON of stats/STATE/all, a new reference; NULL: it cannot be read. */
+/* Returns the JSON of stats/STATE/all, a new reference; NULL: it could not be read. */
 static json_t *read_stats(const struct top *top, const char *param)
 {
 	char path[PATH_MAX], *text = NULL;
@@ -186,8 +187,8 @@ static void add_stats(struct sums *to, const char *param, const json_t *all)
 	to->inf += inf;
 }
 
-/* Adds parameters until the group is done, or the time is over: then false.  An empty group has
- * no norm.
+/* Adds parameters until the group is done, and returns true, or the time is over: false.  A
+ * group without parameters gets no norm.
  */
 static bool go_on(const struct top *top, struct group *g, uint64_t until_ms)
 {
@@ -210,7 +211,7 @@ static bool go_on(const struct top *top, struct group *g, uint64_t until_ms)
 	return true;
 }
 
-/* Looks at each group once, beginning with the one that the last look has not finished. */
+/* Looks at each group once, beginning with the group that the last look has not finished. */
 static void look_at_norms(struct top *top, uint64_t budget_ms)
 {
 	uint64_t until = monotonic_ms() + budget_ms;
@@ -241,8 +242,8 @@ static void put(struct top *top, bool alarm, const char *format, ...)
 	va_end(list);
 }
 
-/* Returns how much a counter of .frag/metrics grows in a second; 0 where a look could not read
- * it, or a new process of fragfs counts from 0.
+/* Returns how much a counter of .frag/metrics grows in a second; 0: a look could not read the
+ * counter, or a new process of fragfs counts from 0.
  */
 static double rate(const struct top *top, const char *name)
 {
@@ -310,8 +311,8 @@ static void put_ranks(struct top *top)
 	}
 }
 
-/* Returns which of so many equal parts of [low, high] the value is in.  A value that is not
- * finite has the last.
+/* Returns which of `parts` equal parts of [low, high] the value is in; the last part if the
+ * value is not finite.
  */
 static int part(double value, double low, double high, int parts)
 {
@@ -325,7 +326,7 @@ static void draw(const struct top *top, const struct group *g, double greatest, 
 		 char *history)
 {
 	static const char heights[] = "▁▂▃▄▅▆▇█"; /* three bytes each */
-	/* of a character, so that the bar is rounded */
+	/* in halves of a character, so that the bar is rounded */
 	int halves = part(g->history[HISTORY - 1], 0, greatest, 2 * BAR);
 	double low = NAN, high = NAN;
 
@@ -351,7 +352,7 @@ static void draw(const struct top *top, const struct group *g, double greatest, 
 	}
 }
 
-/* Writes how many elements are not finite; "": none. */
+/* Writes how many elements are not finite; "": all are. */
 static void put_not_finite(const struct sums *s, char *text, size_t size)
 {
 	int length = 0;
@@ -428,7 +429,7 @@ static json_t *to_json(struct top *top)
 			 "steps_per_s", step_rate(top), "groups", list);
 }
 
-/* Looks twice: rates are of the time between. */
+/* Shows one look.  There are two looks, because rates are of the time between them. */
 static int show_once(const struct call *call, struct top *top)
 {
 	look(top);
@@ -491,7 +492,9 @@ static bool take_key(int key, unsigned *first)
 	return true;
 }
 
-/* Ctrl-C comes as a key, and other signals end the loop, so that the terminal is as before. */
+/* Shows looks until a key or a signal ends the loop, which restores the terminal.  Ctrl-C comes
+ * as a key.
+ */
 static void show_until_quit(const struct call *call, struct top *top)
 {
 	struct sigaction action = { .sa_handler = end };

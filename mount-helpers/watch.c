@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* As fragfs(1) has them. */
+/* The kinds of events, as fragfs(1) has them. */
 static const char *const events[] = { "step",      "phase",     "edit",         "freeze",
 				      "thaw",      "break",     "break-over",   "rank-lost",
 				      "rank-left", "rank-back", "view-evicted", "lost" };
@@ -85,7 +85,7 @@ void watch_print(const struct call *call, const char *line, const json_t *event)
 		print_event(event);
 }
 
-/* Prints events until there are no more, or there were as many as asked for. */
+/* Prints events until no more come, or as many as asked for were printed. */
 static int follow(const struct call *call, FILE *file)
 {
 	unsigned left = call->count;
