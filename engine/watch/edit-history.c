@@ -11,6 +11,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* PATIENCE_MS: the most that a fetch takes.  ANSWER_MS: a rank that says nothing for so long
+ * counts as silent.  BYTES_MAX: the lines that one rank may send.
+ */
 enum { PATIENCE_MS = 2000, ANSWER_MS = 400, BYTES_MAX = 1 << 20, RANKS_MAX = 8 };
 
 /* A rank that is asked for the event lines that it has kept. */
@@ -30,7 +33,8 @@ struct edit_history {
 	uint64_t told_ns;  /* when the fetch began whose lines the sources have; 0: none has */
 	struct edit_history_source sources[RANKS_MAX];
 	unsigned n;
-	struct edit_history_source own; /* of a copy: this observer's lines */
+	/* this observer's lines; only in the copy of a caller */
+	struct edit_history_source own;
 };
 
 /* ---- fetching: engine thread, with the lock ---- */
@@ -146,7 +150,7 @@ static void ask(struct engine *e, struct edit_history_source *s)
 		finish(s, rc);
 }
 
-/* Asks where that is needed; returns whether all sources are over. */
+/* Asks each source that is neither asked nor over; returns true if all sources are over. */
 static bool turn(struct engine *e, bool late)
 {
 	struct edit_history *p = e->watch->edit_history;
@@ -236,11 +240,12 @@ static void add_line(void *arg, json_t *event)
 	struct lines *l = arg;
 	char key[64];
 
-	if (what && !strcmp(what, "lost")) { /* event_ring_read's */
+	/* an event of event_ring_read: lines were dropped */
+	if (what && !strcmp(what, "lost")) {
 		put_dropped(l, json_integer_value(json_object_get(event, "count")));
 		return;
 	}
-	/* a thaw has the id of its freeze */
+	/* a thaw has the id of its freeze: the event's name tells them apart */
 	snprintf(key, sizeof(key), "%.20s %.40s", what ? what : "", id ? id : "");
 	if (id && json_object_get(l->ids, key))
 		return;
@@ -334,7 +339,8 @@ static void put(const struct edit_history *p, bool none, FILE *out)
 		put_source(&p->sources[i], &lines);
 	}
 	snprintf(lines.whose, sizeof(lines.whose), "this mount");
-	put_source(&p->own, &lines); /* last: the ranks' words say more of why */
+	/* last: of two lines about an edit the first is kept, and a rank's says more of why */
+	put_source(&p->own, &lines);
 	put_sorted(out, lines.list);
 	json_decref(lines.list);
 	json_decref(lines.ids);
@@ -354,7 +360,9 @@ static void copy_own(const struct engine *e, struct edit_history *mine)
 			break;
 }
 
-/* A text for which there is no memory is left out. */
+/* Copies the sources to *mine.  A text for which there is no memory is left out, with -ENOMEM
+ * as its status.
+ */
 static void copy(const struct edit_history *p, struct edit_history *mine)
 {
 	mine->n = p->n;

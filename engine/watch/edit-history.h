@@ -21,9 +21,7 @@ int edit_history_tell(struct engine *e, FILE *out);
 
 /* Engine thread, with the lock. */
 void edit_history_turn(struct engine *e, uint64_t now);
-/* Returns true if a fetch is under way, for which the engine thread must turn every few
- * ms.
- */
+/* Returns true if a fetch is under way, for which the engine thread must turn every few ms. */
 bool edit_history_ticks(const struct engine *e);
 /* With the lock, or when the engine thread has ended. */
 void edit_history_free(struct engine *e);

@@ -16,20 +16,22 @@ enum { ASK_MS = 100 }; /* between two messages of an order to a rank */
 
 /* A rank that an order goes to. */
 struct told {
-	uint64_t next_ms; /* when it may be asked again */
+	uint64_t next_ms; /* no earlier message to the rank */
 	bool asked, answered;
 };
 
-/* An order that ranks are told of, known by the time at which its caller first came. */
+/* An order to all ranks, known by the time at which its caller first came: a caller in a hurry
+ * comes again with the same time.
+ */
 struct place_order {
 	LIST_ENTRY(place_order) link;
 	uint64_t since;
-	uint64_t until_ms; /* by then its caller has come again, or never will */
+	uint64_t until_ms; /* freed then: its caller has not come again */
 	struct wire_place body;
 	unsigned open; /* ranks that have not answered */
 	bool taken;    /* some rank has states that are to move */
-	int refused;   /* -EOPNOTSUPP, and the like */
-	int failed;    /* the errno of a rank that did not answer, or is lost */
+	int refused;   /* -errno of the first rank that refused the order; 0: none */
+	int failed;    /* -EIO, -ETIMEDOUT: some rank is lost, or did not answer; 0: none */
 	struct told ranks[];
 };
 
@@ -84,7 +86,7 @@ static void tell(struct engine *e, struct place_order *o, uint32_t rank, uint64_
 	told->next_ms = now + ASK_MS;
 	rc = peers_call(e, rank, WIRE_PLACE, &o->body, NULL, 0, on_answer, o, rank);
 	told->asked = !rc;
-	if (rc && rc != -EAGAIN) /* -EAGAIN: there is no room for a message to it now */
+	if (rc && rc != -EAGAIN) /* -EAGAIN: no room for a message to the rank now */
 		note(e, o, rank, &(struct answer){ .status = rc });
 }
 
@@ -196,7 +198,9 @@ int place_order_give(struct engine *e, const char *states, const char *tier, boo
 	}
 	if (!o)
 		return -ENOMEM;
-	/* Too late.  A caller in a hurry comes after timeout_ms, too, and then no more. */
+	/* Ranks that have not answered by the deadline are silent.  A caller in a hurry, too,
+	 * comes here, by its first call after the deadline.
+	 */
 	for (uint32_t rank = 0; rank < e->world; rank++)
 		if (!o->ranks[rank].answered)
 			note(e, o, rank, &(struct answer){ .status = -ETIMEDOUT });
@@ -205,10 +209,10 @@ int place_order_give(struct engine *e, const char *states, const char *tier, boo
 	return rc;
 }
 
-/* Waits until this engine's table of the rank's states is of that epoch, or a later one: who
- * has read that all states are there finds them there.
+/* Waits until this engine's table of the rank's states has that epoch or a later one, so that a
+ * caller who reads that all states have moved finds them in their new tier.
  * -EAGAIN: the calling thread may not wait (engine_hurry).
- * -ETIMEDOUT: it is of an earlier one, timeout_ms after since (ns).
+ * -ETIMEDOUT: the table is still older, timeout_ms after since (ns).
  */
 static int await_table(struct engine *e, uint32_t rank, uint64_t epoch, uint64_t since)
 {
@@ -224,7 +228,10 @@ static int await_table(struct engine *e, uint32_t rank, uint64_t epoch, uint64_t
 	return rc;
 }
 
-/* Adds what a rank says of itself, or why that is not known. */
+/* Writes the rank's row of the table, or a row that says why it is not known.
+ * -EAGAIN: the calling thread may not wait (engine_hurry).
+ * -ENOMEM.
+ */
 static int put_rank(struct engine *e, uint32_t rank, uint64_t since, FILE *out)
 {
 	CLEANUP(free) char *line = rank_query_text_since(e, rank, "place", since);
@@ -250,7 +257,7 @@ int place_order_put(struct engine *e, FILE *out)
 	int rc = 0;
 
 	fputs("rank\twaiting\twaiting_bytes\tmoved\tmoved_bytes\tfailed\terror\n", out);
-	/* -EAGAIN of a rank does not end it: the tables of all are to be on their way */
+	/* -EAGAIN of a rank does not end the loop: all ranks' tables are to be asked for */
 	for (uint32_t rank = 0; rank < e->world && rc != -ENOMEM; rank++) {
 		int rank_rc = put_rank(e, rank, since, out);
 

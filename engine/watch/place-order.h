@@ -12,8 +12,8 @@
 
 /* Any thread, without the lock: as engine_place or, with only_ask, engine_place_check. */
 int place_order_give(struct engine *e, const char *states, const char *tier, bool only_ask);
-/* Any thread, without the lock.  Writes the table .frag/place; where a rank has nothing to
- * move, the table of its states is up to date here.
+/* Any thread, without the lock.  Writes the table .frag/place.  Where no state of a rank waits
+ * for its move, this engine's table of the rank's states is then up to date.
  * -EAGAIN: the calling thread may not wait (engine_hurry).
  * -ENOMEM.
  */

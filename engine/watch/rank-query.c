@@ -22,8 +22,8 @@ struct rank_query {
 	bool wanted, fetching, asked;
 	uint64_t began_ns; /* when the fetch under way began */
 	uint64_t told_ns;  /* when the fetch began that brought text; 0: none has ended */
-	char *text;        /* NULL: none; with a status, the last one of a lost rank */
-	int status;        /* 0: text is the answer; else why there is none */
+	char *text;        /* NULL: none; where status is not 0, the last log of a lost rank */
+	int status;        /* 0: text is the answer; -errno: why there is none */
 };
 
 /* ---- engine thread, with the lock ---- */
@@ -36,6 +36,7 @@ static bool is_log(const struct rank_query *a)
 static void end(struct engine *e, struct rank_query *a, char *text, int status)
 {
 	a->status = text ? 0 : status;
+	/* the log of a lost rank is kept: its last lines may say why the rank ended */
 	if (text || status != -EIO || !is_log(a)) {
 		free(a->text);
 		a->text = text;
@@ -50,6 +51,7 @@ static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct an
 {
 	struct rank_query *a = owner;
 	bool told = !answer->status && answer->type == WIRE_RANK_TEXT;
+	/* -ENOMEM counts where text_copy has failed: end() drops it for a text */
 	int status = answer->status ? answer->status : told ? -ENOMEM : -EPROTO;
 
 	a->asked = false;
@@ -123,9 +125,10 @@ static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const cha
 	return a;
 }
 
-/* Waits for an answer of the rank.
+/* Waits for an answer that was asked for no earlier than since (ns).
  * -EAGAIN: the calling thread may not wait (engine_hurry).
- * As rank_query_text: why the rank has not answered.
+ * -ETIMEDOUT: the rank does not answer.
+ * Other errors: those of rank_query_text.
  */
 static int await(struct engine *e, struct rank_query *a, uint64_t since)
 {
@@ -143,7 +146,9 @@ static int await(struct engine *e, struct rank_query *a, uint64_t since)
 	return a->status;
 }
 
-/* Copies the last answer.  Of a lost rank, a line says that it is no newer.  -ENOMEM */
+/* Copies the last answer.  To the log of a lost rank it adds a line that says so.
+ * -ENOMEM.
+ */
 static int copy_text(const struct rank_query *a, int status, char **text)
 {
 	char time[LOG_TIME_MAX];

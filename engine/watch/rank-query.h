@@ -2,11 +2,10 @@
 #ifndef ENGINE_WATCH_RANK_QUERY_H
 #define ENGINE_WATCH_RANK_QUERY_H
 
-/* Questions that an observer asks a rank, answered by a text: "swap" about its states on NVMe,
- * "pinned" about the buffers that they pass through, "log" for its kept lines, "comms" about
- * what its operations take, "timers" and "phases" about times.  Each pair of rank and question
- * keeps its last answer; a caller is given one that was asked for no earlier than its call, or,
- * of a lost rank's log, the last there was.
+/* Questions that an observer asks a rank, each a word, answered by a text: "swap" about its
+ * states on NVMe, "log" for its kept lines; the table in engine/serve/serve-texts.c has all
+ * words.  Each pair of rank and question keeps its last answer; a caller is given one that was
+ * asked for no earlier than its call, or, of a lost rank's log, the last there was.
  */
 
 #include "engine/node/node.h"
@@ -18,13 +17,14 @@
  * NULL, errno EIO: the rank is lost, and had not been asked for its log.
  * NULL, errno ETIMEDOUT: the rank does not answer.
  * NULL, errno EINVAL: the rank knows no such text.
- * NULL, errno EPROTO: the answer is none.
+ * NULL, errno EPROTO: the answer is not a text.
  * NULL, errno ENOMEM.
  */
 char *rank_query_text(struct engine *e, uint32_t rank, const char *what);
-/* Asks all ranks at once that have not answered since the call began, or since its first try
- * in a hurry.  Returns that time, for rank_query_text_since: so that the slowest one alone is
- * waited for.
+/* Asks at once all ranks whose last answer is older than this call, or than its first try where
+ * the calling thread is in a hurry (engine_hurry).  Returns that time for
+ * rank_query_text_since, so that a caller waits for the slowest rank, and not for one after the
+ * other.
  */
 uint64_t rank_query_ask_all(struct engine *e, const char *what);
 /* Does rank_query_text for an answer that was asked for no earlier than since (ns). */

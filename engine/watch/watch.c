@@ -37,7 +37,7 @@ static void take_numbers(struct event_log *l, const struct peer *p)
 	l->generation = p->control.generation;
 }
 
-/* Takes the numbers of the rank that was furthest: no rank is live. */
+/* No rank is live: takes the numbers of the rank that was furthest. */
 static void last_seen(const struct engine *e, struct event_log *l)
 {
 	for (uint32_t i = 0; i < e->world; i++)
@@ -60,6 +60,7 @@ void watch_look(struct engine *e)
 	} else {
 		last_seen(e, l);
 	}
+	/* this file alone sets l->phase, to static strings: pointers can be compared */
 	if (l->step == step && l->generation == generation && l->phase == phase)
 		return;
 	l->changes++;
@@ -93,8 +94,8 @@ static bool on_changed(struct engine *e, void *owner, uint64_t rank,
 	struct wire_changed changed;
 
 	w->asked = false;
-	if (answer->status ==
-	    -EAGAIN) /* the WAIT or its answer was lost: the next turn asks again */
+	/* the WAIT or its answer was lost: the next turn asks again */
+	if (answer->status == -EAGAIN)
 		return false;
 	if (answer->status || answer->type != WIRE_CHANGED) {
 		w->retry_ms = monotonic_ms() + NODE_PING_MS;
@@ -120,7 +121,8 @@ static uint32_t how(const struct watch *w)
 	return follows(w) ? WIRE_WAIT_EVENTS : WIRE_WAIT_NUMBERS;
 }
 
-/* Returns true if WAIT is to be sent: the rank's memory is out of reach, or it has new events.
+/* Returns true if WAIT is to be sent: the rank's memory is out of reach, or the rank has new
+ * events.
  */
 static bool has_to_ask(const struct engine *e, uint32_t rank)
 {
@@ -164,7 +166,8 @@ void watch_begin_events(struct engine *e)
 	if (followed)
 		return;
 	for (rank = 0; rank < e->world; rank++) {
-		e->peers[rank].wanted = true; /* is pinged: its loss is noticed */
+		/* wanted ranks are pinged: their loss is noticed */
+		e->peers[rank].wanted = true;
 		e->peers[rank].events = e->peers[rank].control.events;
 	}
 	rank = peers_first_live(e);

@@ -3,10 +3,10 @@
 #define ENGINE_WATCH_WATCH_H
 
 /* Changes of the job's step, generation and phase, for an observer: engine_wait ends at one.
- * The lowest live rank speaks for the job.  While somebody waits, the engine thread reads
- * that rank's control page every few ms where its memory is in reach; else it sends the rank
- * one WAIT, which the rank answers when its numbers have changed.  All waits share the look
- * or the WAIT. With the lock, except watch_finish and the door's calls.
+ * The lowest live rank speaks for the job.  While somebody waits, the engine thread reads that
+ * rank's control page every few ms where its memory is in reach; else it sends the rank one
+ * WAIT, which the rank answers when its numbers have changed.  All engine_waits share that look
+ * or that WAIT.  Functions are called with the lock, except watch_finish and the door's calls.
  */
 
 #include "engine/node/node.h"
@@ -19,10 +19,10 @@ struct watch {
 	struct engine_wait *epoch_waits; /* for a change of the epoch */
 	unsigned streams;                /* of events that are open */
 	uint64_t linger_ms;              /* until then events are fetched without a stream */
-	bool beginning; /* the first stream waits for the number to begin from */
-	bool asked;     /* a WAIT is under way */
-	bool ask_anew;  /* the WAIT under way asks for too little */
-	uint64_t retry_ms;
+	bool beginning;    /* the first stream waits for the number to begin from */
+	bool asked;        /* a WAIT is under way */
+	bool ask_anew;     /* the WAIT under way does not ask for events: it is replaced */
+	uint64_t retry_ms; /* after a WAIT that failed no other is sent before */
 };
 
 /* Any thread.  Brings the job's numbers in e->event_log up to date; counts a change if step,
@@ -45,7 +45,7 @@ bool watch_ticks(const struct engine *e);
 
 /* Engine thread.  Moves waits that have ended to the list *finished, for watch_finish. */
 void watch_turn(struct engine *e, uint64_t now, struct engine_wait **finished);
-/* Without the lock: calls done of each. */
+/* Calls done() of each wait, without the lock. */
 void watch_finish(struct engine_wait *finished);
 /* Ends all waits with -ECANCELED, when the engine thread has ended. */
 void watch_abandon(struct engine *e);
