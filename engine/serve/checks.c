@@ -14,15 +14,19 @@
 #include <errno.h>
 #include <string.h>
 
+/* CHUNK stays in the processor's cache from its copy to its sums.  RETRY_MS lies between two
+ * CHECKED for a watch, until the rank goes on.
+ */
 enum { CHUNK = 128 << 10, RETRY_MS = 200 };
 
 struct checks {
 	uint64_t transaction[2]; /* the watch */
-	struct vec params; /* uint32_t: the numbers, in e->own, of those that the watch names */
-	uint64_t content;  /* the content that was checked last; 0: none */
-	uint64_t applied;  /* the participant's count of edits when it was looked at */
-	bool *live;        /* [world] */
-	uint8_t *chunk;    /* CHUNK bytes */
+	/* of uint32_t: numbers, in e->own, of the parameters that the watch names */
+	struct vec params;
+	uint64_t content; /* the content that was checked last; 0: none */
+	uint64_t applied; /* the participant's count of edits at that check */
+	bool *live;       /* [world] */
+	uint8_t *chunk;   /* CHUNK bytes */
 };
 
 /* A run of a parameter's elements in a row of this rank, and the members of its group that have
@@ -82,7 +86,9 @@ static bool partition_held(const struct catalog *c, uint32_t param, uint32_t pla
 	return true;
 }
 
-/* Returns a row with this rank's elements of a state, or -ENOENT. */
+/* Finds a row with this rank's elements of a state, and fills *held.  Returns the row, or
+ * -ENOENT.
+ */
 static int find_held(struct engine *e, uint32_t param, uint32_t place, const char *key,
 		     struct held *held, enum frag_dtype *dtype)
 {
@@ -113,7 +119,7 @@ static int find_held(struct engine *e, uint32_t param, uint32_t place, const cha
 	return registry_find(&e->registry, whole.kind, whole.index, 0, whole.key, dtype);
 }
 
-/* Returns true if this rank is the first one that lives of those that have the run. */
+/* Returns true if this rank is the first live one of those that have the run. */
 static bool is_first(const struct engine *e, const struct checks *k,
 		     const struct catalog_group *g, uint32_t place, const struct held *held,
 		     uint32_t param)
@@ -126,9 +132,10 @@ static bool is_first(const struct engine *e, const struct checks *k,
 	return true;
 }
 
-/* ---- what they are ---- */
+/* ---- the values ---- */
 
-/* Returns the first element of values whose magnitude is above the condition's. */
+/* Returns the first element of values whose magnitude is above the condition's; there is one.
+ */
 static uint64_t find_above(const struct wire_condition *c, enum frag_dtype dtype,
 			   const uint8_t *values, uint64_t n)
 {
@@ -148,7 +155,9 @@ static uint64_t find_above(const struct wire_condition *c, enum frag_dtype dtype
 	return first;
 }
 
-/* Sets *found, whose param is set; its value stays 0 where there is nothing to tell. */
+/* Sets value and element of *found; the value is 0 where the fragment has nothing that the
+ * condition asks for.
+ */
 static void tell_found(const struct wire_condition *c, const struct stats *values,
 		       uint64_t first_above, struct wire_found *found)
 {
@@ -174,7 +183,7 @@ static void tell_found(const struct wire_condition *c, const struct stats *value
 	memcpy(&found->value, &value, sizeof(value));
 }
 
-/* Only the trainer's thread may read other tiers than the host's memory. */
+/* Reads a row of any tier; registry_read is for the trainer's thread alone. */
 static int read_row(struct engine *e, uint32_t row, uint64_t offset, void *out, size_t size)
 {
 	int rc = registry_copy(&e->registry, 0, row, offset, out, size);
@@ -233,12 +242,12 @@ static int look(struct engine *e, struct checks *k, const struct wire_condition 
 		return -EOPNOTSUPP;
 	stats_init(&values, false);
 	rc = add_on_device(e, row, dtype, held, &values);
-	/* a device says how great a magnitude is, and not where */
+	/* a device tells the greatest magnitude, and not its element */
 	if (rc == -EOPNOTSUPP || rc == -ENOSYS ||
 	    (!rc && c->quantity == WIRE_ABSMAX && stats_absmax(&values) > condition_above(c)))
 		rc = add_bytes(e, k, c, row, dtype, held, &values, &first_above);
 	if (rc)
-		return rc == -ENODATA ? 0 : rc; /* no gradient was made for it */
+		return rc == -ENODATA ? 0 : rc; /* no gradient was made for the parameter */
 	tell_found(c, &values, first_above, found);
 	return 0;
 }
@@ -317,7 +326,9 @@ static struct checks *checks_of(struct engine *e, const struct participant_check
 	return e->serve.checks;
 }
 
-/* Gradients keep their values to the end of their window, though generations go on. */
+/* Returns a number of the present content, 0 if there is none.  Gradients keep their values to
+ * the end of their window, though generations go on.
+ */
 static uint64_t present_content(const struct engine *e, const char *key)
 {
 	const struct control_page *c = e->registry.control;
@@ -344,7 +355,9 @@ static int make(struct engine *e, const struct participant_check *check, struct 
 
 	if (!k)
 		return -ENOMEM;
-	/* an edit may change a gradient in its window, or a state whose generation is owed */
+	/* content stays where an edit changes a gradient in its window, or a state while the
+	 * generation is owed: so edits are counted, too
+	 */
 	if (!content || (content == k->content && e->participant.applied == k->applied))
 		return 0;
 	k->content = content;

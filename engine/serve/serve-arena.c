@@ -7,7 +7,8 @@
 
 #include <stdio.h>
 
-/* No byte of a name ends a field or a line, nor begins what we put behind it. */
+/* Escapes bytes that would end a field or a line, and @ and /, which begin what follows a name.
+ */
 static void put_escaped(FILE *out, const char *text)
 {
 	for (const char *c = text; *c; c++)

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+/* A peer may have three quarters of all pending reads. */
 enum { READS_MAX = 256, READS_OF_PEER_MAX = READS_MAX / 4 * 3, REQUESTS_MAX = 4 };
 
 struct pending_read {
@@ -21,11 +22,12 @@ struct pending_read {
 	uint64_t requests[REQUESTS_MAX]; /* the READs of the peer that this one answers */
 	unsigned nrequests;
 	uint64_t began_ms;
-	bool bound;    /* the fetch cannot be cancelled */
-	bool answered; /* it took too long, or its reader has left */
-	bool ended;    /* under the lock of serve_pending, as status */
+	bool bound; /* the fetch cannot be cancelled */
+	/* the answer is sent, or its reader has left: only the end of the fetch is due */
+	bool answered;
+	bool ended; /* `ended` and `status` are under serve_pending's lock */
 	int status;
-	struct view_look shown; /* version: fetch's */
+	struct view_look shown; /* its version is the fetch's */
 	struct registry_fetch fetch;
 	uint8_t bytes[]; /* of asked.size */
 };
@@ -33,10 +35,11 @@ struct pending_read {
 TAILQ_HEAD(pending_list, pending_read);
 
 struct serve_pending {
-	struct engine *engine; /* NULL: it has gone, and each read ends by itself */
-	pthread_mutex_t lock;  /* of reads' ended and status; takes no other */
+	/* NULL: the engine has ended; each read is freed by the end of its fetch */
+	struct engine *engine;
+	pthread_mutex_t lock; /* of reads' ended and status; takes no other */
 	pthread_cond_t came;
-	struct pending_list reads; /* oldest first: so they are answered */
+	struct pending_list reads; /* oldest first, as they are answered */
 	unsigned count;
 };
 
@@ -74,7 +77,7 @@ static void destroy(struct serve_pending *l)
 	free(l);
 }
 
-/* A disk that was silent when the rank ended has ended a fetch after all. */
+/* Frees a read whose fetch a disk has ended after the engine; the last one frees l. */
 static void end_alone(struct serve_pending *l, struct pending_read *r)
 {
 	bool last;
@@ -101,7 +104,8 @@ static void on_fetched(struct registry_fetch *f, int status)
 	alone = !l->engine;
 	if (!alone) {
 		pthread_cond_broadcast(&l->came);
-		node_wake(l->engine); /* before the lock is let go: then r and l may be freed */
+		/* under the lock: once it is free, the engine thread may free r, and then l */
+		node_wake(l->engine);
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (alone)
@@ -125,8 +129,8 @@ static void answer(struct engine *e, struct pending_read *r, int status)
 	r->answered = true;
 }
 
-/* Lets go of a read that nobody waits for.  Returns false if the registry has to
- * wait for its fetch.
+/* Cancels a read that nobody waits for.  Returns false if its fetch cannot be cancelled, and
+ * ends by itself (registry_fetch_cancel).
  */
 static bool abandon(struct pending_read *r)
 {
@@ -134,7 +138,9 @@ static bool abandon(struct pending_read *r)
 	return registry_fetch_cancel(&r->fetch);
 }
 
-/* Under l's lock.  Returns true if a fetch is under way; bound: one that has no cancelling. */
+/* Under l's lock.  Returns true if a fetch is under way; with bound, one that cannot be
+ * cancelled.
+ */
 static bool is_under_way(const struct serve_pending *l, bool bound)
 {
 	const struct pending_read *r;
@@ -196,7 +202,9 @@ static bool join(struct serve_pending *l, uint32_t peer, uint64_t request,
 	return false;
 }
 
-/* Returns true if the peer has as many pending reads as it may: three quarters of all. */
+/* Returns true if no read of the peer can be added: all peers have READS_MAX, or it has
+ * its share.
+ */
 static bool is_full(const struct serve_pending *l, uint32_t peer)
 {
 	const struct pending_read *r;
@@ -269,6 +277,7 @@ bool serve_pending_start(struct engine *e, uint32_t peer, uint64_t request,
 	if (rc)
 		serve_data(e, peer, request, rc, NULL, 0);
 	else
+		/* the fetch may have ended within registry_fetch_begin */
 		serve_pending_turn(e, monotonic_ms());
 	return true;
 }

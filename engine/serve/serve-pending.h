@@ -9,8 +9,9 @@
 
 #include "engine/node/node.h"
 
-/* Before the first row that is not in memory: trainer's thread, with the lock.  Called again:
- * nothing.  -ENOMEM.
+/* Called before the first row is registered that is not in the host's memory; a second call
+ * does nothing.  Trainer's thread, with the lock.
+ * -ENOMEM.
  */
 int serve_pending_init(struct engine *e);
 /* Cancels all fetches, and waits for them; one that a disk does not end within SWAPPER_END_MS
@@ -18,10 +19,10 @@ int serve_pending_init(struct engine *e);
  */
 void serve_pending_free(struct engine *e);
 
-/* Serves a READ.  False: the row is in the host's memory. */
+/* Serves a READ.  Returns false, having done nothing, if the row is in the host's memory. */
 bool serve_pending_start(struct engine *e, uint32_t peer, uint64_t request,
 			 const struct wire_read *read);
-/* A reader has left: nobody waits for its reads. */
+/* Cancels the reads of a peer that has left. */
 void serve_pending_gone(struct engine *e, uint32_t peer);
 /* Answers the READs whose fetches have ended. */
 void serve_pending_turn(struct engine *e, uint64_t now);

@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <fnmatch.h>
 
-/* The states that an order names: of partitions that have a part of a parameter which it
- * names, since a partition moves as a whole.
+/* The states that an order names.  A partition is named if it has any part of a parameter that
+ * the order names, since a partition moves as a whole.
  */
 struct named {
 	const struct catalog *own;
@@ -83,7 +83,7 @@ static bool is_named(void *arg, enum state_kind kind, uint32_t index, uint32_t s
 	case STATE_WHOLE:
 		return n->groups[index] && !fnmatch(n->order.key, key, 0);
 	case STATE_LP:
-	case STATE_LP_SHARD: /* no pattern of states' keys means these */
+	case STATE_LP_SHARD: /* named by their own keys, as "lp", and by no pattern */
 		return n->params[index] &&
 		       dtype_is_lp_key((enum frag_dtype)n->own->params[index].dtype,
 				       n->order.key);

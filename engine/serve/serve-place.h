@@ -6,9 +6,11 @@
 
 #include "engine/node/node.h"
 
-/* Answers a PLACE: by ACK once the states are to move, which the trainer's thread does at its
- * boundaries (engine/rank/registry-place.h).  -EINVAL; -ENOENT: this rank has none of them;
- * -EOPNOTSUPP, with the reason by REFUSE.
+/* Answers a PLACE by ACK, once the states are marked; the trainer's thread moves them at its
+ * boundaries (engine/rank/registry-place.h).  Status of the ACK:
+ * -EINVAL: the order is wrong, or the rank is not ready.
+ * -ENOENT: this rank has none of the states.
+ * -EOPNOTSUPP: one of them cannot move; REFUSE has the reason.
  */
 void serve_place(struct engine *e, uint32_t peer, uint64_t request, const void *body);
 

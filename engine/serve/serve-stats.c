@@ -12,8 +12,10 @@
 #include <string.h>
 
 enum {
-	CHUNK = 128 << 10, /* it stays in the processor's cache from its copy to its sums */
-	TIER_CHUNK = 4 << 20,
+	/* bytes of host memory at a time: they stay in the processor's cache */
+	CHUNK = 128 << 10,
+	TIER_CHUNK = 4 << 20, /* bytes of one fetch from a disk or a device */
+	/* bytes that a device sums at a time: then `abandoned` is looked at */
 	SUMS_CHUNK = 1 << 30,
 	JOBS_MAX = 64,
 	JOBS_OF_PEER_MAX = JOBS_MAX / 4 * 3
@@ -76,14 +78,14 @@ void serve_stats_add(struct stats *to, const struct device_sums *sums, uint64_t 
 
 /* ---- the worker ---- */
 
-/* size bytes at offset of the range. */
+/* Bytes [offset, offset + size) of a range. */
 struct stats_part {
 	struct stats_server *server;
 	const struct stats_job *job;
 	const struct wire_range *range;
 	uint64_t offset, size;
-	struct stats *values;  /* to add them to */
-	enum device_what what; /* not in the host's memory: DEVICE_COPY, or sums */
+	struct stats *values;  /* the part's sums are added to these */
+	enum device_what what; /* of bytes on a device or NVMe: DEVICE_COPY, or sums */
 	bool is_grad;
 	uint64_t content; /* without a view: control_content of the bytes */
 };
@@ -164,7 +166,7 @@ static int add_parts(struct stats_part *p, uint64_t at_once,
 		if (atomic_load_explicit(&p->job->abandoned, memory_order_relaxed))
 			return -ECANCELED;
 		rc = add(p);
-		/* the page after the bytes, as a one-sided read does it */
+		/* the control page is read after the bytes, as by a one-sided read */
 		if (!rc && !is_unchanged(p))
 			rc = -EAGAIN;
 	}
@@ -187,8 +189,9 @@ static int add_tier_range(struct stats_part *p)
 	return rc;
 }
 
-/* Errors of view_owner_read, registry_read_memory and tier_fetch_now.
+/* Adds a range.
  * -EAGAIN: the present bytes are being changed, or were meanwhile.
+ * Errors of view_owner_read, registry_read_memory and tier_fetch_now.
  */
 static int add_range(struct stats_server *s, const struct stats_job *job,
 		     const struct wire_range *r, struct stats *values, uint64_t *content)
@@ -218,7 +221,7 @@ static void run_job(struct stats_server *s, struct stats_job *job)
 		uint64_t content = 0;
 
 		stats_init(&values, job->asked.bins);
-		/* a disk that is silent is not asked for each range */
+		/* a silent disk is not waited for again: the other ranges get its status */
 		if (rc != -ECANCELED && rc != -ETIMEDOUT)
 			rc = add_range(s, job, &job->ranges[i], &values, &content);
 		stats_to_wire(&job->sums[i], &values);
@@ -339,8 +342,8 @@ static void job_free(struct stats_job *job)
 	free(job);
 }
 
-/* Under the lock.  Returns true if the request is a repetition of a queued one.
- * *full: the queue takes no more of this peer.
+/* Under the lock.  Returns true if the request is a repetition of a queued one.  Else *full
+ * says whether the queue takes no more of this peer.
  */
 static bool take_again(struct stats_server *s, uint32_t peer, uint64_t request, uint64_t id,
 		       bool *full)

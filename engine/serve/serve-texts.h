@@ -8,7 +8,10 @@
 
 #include "engine/node/node.h"
 
-/* Answers a RANK_QUERY by RANK_TEXT.  Acknowledged by -EINVAL: no such text; -ENOMEM. */
+/* Answers a RANK_QUERY by RANK_TEXT, or by an ACK:
+ * -EINVAL: there is no such text.
+ * -ENOMEM.
+ */
 void serve_texts_answer(struct engine *e, uint32_t peer, uint64_t request, const void *body);
 
 #endif

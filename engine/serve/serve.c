@@ -34,7 +34,9 @@
 #include <unistd.h>
 
 enum {
+	/* views of an observer that is silent for so long are dropped */
 	VIEW_SILENT_MS = 30000,
+	/* buffers of views and edits that are unused for so long are freed */
 	ROOM_IDLE_MS = 10000,
 	STEPPING_MS = 10000, /* without a step for so long nothing is copied ahead */
 };
@@ -46,7 +48,8 @@ struct served_request {
 	size_t tail_size;
 };
 
-/* Sends an answer.  A peer that does not take what already waits for it is told to ask again.
+/* Sends an answer.  A peer that does not take the messages that wait for it is told to ask
+ * again.
  */
 static void answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 		   const void *body, const void *tail, size_t size)
@@ -64,7 +67,7 @@ static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const
 	struct wire_table t = { .membership = e->job.membership, .total = e->world };
 
 	memcpy(&page, body, sizeof(page));
-	if (!e->job.ready) { /* a rank 0 that has come back does not know all of them yet */
+	if (!e->job.ready) { /* a rank 0 that has come back does not know all ranks yet */
 		node_ack(e, peer, request, -EAGAIN);
 		return;
 	}
@@ -152,8 +155,8 @@ static bool names_this_job(const struct engine *e, const struct wire_header *hea
 	return header->job == e->job.hash && header->incarnation == e->job.incarnation;
 }
 
-/* A mount whose job has ended says HELLO for ever to whoever has that address now: it does not
- * count.
+/* Notes that an observer lives, if one has asked for states.  HELLOs of a mount whose own job
+ * has ended, sent for ever to whoever has that address now, do not count.
  */
 static void note_observer(struct engine *e, const struct wire_header *header)
 {
@@ -177,7 +180,9 @@ static void serve_states(struct engine *e, uint32_t peer, const struct wire_head
 	struct wire_writer w = { 0 };
 	struct wire_states part = { 0 };
 	struct wire_page page;
-	/* frag_asked's fd is told first: gradients are shown until the next try */
+	/* the first question wakes frag_asked's fd: the trainer shows its gradients by the next
+	 * try
+	 */
 	bool early = e->serve.asked_fd || !e->job.ready;
 	int rc = early ? -EAGAIN : encode_states(e, &w);
 
@@ -321,6 +326,7 @@ static int stage_bytes(struct engine *e, uint32_t peer, const struct wire_stage 
 	if (!rc && stage->from.pid)
 		rc = writer_memory_copy(e, &stage->from, data, n);
 	else if (!rc)
+		/* a tail has WIRE_CHUNK bytes at the most (check_stage): one piece */
 		memcpy(pieces[0]->data, tail, stage->size);
 	for (unsigned i = 0; i < n; i++) {
 		if (rc)
@@ -389,8 +395,8 @@ static void tell_applied_again(struct engine *e, uint32_t peer, uint64_t request
 	node_send(e, peer, WIRE_APPLIED, request, &applied, NULL, 0);
 }
 
-/* Serves DECIDE: the coordinator's of an edit that was promised, or the writer's, who takes
- * back an edit that was not.
+/* Serves DECIDE: of the coordinator for a promised edit, or of the writer, who takes back an
+ * edit that is not promised.
  */
 static void serve_decide(struct engine *e, uint32_t peer, const struct wire_header *header,
 			 const void *body)
@@ -404,6 +410,7 @@ static void serve_decide(struct engine *e, uint32_t peer, const struct wire_head
 	if (coordinator == UINT32_MAX || coordinator == header->rank)
 		rc = participant_decide(&e->participant, decide.transaction, decide.commit,
 					wire_status(decide.status), peer, header->request);
+	/* an abort that changes nothing here is acknowledged all the same */
 	if (!decide.commit && (rc == -ENOENT || rc == -EALREADY))
 		rc = 0;
 	if (rc == -EALREADY)
@@ -551,7 +558,7 @@ static void free_rooms(struct engine *e, uint64_t now)
 	participant_trim(&e->participant, now - ROOM_IDLE_MS);
 }
 
-/* Rank 0 hears from every rank once a second. */
+/* Loses silent ranks: rank 0 hears from every rank once a second. */
 static void find_silent(struct engine *e, uint64_t now)
 {
 	for (uint32_t i = 1; i < e->world && !e->rank && e->job.ready; i++)
@@ -587,7 +594,7 @@ void serve_turn(struct engine *e, uint64_t now)
 	find_silent(e, now);
 	forget_asked(e, now);
 	barrier_turn(e);
-	if (e->rank && e->job.ready) /* a link to rank 0, over which we ping it */
+	if (e->rank && e->job.ready) /* a link to rank 0, which this rank pings */
 		peers_reach(e, 0);
 }
 

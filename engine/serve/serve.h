@@ -10,14 +10,14 @@
 
 struct serve {
 	void *chunk;            /* WIRE_CHUNK bytes of an answer; NULL: none was needed yet */
-	uint64_t figures_ms;    /* when figures of NVMe were put into the control page last */
-	uint64_t step, step_ms; /* this rank's, as its engine thread saw it; since when */
-	bool copies_ahead;      /* for views, also at the next turn */
+	uint64_t figures_ms;    /* when the control page last got figures of NVMe */
+	uint64_t step, step_ms; /* this rank's step, and when the engine thread first saw it */
+	bool copies_ahead;      /* the next turn goes on to copy bytes for views */
 };
 
 void serve_request(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size);
-/* Writes 8 bytes to e->serve.asked_fd, once, and closes it. */
+/* Writes 8 bytes to e->serve.asked_fd (frag_asked), and closes it; without one, nothing. */
 void serve_tell_asked(struct engine *e);
 /* Answers a READ by DATA, with the control page as it is now, after the bytes were read. */
 void serve_data(struct engine *e, uint32_t peer, uint64_t request, int status,

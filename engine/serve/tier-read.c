@@ -6,6 +6,7 @@
 
 #include <errno.h>
 
+/* A waiting thread looks every LOOK_MS whether its fetch is still wanted. */
 enum { LOOK_MS = 100, TRIES = 3 };
 
 bool tier_read_is_due(struct engine *e, const struct wire_read *read)
@@ -42,12 +43,14 @@ int tier_read_check(struct engine *e, const struct wire_read *read,
 	int rc = status;
 
 	registry_fetch_log(f);
+	/* preserved bytes cannot have changed during the fetch */
 	if (rc || !registry_version_is_live(shown->version))
 		return rc;
 	rc = look(e, read, &now);
 	if (rc)
 		return rc;
 	registry_version_put(now.version);
+	/* the view has preserved the bytes meanwhile, or is of another generation */
 	if (now.version || now.generation != shown->generation)
 		return -EAGAIN;
 	return registry_covers(&e->registry, now.epoch, now.row, now.at, read->size);
@@ -58,7 +61,7 @@ int tier_read_check(struct engine *e, const struct wire_read *read,
 struct tier_fetch {
 	pthread_mutex_t lock; /* of ended, status and left; takes no other */
 	pthread_cond_t came;
-	bool ended, left; /* left: nobody waits, and the end frees it */
+	bool ended, left; /* left: nobody waits, and on_fetched frees this */
 	int status;
 	struct view_look shown;
 	struct registry_fetch fetch;
@@ -88,7 +91,8 @@ static void on_fetched(struct registry_fetch *f, int status)
 	t->status = status;
 	left = t->left;
 	pthread_cond_signal(&t->came);
-	pthread_mutex_unlock(&t->lock); /* t is gone, unless it was left */
+	/* the waiting thread may have freed t, unless it has left */
+	pthread_mutex_unlock(&t->lock);
 	if (left)
 		tier_fetch_free(t);
 }
@@ -113,7 +117,10 @@ static struct tier_fetch *fetch_new(const struct wire_read *read, enum device_wh
 	return t;
 }
 
-/* Under the lock: waits until the fetch has ended, is not wanted, or end_ms. */
+/* Under the lock: waits until the fetch has ended.
+ * -ECANCELED: *abandoned is true.
+ * -ETIMEDOUT: it is end_ms.
+ */
 static int wait_until(struct tier_fetch *t, uint64_t end_ms, const _Atomic bool *abandoned)
 {
 	while (!t->ended) {
@@ -128,10 +135,9 @@ static int wait_until(struct tier_fetch *t, uint64_t end_ms, const _Atomic bool 
 	return 0;
 }
 
-/* Waits for the end of a fetch that is not wanted any more.  A device's comes by itself, within
- * wait_ms and stuck_ms of struct device_options; a disk's may never come, and then the fetch is
- * left alone.
- * True: it has ended.
+/* Cancels a fetch, and waits for its end.  A device ends it by itself, within wait_ms and
+ * stuck_ms of struct device_options; a disk may never end it: then it is left to on_fetched.
+ * Returns true if it has ended.
  */
 static bool cancel(struct tier_fetch *t)
 {
@@ -181,7 +187,7 @@ int tier_fetch_now(struct engine *e, const struct wire_read *read, enum device_w
 {
 	int rc = -EAGAIN;
 
-	/* a view's live bytes that change meanwhile are found again, preserved */
+	/* live bytes of a view that change meanwhile are preserved: the next try finds them */
 	for (unsigned i = 0; i < TRIES && rc == -EAGAIN; i++)
 		rc = fetch(e, read, what, abandoned, fetched);
 	return rc;

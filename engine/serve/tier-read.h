@@ -10,15 +10,15 @@
 #include "engine/node/node.h"
 #include "engine/rank/registry-version.h"
 
-/* False: the bytes are in the host's memory. */
+/* Returns false if the bytes are in the host's memory. */
 bool tier_read_is_due(struct engine *e, const struct wire_read *read);
-/* Finds where the bytes are now, and the version to fetch them from, which the caller puts.
- * Without a view, bytes of any generation will do.
+/* Finds where the bytes are now, and the version to fetch them from, which the caller gives
+ * back by registry_version_put.  Without a view, bytes of any generation will do.
  * Errors of view_owner_look and registry_version_newest.
  */
 int tier_read_find(struct engine *e, const struct wire_read *read, struct view_look *shown);
 /* Says whether a fetch that ended with status has the bytes that `shown` promised.
- * -EAGAIN: the trainer may have changed them meanwhile; find them again.
+ * -EAGAIN: the trainer may have changed them meanwhile; the caller finds them again.
  * Other errors: status; those of view_owner_look and registry_covers.
  */
 int tier_read_check(struct engine *e, const struct wire_read *read,
@@ -30,11 +30,12 @@ struct tier_fetch;
  * wait.  On success *fetched is the caller's, to be freed by tier_fetch_free.
  * -ECANCELED: *abandoned became true.
  * -ETIMEDOUT: the disk was silent for the engine's timeout.
- * Errors of tier_read_find, of registry_fetch_begin and of its done, and of tier_read_check.
+ * Errors of tier_read_find, registry_fetch_begin, struct registry_fetch's done, and
+ * tier_read_check.
  */
 int tier_fetch_now(struct engine *e, const struct wire_read *read, enum device_what what,
 		   const _Atomic bool *abandoned, struct tier_fetch **fetched);
-/* The bytes that were asked for, or a struct device_sums. */
+/* Returns the bytes that were asked for, or the struct device_sums. */
 const void *tier_fetch_result(const struct tier_fetch *t);
 void tier_fetch_free(struct tier_fetch *t);
 

@@ -39,7 +39,9 @@ static bool is_new(const struct engine *e, const struct wire_control *control,
 	       (seen->how == WIRE_WAIT_EVENTS && seen->events != e->event_log->ring.count);
 }
 
-/* An observer may have seen more events than we have: of an earlier process of this rank. */
+/* Answers a WAIT.  An observer that has seen more events than this rank counts has seen those
+ * of an earlier process of the rank: it is sent all.
+ */
 static void answer(struct engine *e, const struct pending_wait *w,
 		   const struct wire_control *control)
 {

@@ -10,9 +10,9 @@
 
 #include "engine/node/node.h"
 
-/* Keeps a WAIT; a newer one replaces an older one of the same peer.  A WAIT for the events that
- * are kept (WIRE_WAIT_KEPT) is answered at once.  More than WIRE_WAITS_MAX: acknowledged by
- * -ENOSPC.
+/* Keeps a WAIT, until watch_server_turn answers it; a newer one replaces an older one of the
+ * same peer.  A WAIT for the events that are kept (WIRE_WAIT_KEPT) is answered at once.  Beyond
+ * WIRE_WAITS_MAX the answer is an ACK with -ENOSPC.
  */
 void watch_server_add(struct engine *e, uint32_t peer, uint64_t request,
 		      const struct wire_wait *wait);
