@@ -11,7 +11,12 @@
 
 /* Which states a parameter, a rank's partition or a group has, as the ranks' tables say. */
 
-/* With the lock: waits until the rank's table is here.  -EIO: lost; -ETIMEDOUT. */
+/* With the lock: waits until the rank's table is here; an old one will do.
+ * -ENOENT: there is no such rank.
+ * -EIO: the rank is lost.
+ * -ETIMEDOUT: the rank is silent.
+ * -EAGAIN: the calling thread may not wait (engine_hurry).
+ */
 static int wait_states(struct engine *e, uint32_t rank)
 {
 	uint64_t deadline = monotonic_ms() + e->timeout_ms;
@@ -22,7 +27,7 @@ static int wait_states(struct engine *e, uint32_t rank)
 	if (peers_is_readable(e, rank))
 		return 0;
 	while ((rc = peers_want_states(e, rank)) == -EAGAIN && !waited) {
-		if (e->peers[rank].states) /* stale: good enough for a listing */
+		if (e->peers[rank].states) /* an old table is good enough for a listing */
 			return 0;
 		waited = node_wait_answer(e, deadline);
 	}
@@ -34,7 +39,9 @@ static bool is_lost(int rc)
 	return rc == -EIO || rc == -ETIMEDOUT;
 }
 
-/* Waits for the names of a rank's states as wait_states does; a lost rank's last ones do. */
+/* Waits for the names of a rank's states as wait_states does; for a lost rank's, the last table
+ * will do.
+ */
 static int wait_names(struct engine *e, uint32_t rank)
 {
 	int rc = wait_states(e, rank);
@@ -80,10 +87,10 @@ struct states_listing {
 	struct engine_state *out;
 	int n, max;
 	bool again; /* a table is being fetched: wait, and begin anew */
-	bool lost;  /* what the table says is no more */
+	bool lost;  /* the rank is lost: its last table is listed */
 };
 
-/* dtype: where nobody is left to ask. */
+/* Adds a state, once.  dtype counts where all ranks that have the state are lost. */
 static void list_key(struct states_listing *l, const struct engine_address *a,
 		     enum frag_dtype dtype, unsigned flags)
 {
@@ -126,14 +133,16 @@ static void list_lp(struct states_listing *l, struct engine_address a,
 	if (states_find(states, STATE_LP, a.param, 0, "") < 0 &&
 	    states_find(states, STATE_LP_SHARD, a.param, 0, "") < 0 && l->lost)
 		return;
-	/* without a master it is edited itself, on all ranks, so that copies stay alike */
+	/* without a master the parameter is edited itself, on all ranks, so that copies stay
+	 * alike
+	 */
 	if (l->e->write.allowed && a.kind == ENGINE_PARAM && !has_master(l->e, p, states))
 		flags |= ENGINE_STATE_WRITABLE;
 	strcpy(a.key, dtype_lp_key(p->dtype));
 	list_key(l, &a, p->dtype, flags);
 }
 
-/* Keys of the parameter's states, as one rank's table has them. */
+/* Lists the parameter's states, as one rank's table has them. */
 static void list_param(struct states_listing *l, struct engine_address a,
 		       const struct states *states)
 {
@@ -198,7 +207,7 @@ int live_rank_states(struct engine *e, uint32_t rank, uint32_t param, struct eng
 	return list_states(e, a, rank, out, max);
 }
 
-/* Rows of one kind, group and sub-group on one rank. */
+/* Lists the rows of one kind, group and sub-group on one rank. */
 static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint32_t group,
 		     uint32_t sub, struct engine_state *out, int max)
 {

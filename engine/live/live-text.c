@@ -164,7 +164,7 @@ static int put_health(struct engine *e, FILE *out)
 	return 0;
 }
 
-/* By which way bytes have come, and why not by rounds. */
+/* Puts by which way bytes have come, and why they did not come by rounds. */
 static void put_ways(FILE *out, struct engine_counters *c)
 {
 	metrics_counter(out, "owner_memory_reads_total", "pieces copied from owners' memory",
@@ -217,7 +217,7 @@ static const struct rank_number {
 	const char *name, *type, *help, *label;
 	size_t field; /* of struct engine_rank */
 	double unit;
-	size_t needs; /* only of ranks of which that field is not 0; 0: of all */
+	size_t needs; /* a field: ranks where it is 0 are left out; 0: none is left out */
 } rank_numbers[] = {
 #define FIELD(field) offsetof(struct engine_rank, field)
 #define NUMBER(name, type, help, label, field, unit, needs)                                    \
@@ -319,8 +319,8 @@ static void put_ranks(FILE *out, struct engine *e)
 		put_rank_number(out, e, &rank_numbers[n]);
 }
 
-/* Copies the lines of that metric which are of the rank: the mount answers for its page, and
- * not for what a rank sends.
+/* Copies the lines of that metric that have the rank's label, and no others: a rank must not
+ * put what it likes into the mount's page.
  */
 static void copy_lines(FILE *out, const char *text, const char *metric, uint32_t rank)
 {
@@ -428,7 +428,10 @@ static int put_log(struct engine *e, FILE *out)
 	return edit_history_tell(e, out);
 }
 
-/* Puts a text of the lowest live rank.  -EIO: no rank lives; as rank_query_text. */
+/* Puts a text of the lowest live rank.
+ * -EIO: no rank lives.
+ * Other errors: those of rank_query_text.
+ */
 static int put_of_first(struct engine *e, const char *what, FILE *out)
 {
 	CLEANUP(free) char *text = NULL;

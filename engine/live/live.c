@@ -37,6 +37,7 @@ static int wait_ready(struct engine *e, const char *source, char *why, size_t wh
 	LOCKED(&e->lock);
 	rc = join_wait(e, deadline);
 	if (rc && !e->job.failure && e->job.why[0])
+		/* job.why without a failure: a rank has answered, but joining has not ended */
 		rc = -EAGAIN;
 	if (rc && e->job.why[0])
 		snprintf(why, whysize, "%s", e->job.why);
@@ -61,7 +62,7 @@ static int check_transport(const char *name, char *why, size_t size)
 	return -EINVAL;
 }
 
-/* Tables of the ranks that the tree's listings ask for first. */
+/* Asks for the tables of the ranks that the tree's listings need first. */
 static void want_first_tables(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
@@ -83,7 +84,8 @@ static int take_key(struct engine *e, const struct engine_options *o, char *why,
 
 static int open_source(struct engine *e, const struct engine_options *o, char *why, size_t size)
 {
-	struct engine_options at = *o; /* the address, where o has the name of a job */
+	/* source is the address, also where o has the name of a job */
+	struct engine_options at = *o;
 	char seeds[1024];
 	struct jobfile job;
 	int rc;
@@ -225,7 +227,7 @@ static bool group(struct engine *e, uint32_t group, struct engine_group *out)
 }
 
 /* Returns the name of a state's tier, from the rank's table, or, where that is not here, from
- * another's: all ranks of a group register states alike.
+ * another rank's: all ranks of a group register states alike.
  */
 static const char *tier_of(struct engine *e, const struct catalog_group *g, uint32_t rank,
 			   uint32_t group, uint32_t sub, const char *key)
@@ -282,7 +284,7 @@ static uint64_t epoch(struct engine *e)
 
 /* ---- files ---- */
 
-/* Waits for tables of states. */
+/* Does plan_describe, and waits for the tables of states that it needs. */
 static int describe(struct engine *e, const struct engine_address *a,
 		    struct engine_state *state)
 {
@@ -359,6 +361,7 @@ void live_file_close(struct engine_file *f)
 	remote_read_drop_ahead(f->engine, f);
 	view_reader_close(f->engine, f);
 	pthread_mutex_unlock(&f->engine->lock);
+	/* whole bytes beyond ENGINE_READ_MAX are in a readahead_buffer (read/reads.c) */
 	if (f->bytes > ENGINE_READ_MAX && f->whole) {
 		readahead_give(f->engine, f->whole);
 		atomic_fetch_sub(&f->engine->read.nwhole, 1);

@@ -49,13 +49,13 @@
 
 enum {
 	MESSAGES_PER_TURN = 64,
-	LOOK_NS = 50000,
-	LOOK_LONG_NS = 200000, /* where the last two came within LOOK_LONG_NS */
-	YIELD_NS = 100000,
-	COLD_NS = 500000000,
+	LOOK_NS = 50000,       /* polls for so long after a READ or a DATA before it sleeps */
+	LOOK_LONG_NS = 200000, /* polls for so long where the last two came within that time */
+	YIELD_NS = 100000,     /* a sched_yield that takes longer has let a busy thread run */
+	COLD_NS = 500000000,   /* then there is no polling for so long */
 };
 
-/* Allocates what each module keeps in the engine: NULL has no meaning in these. */
+/* Allocates what each module keeps in the engine; the modules never see NULL there. */
 static int alloc_modules(struct engine *e)
 {
 #define ALLOC(module) (e->module = calloc(1, sizeof(*e->module)))
@@ -131,7 +131,7 @@ int loop_start_thread(struct engine *e)
 {
 	int rc;
 
-	e->thread.started = true; /* before the thread looks at it */
+	e->thread.started = true; /* before the thread reads it */
 	rc = thread_start(&e->thread.id, run, e);
 	if (rc)
 		e->thread.started = false;
@@ -140,7 +140,7 @@ int loop_start_thread(struct engine *e)
 
 static int answer_status(enum wire_type type, const void *body)
 {
-	struct wire_ack ack; /* refuse begins alike */
+	struct wire_ack ack; /* a wire_refuse, too, begins with the status */
 
 	if (type != WIRE_ACK && type != WIRE_REFUSE)
 		return 0;
@@ -194,7 +194,8 @@ static void refuse_version(struct engine *e, uint32_t peer, const struct wire_he
 static void refuse_right(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
 	atomic_fetch_add_explicit(&e->counters.messages_bad, 1, memory_order_relaxed);
-	if (!permissions_is_answer(header->type)) /* or two would refuse each other for ever */
+	/* two engines would refuse each other's answers for ever */
+	if (!permissions_is_answer(header->type))
 		node_ack(e, peer, header->request, -EACCES);
 }
 
@@ -245,6 +246,7 @@ static void turn_port(struct engine *e, const struct node_port *port)
 	if (!port->transport)
 		return;
 	port->ops->turn(port->transport, receive, e, MESSAGES_PER_TURN);
+	/* a handler may have closed the port (bulk_close) */
 	if (port->transport)
 		lose_gone(e, port);
 }
@@ -264,7 +266,7 @@ static void turn_local(struct engine *e)
 	}
 }
 
-/* Short while something waits for a condition that no message announces. */
+/* Returns wait_ms, or less while a module waits for a condition that no message announces. */
 static int wait_time(struct engine *e, int wait_ms)
 {
 	if (!STAILQ_EMPTY(&e->thread.to_self) || e->serve.state->copies_ahead)
@@ -282,10 +284,10 @@ static int wait_time(struct engine *e, int wait_ms)
 	return wait_ms;
 }
 
-/* Polls, until look_ns, before the thread sleeps: a reader that has just asked, or has its
- * bytes, goes on soon, and to wake a thread takes longer than to answer.  Each time round
- * another thread that wants the core has it.  Where that one keeps it for long, as a trainer
- * that computes does, nothing is polled for COLD_NS.  Returns true if a descriptor is ready.
+/* Polls until look_ns before the thread sleeps: a reader that has just asked, or has its bytes,
+ * goes on soon, and to wake a thread takes longer than to answer.  sched_yield gives the core
+ * to another thread that wants it; where that thread keeps the core for long, as a trainer that
+ * computes does, nothing is polled for COLD_NS.  Returns true if a descriptor is ready.
  */
 static bool looks_again(struct engine *e, struct pollfd *fds, nfds_t n)
 {
