@@ -14,21 +14,23 @@
 struct trainer_state {
 	bool owes_generation; /* some states of owed_generation are not readable yet */
 	uint64_t owed_generation;
-	bool unpublished;        /* the last publish() failed */
-	uint64_t boundary_ns;    /* when the last boundary was entered; 0: never */
-	uint64_t step_end_ns;    /* when the last step ended; before: the first boundary */
-	uint64_t whole_step_ns;  /* between the last two of these */
-	struct phase_span stall; /* begun: it does something for readers, edits or freezes */
-	uint64_t gather_mem;     /* bytes, FRAG_GATHER_MEM */
+	bool unpublished;     /* the last publish() failed */
+	uint64_t boundary_ns; /* when the last boundary was entered; 0: never */
+	uint64_t step_end_ns; /* when the last step ended; before its end: the first boundary */
+	uint64_t whole_step_ns; /* between the last two values of step_end_ns */
+	/* begun while the trainer's thread works for readers, edits or freezes */
+	struct phase_span stall;
+	uint64_t gather_mem;                   /* bytes, FRAG_GATHER_MEM */
 	struct swapped_params *swapped_params; /* NULL: no parameters are on NVMe */
 	SLIST_HEAD(, hyper_calls) hypers;      /* of frag_hyper_calls */
 };
 
 struct frag {
 	struct engine *engine;
-	struct trainer_state trainer; /* engine->trainer */
+	struct trainer_state trainer; /* engine->trainer points here */
 	bool ready;                   /* frag_ready was called */
-	bool only; /* made by frag_open: one at a time in a process; tests open several */
+	/* made by frag_open, of which a process has one at a time; tests open several */
+	bool only;
 	struct frag_arena arena;
 	struct frag_sweep *sweep;     /* the open sweep, or NULL */
 	struct frag_fetches *fetches; /* NULL before the first frag_fetch */
@@ -45,7 +47,7 @@ static inline struct engine *api_engine(const struct frag *f)
 
 /* Copies a struct that begins with its size, from a caller compiled with more or fewer fields;
  * fields that the caller does not have become 0.
- * -EINVAL: the size is too small for any version.
+ * -EINVAL: from is NULL, or the size is none of any version.
  */
 int api_copy_versioned(void *to, const void *from, size_t known);
 
@@ -55,8 +57,8 @@ static inline bool api_grads_are_valid(const struct engine *e)
 	return atomic_load_explicit(&e->registry.control->grads, memory_order_relaxed) & 1;
 }
 
-/* Opens a rank over the given ports: frag_open's work, and the tests' door, which call it
- * without a thread (they call loop_turn by hand) and with rank 0's address as seed.
+/* Opens a rank over the given ports, for frag_open and for tests, which call it without a
+ * thread (they call loop_turn by hand) and with rank 0's address as seed.
  */
 int api_open_over(struct frag **f, const struct launch *launch,
 		  const struct transport_ops *messages, const struct transport_ops *memory,
@@ -73,7 +75,7 @@ int api_devices_over(struct frag *f, const struct frag_devices *devices,
 int api_locate(const struct engine *e, int param, struct layout_fragment *fragment,
 	       uint32_t *group);
 
-/* 0 when a partition state with this key and dtype can be registered.
+/* Returns 0 if a partition state with this key and dtype can be registered.
  * -EINVAL: key or dtype is wrong.
  * -ENOENT: no such group or sub-group.
  */
@@ -110,9 +112,10 @@ void api_note_trainer(struct engine *e, bool anew);
  * -EINVAL: no such parameter or key.
  */
 int api_address_of(struct frag *f, int param, const char *key, struct engine_address *a);
-/* Does the same once all ranks have joined, and waits for that; *timeout_ms becomes the time
- * that is left.
- * -ETIMEDOUT: they have not; a line of the log that begins with `who` names those missing.
+/* Does api_address_of once all ranks have joined, and waits for that; *timeout_ms becomes the
+ * time that is left.
+ * -ETIMEDOUT: not all have joined; a line of the log that begins with `who` names those
+ * missing.
  */
 int api_address_in_time(struct frag *f, int param, const char *key, const char *who,
 			unsigned *timeout_ms, struct engine_address *a);
@@ -126,11 +129,11 @@ int api_read_to(struct engine *e, const struct engine_address *a, void *out, uin
 void api_count_on(struct engine *e, const struct wire_barrier *at);
 
 /* Runs n > 0 writes as one transaction and returns when all ranks have agreed on the boundary
- * at which they, this one too, apply it.  Fills in the writes' done and owner.
+ * at which they, this one too, apply it.  Fills in done, owner and caller of the first write.
  */
 #define api_write(...) api_write_from(LOG_PLACE, __VA_ARGS__)
 int api_write_from(const char *caller, struct frag *f, struct engine_write *writes, size_t n);
-/* Does the same with one write whose bytes the ranks in holders[world] have staged already,
+/* Does api_write with one write whose bytes the ranks in holders[world] have staged already,
  * under this transaction id.  Takes holders.
  */
 int api_write_staged(struct frag *f, struct engine_write *write, const uint64_t transaction[2],

@@ -12,11 +12,11 @@
 #include <errno.h>
 #include <string.h>
 
-/* A rank reads and writes whole parameters as a mount does: by its own engine, from the
- * others'.
+/* A rank reads and writes whole parameters as a mount does: its own engine asks the other
+ * ranks.
  */
 
-/* 0; -EAGAIN: not all ranks have come yet. */
+/* Returns 0 if all ranks have joined, else -EAGAIN. */
 static int check_ready(struct engine *e)
 {
 	bool ready;
@@ -46,7 +46,10 @@ int api_address_of(struct frag *f, int param, const char *key, struct engine_add
 	return 0;
 }
 
-/* Until all ranks have joined. */
+/* Waits until all ranks have joined.
+ * -ETIMEDOUT: not all have; a line of the log names those missing.
+ * job.failure: joining has failed.
+ */
 static int wait_ready(struct engine *e, const char *who, uint64_t deadline_ms)
 {
 	int rc = 0;
@@ -142,7 +145,7 @@ static void on_set(struct engine_write *write, int result)
 	pthread_mutex_unlock(&w->engine->lock);
 }
 
-/* Bounded: every message of the commit is, by the timeout of silence. */
+/* Waits without a deadline: each message of the commit has one, the timeout of silence. */
 static int wait_set(struct engine *e, struct set_wait *w)
 {
 	pthread_mutex_lock(&e->lock);
@@ -208,6 +211,7 @@ int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset, 
 		return -EAGAIN;
 	strcpy(a.key, name);
 	rc = cut_reads_get(e, &a, offset, out, bytes);
+	/* the rank has not published that name yet */
 	return rc == -ENOENT ? -EAGAIN : rc;
 }
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* The rank's arena; NULL and *rc: none. */
+/* Returns the rank's arena.  NULL: *rc says why there is none. */
 static struct arena_memory *arena_of(const struct frag *f, int *rc)
 {
 	const struct engine *e = api_engine(f);
@@ -54,7 +54,7 @@ int frag_arena_open(struct frag *f, const struct frag_arena *arena)
 	return rc;
 }
 
-/* Keeps what open files still need of a parameter. */
+/* Preserves what open files still need of a parameter. */
 static void keep_for_views(struct engine *e, struct arena_lp lp)
 {
 	enum frag_dtype dtype;
@@ -108,6 +108,7 @@ int frag_arena_release(struct frag *f, uint64_t block)
 		rc = arena_memory_can_go(m, block);
 	if (rc)
 		return rc;
+	/* forget() takes lp from the block: each search begins anew */
 	for (uint32_t first = 0; arena_memory_next(m, block, &first, &lp); first = 0)
 		forget(f->engine, lp);
 	return arena_memory_release(m, block);
@@ -147,7 +148,7 @@ static int name_lp(const struct frag *f, int param, unsigned flags, struct arena
 	return 0;
 }
 
-/* NULL: *rc. */
+/* Returns the arena, and fills *lp.  NULL: *rc says why. */
 static struct arena_memory *arena_lp_of(struct frag *f, int param, unsigned flags,
 					struct arena_lp *lp, int *rc)
 {

@@ -96,7 +96,7 @@ static int add_group(struct engine *e, const struct frag_zero *z, const uint32_t
 	return group;
 }
 
-/* Now the length of each member's piece is known. */
+/* Sets the length of this rank's pieces, which follows from the group's layout. */
 static void size_lp_shards(struct engine *e, uint32_t group)
 {
 	const struct catalog_group *g = &e->own->groups[group];
@@ -206,7 +206,7 @@ int frag_fragment(const struct frag *f, int param, struct frag_fragment *fragmen
 
 /* ---- states ---- */
 
-/* The tree has a file of that name beside a parameter's states. */
+/* Returns true if the tree has a file of that name beside a parameter's states. */
 static bool is_taken(const char *key)
 {
 	static const char *const taken[] = { "lp",    "bf16",        "fp16",
@@ -334,7 +334,9 @@ static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, ui
 	return row < 0 ? row : registry_drop(&e->registry, kind, group, sub, key);
 }
 
-/* A call that changes where a state of a group is. */
+/* Begins a call that changes where a state of a group is.
+ * -EBUSY: a sweep is open.
+ */
 static int begin_change(struct frag *f, int group, const char *key)
 {
 	if (!api_engine(f) || !key_ok(key) || group < 0)

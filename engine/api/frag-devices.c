@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+/* bytes of a device for preserved content, where frag_devices has 0 */
 enum { KEEP = 256 << 20 };
 
 /* With the lock. */
@@ -37,8 +38,8 @@ static int open_devices(struct engine *e, const struct frag_devices *c,
 	return rc;
 }
 
-/* With one hardware queue, ranks' kernels and the communicator's can wait for each other in two
- * orders.
+/* Returns false if this rank is to have no communicator.  With one hardware queue, ranks'
+ * kernels and the communicator's can wait for each other in two orders.
  */
 static bool may_connect(struct engine *e)
 {
@@ -53,7 +54,7 @@ static bool may_connect(struct engine *e)
 	return false;
 }
 
-/* Without it mounts read as ever. */
+/* Makes room for what rounds bring to mounts; without it mounts read by message. */
 static void collect_for_mounts(struct engine *e)
 {
 	int rc = landing_init(e, e->trainer->gather_mem);

@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* A rank asks for a whole state and goes on training: owners send it at a boundary to come, by
- * a round, or it is read when the trainer asks whether it has come.  A call that waited here
- * would keep all from that boundary.
+ * a round, or frag_fetched reads it.  A frag_fetch that waited would keep all ranks from that
+ * boundary.
  */
 
 enum { CHUNK = 1 << 20 };
@@ -125,6 +125,7 @@ int frag_fetch(struct frag *f, int param, const char *key, void *out, uint64_t b
 	fetch->used = true;
 	if (catalog_file_cuts(f->engine->catalog, fetch->get.address.param) ||
 	    !reaches(f->engine, out, bytes) || rounds_start(f->engine, &fetch->get))
+		/* no round brings the state: frag_fetched reads it */
 		on_fetched(&fetch->get, -EREMOTE);
 	return n;
 }

@@ -40,6 +40,7 @@ static int note_piece(void *arg, const struct piece *piece)
 	uint32_t member = catalog_member(g->group, piece->rank);
 	struct piece *noted;
 
+	/* plan_write gives all holders: other replicas and further copies are left out */
 	if (member / catalog_shards(g->group) != g->replica || g->covered == g->bytes)
 		return 0;
 	noted = vec_add(&g->pieces, sizeof(*noted));
@@ -51,7 +52,8 @@ static int note_piece(void *arg, const struct piece *piece)
 }
 
 /* Adds a piece to the hash by which the ranks compare their plans: replicas have the pieces on
- * other ranks, but at the same places.  -EREMOTE: the piece's rank cannot send it.
+ * other ranks, but at the same places.
+ * -EREMOTE: the piece's rank cannot send it.
  */
 static int check_piece(struct group_gather *g, const struct piece *piece)
 {
@@ -61,8 +63,10 @@ static int check_piece(struct group_gather *g, const struct piece *piece)
 	return communicator_sends(g->e, piece->rank, piece->row) ? 0 : -EREMOTE;
 }
 
-/* Finds the pieces of the state, for which tables of states may have to be fetched.  The lock
- * is held.
+/* Finds the pieces of the state; tables of states may have to be fetched for it.  The lock is
+ * held.
+ * -EREMOTE: the communicator cannot bring them.
+ * Errors of plan_write.
  */
 static int find_pieces(struct group_gather *g, uint64_t deadline)
 {
@@ -109,7 +113,9 @@ static void add_to_all(const struct group_gather *g, struct collective_io *io,
 	}
 }
 
-/* Lists the moves.  Between two ranks they are in the order of the parameter, on both. */
+/* Lists the moves.  Both ranks of a pair list the moves between them in the order of the
+ * parameter.
+ */
 static int lay_moves(const struct group_gather *g, struct send *send, struct collective_io *io,
 		     struct collective_move *moves)
 {
@@ -160,7 +166,9 @@ static int lay_equal(const struct group_gather *g, struct send *send, struct col
 	return 0;
 }
 
-/* Moves the pieces.  An error breaks the communicator: the other ranks wait for this one. */
+/* Moves the pieces.  After an error the other ranks would wait for this one: it breaks the
+ * communicator.
+ */
 static int take(struct group_gather *g)
 {
 	CLEANUP(free)

@@ -6,15 +6,16 @@
 #include <errno.h>
 #include <string.h>
 
-/* Hyper-parameters whose edits are told to the trainer: readers get, and edits change, a double
- * of the library's, or of the trainer's, which is compared with what it was before a boundary.
+/* Hyper-parameters with a function that is called when they were edited.  Readers read, and
+ * edits change, a registered double: the library's, filled by `get`, or the trainer's.  Its
+ * value before a boundary is compared with that after it.
  */
 
 struct hyper_calls {
 	SLIST_ENTRY(hyper_calls) next;
 	double own;    /* the value where get is not NULL */
 	double *value; /* registered */
-	double seen;   /* *value as the trainer knows it */
+	double seen;   /* *value before the boundary */
 	frag_hyper_get get;
 	frag_hyper_set set;
 	void *arg;
@@ -60,7 +61,7 @@ void api_hypers_set(struct engine *e)
 	struct hyper_calls *h;
 
 	SLIST_FOREACH (h, &e->trainer->hypers, next) {
-		if (!memcmp(h->value, &h->seen, sizeof(h->seen))) /* NaNs are edits, too */
+		if (!memcmp(h->value, &h->seen, sizeof(h->seen))) /* by bytes: NaN != NaN */
 			continue;
 		h->seen = *h->value;
 		h->set(h->arg, h->seen);

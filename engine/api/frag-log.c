@@ -7,8 +7,8 @@
 
 #include <errno.h>
 
-/* Lines are said under any of the library's locks, so that the caller's function, which may
- * wait for a lock of its own, is called by a thread that has none.
+/* Lines are logged under any of the library's locks, so the caller's function, which may wait
+ * for a lock of its own, is called by a thread that has none.
  */
 static struct {
 	pthread_t thread;

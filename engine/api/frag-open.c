@@ -25,9 +25,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+/* bytes that edits may stage on a rank */
 static const uint64_t STAGE_MEM = (uint64_t)4 << 30;
-static const uint64_t VIEW_MEM = (uint64_t)2 << 30;
-static const uint64_t GATHER_MEM = (uint64_t)64 << 20;
+static const uint64_t VIEW_MEM = (uint64_t)2 << 30;    /* default of FRAG_VIEW_MEM */
+static const uint64_t GATHER_MEM = (uint64_t)64 << 20; /* default of FRAG_GATHER_MEM */
 
 static atomic_flag opened = ATOMIC_FLAG_INIT;
 
@@ -43,8 +44,9 @@ const char *frag_version(void)
 
 /* ---- rank 0 publishes the job ---- */
 
-/* left: by a killed process of this job's rank 0; the other ranks may live, and have its key.
- * NULL: none.
+/* Finds the job's key: that of FRAG_KEY_FILE; else that of the job file `left` (NULL: none) by
+ * a killed process of this rank 0, which live ranks still have; else a new one.  Fills path
+ * with the key file's.
  */
 static int zero_key(struct engine *e, const struct jobfile *left, char *path, size_t size)
 {
@@ -95,7 +97,10 @@ static int publish(struct engine *e, const char *key_path)
 	return rc;
 }
 
-/* A job of the same name would lose its files to us, and its ranks and mounts come to us. */
+/* Refuses the name of a job that runs: this one would take its files, and its ranks and mounts
+ * would come to this one.
+ * -EEXIST.
+ */
 static int check_name_free(const struct engine *e)
 {
 	struct jobfile other;
@@ -144,7 +149,7 @@ static int open_zero(struct engine *e)
 		 strncmp(address, "tcp://", 6) ? address : address + 6);
 	rc = publish(e, path);
 	if (e->messages.ops == &transport_zmq)
-		jobfile_sweep(); /* not that of a job taken over, which publish wrote anew */
+		jobfile_sweep(); /* publish wrote the file of a job taken over anew: it stays */
 	return rc;
 }
 
@@ -308,7 +313,8 @@ int frag_open(struct frag **out, const struct frag_config *config)
 				       : strerror(-rc));
 		return rc;
 	}
-	if (launch.any_reads) /* where Yama is: lets observers of this user read us */
+	/* Yama lets only named processes read another: here all of this user */
+	if (launch.any_reads)
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	rc = api_open_over(out, &launch, &transport_zmq,
 			   launch.no_memory ? NULL : &transport_host, NULL, true);

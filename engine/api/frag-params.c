@@ -68,7 +68,7 @@ static int from_masters(struct frag *f, const int *params, size_t n, const bool 
 	for (size_t i = 0; i < n && !rc; i++) {
 		rc = is_new[i] ? frag_update_lp(f, params[i]) : 0;
 		if (rc == -ENOENT || rc == -EOPNOTSUPP)
-			rc = 0; /* there is none, or none such */
+			rc = 0; /* there is no master, or none that can be converted */
 	}
 	return rc;
 }
@@ -97,7 +97,7 @@ int frag_params_swap(struct frag *f, const int *params, size_t n, const void *co
 	return rc ? rc : swapped_params_publish(e->trainer->swapped_params, params, n);
 }
 
-/* Begins to read the other parameters of a leaf.  false: there is no free buffer. */
+/* Begins to read the other parameters of a leaf.  Returns false if there is no free buffer. */
 static bool read_leaf(struct frag *f, uint32_t param, bool *is_read)
 {
 	const struct leaves *l = f->engine->leaves;
@@ -133,8 +133,8 @@ static void read_leaves(struct frag *f, const int *params, size_t n)
 	}
 }
 
-/* Begins to read params, then the leaves that they are in; these wait until params need no
- * buffer.  Results of swapped_params_ahead.
+/* Begins to read params, and, where buffers are left, the leaves that they are in.  Results of
+ * swapped_params_ahead.
  */
 static int read_ahead(struct frag *f, const int *params, size_t n)
 {
@@ -145,7 +145,7 @@ static int read_ahead(struct frag *f, const int *params, size_t n)
 	return rc;
 }
 
-/* -ENOENT: none is there. */
+/* -ENOENT: no parameters are on NVMe. */
 static int check(const struct frag *f, const int *params, size_t n)
 {
 	if (!api_engine(f) || (n && !params) || n > FRAG_PARAMS_MAX)

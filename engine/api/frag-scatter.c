@@ -19,15 +19,15 @@
 #include <string.h>
 
 /* A scatter: all ranks of a group are in the call, and one, the root, has a value for the whole
- * of a state.  By the communicator, chunk by chunk, each rank receives the bytes that it
- * holds and keeps them aside as it does for a writer's STAGE; from there on it is an edit like
- * any other.  By the host, the root writes the value as frag_set() does.
+ * of a state.  By the communicator, chunk by chunk, each rank receives the bytes that it holds
+ * and keeps them aside as it does for a writer's STAGE; then the edit is one like any other.
+ * By the host, the root writes the value as frag_set() does.
  *
  *   root    meet(0)  value -> slot -> sends ...  meet(1)  COMMIT, accepted  meet(2)
  *   others  meet(0)  receive -> slot -> aside    meet(1)                    meet(2)
  */
 
-enum { BYTES_IN_MS = 1000 /* at least */ };
+enum { BYTES_IN_MS = 1000 /* the least speed that bounds of waits assume */ };
 /* Stages of the rendezvous; by the host HAVE_STAGED is the last. */
 enum { HAVE_COME, HAVE_STAGED, HAVE_AGREED };
 
@@ -49,7 +49,7 @@ struct scatter {
 	const uint8_t *value; /* the root's */
 	int number;           /* of the device that it is on */
 	const struct catalog_group *group;
-	struct span *held; /* [group's ranks]: what each holds something of */
+	struct span *held; /* [group's ranks]: the span in which each holds bytes */
 	struct vec own;    /* of struct own */
 	uint64_t epoch;    /* of this rank's rows */
 	struct wire_rendezvous said;
@@ -73,7 +73,7 @@ static struct span overlap(const struct span *a, const struct span *b)
 
 struct noting {
 	struct scatter *s;
-	enum frag_dtype dtype; /* of the state that is looked at */
+	enum frag_dtype dtype; /* of the state whose pieces are noted */
 };
 
 static int note_own(struct scatter *s, const struct piece *piece, enum frag_dtype dtype)
@@ -136,11 +136,11 @@ static int note_all(struct scatter *s)
 	if (rc || !stage_lp_follows(s->e, s->file, &lp))
 		return rc;
 	rc = note_state(s, "lp", lp);
-	return rc == -ENOENT ? 0 : rc; /* nobody keeps a copy */
+	return rc == -ENOENT ? 0 : rc; /* no rank has a low-precision copy */
 }
 
 /* Finds what each rank holds.  The lock is held.  Tables of states may have to be fetched, this
- * rank's own too, if it was given other memory just now.
+ * rank's own too, if its memory has just changed.
  */
 static int find_held(struct scatter *s)
 {
@@ -162,6 +162,7 @@ static int find_held(struct scatter *s)
 
 /* ---- by the communicator ---- */
 
+/* Copies bytes of the root's value to the host. */
 static int on_host(const struct scatter *s, uint64_t from, uint64_t size, void *to)
 {
 	struct iovec part = { (void *)(uintptr_t)(s->value + from), size };
@@ -219,9 +220,9 @@ static int pass(struct scatter *s, const struct span *chunk, const struct span *
 	return rc ? rc : communicator_wait(s->e, &io);
 }
 
-/* Passes a chunk.  The root copies it to the host first, behind all that its trainer has
- * enqueued: a value that is sent from the device is complete then, too.  An error breaks the
- * communicator: the other ranks wait for this one.
+/* Passes a chunk.  The root copies it to the host first, behind all work that its trainer has
+ * enqueued: so a value that is sent from the device is complete, too.  After an error the other
+ * ranks would wait for this one: it breaks the communicator.
  */
 static int pass_chunk(struct scatter *s, const struct span *chunk, const struct span *own)
 {
@@ -235,7 +236,7 @@ static int pass_chunk(struct scatter *s, const struct span *chunk, const struct 
 	return rc;
 }
 
-/* Keeps `part` of what this rank holds aside, made of the elements at value. */
+/* Keeps aside `part` of what this rank holds, made of the elements at value. */
 static int stage(struct scatter *s, const struct own *own, const struct span *part,
 		 const void *value)
 {
@@ -283,7 +284,9 @@ static int keep_all_aside(struct scatter *s, const struct span *chunk, const str
 	return rc;
 }
 
-/* Passes all chunks.  A rank without room goes on receiving: the other ranks wait for it. */
+/* Passes all chunks.  A rank that cannot keep bytes aside goes on receiving: the other ranks
+ * wait for it.
+ */
 static int pass_all(struct scatter *s)
 {
 	const struct span *held = &s->held[catalog_member(s->group, s->e->rank)];

@@ -38,9 +38,14 @@ static bool grads_are_valid(const struct control_page *c)
 	return grads_word(c) & 1;
 }
 
+/* WAIT_MS: the longest wait at a boundary before participant_look is called again.  PLACE_MS:
+ * states move for so long at one boundary.
+ */
 enum { WAIT_MS = 20, PLACE_MS = 100 };
 
-/* Waits for a decision, by its coordinator or without it, or for the end of a freeze. */
+/* At a boundary: waits for a decision, of the coordinator or by termination, or for the end of
+ * a freeze.
+ */
 static void wait_here(struct engine *e)
 {
 	node_wake(e);
@@ -60,8 +65,9 @@ static bool is_changing(const struct control_page *c)
 	return atomic_load_explicit(&c->sequence, memory_order_relaxed) & 1;
 }
 
-/* Begins to count the time that the trainer's thread spends for others.  Clocks are read only
- * where there is something to do for them.  Returns false within such a time.
+/* Begins to count the time that the trainer's thread spends for readers, edits and freezes.
+ * Clocks are read only where there is work for these.  Returns false if the count has begun
+ * already: the outer caller ends it.
  */
 static bool stall_begin(struct engine *e)
 {
@@ -108,6 +114,9 @@ static void tell_views(struct engine *e)
  */
 static void change_begin(struct engine *e)
 {
+	/* view_owner_open counts a view, then looks at the page; this thread marks the page,
+	 * then looks at the count: in the order of seq_cst one of them sees the other
+	 */
 	atomic_fetch_add_explicit(&e->registry.control->sequence, 1, memory_order_seq_cst);
 	keep_for_views(e, true);
 }
@@ -365,6 +374,7 @@ int frag_grads_skip(struct frag *f)
 	if (grads_are_valid(e->registry.control))
 		return frag_grads_gone(f);
 	control_raise(&e->registry.control->grads, atomic_load(&e->job.grads_elsewhere), 2);
+	/* 2: a window that opens and is gone */
 	atomic_fetch_add_explicit(&e->registry.control->grads, 2, memory_order_seq_cst);
 	return 0;
 }
@@ -428,7 +438,7 @@ int frag_step_begin(struct frag *f)
 	if (!e)
 		return -EINVAL;
 	rc = boundary(e);
-	e->trainer->owes_generation = false; /* the step begins one */
+	e->trainer->owes_generation = false; /* the step's end makes a newer one */
 	if (!is_changing(e->registry.control))
 		change_begin(e);
 	show_phase(e->registry.control, CONTROL_STEP);
@@ -451,6 +461,7 @@ int frag_step_end(struct frag *f)
 	if (e->registry.swapper)
 		swapper_step(e->registry.swapper);
 	show_phase(c, CONTROL_STABLE);
+	/* the step's generation is that of the boundary that pass() will enter */
 	if (is_changing(c))
 		rc = change_end(
 			e,

@@ -12,7 +12,7 @@
 /* States on NVMe, by the trainer's thread. */
 
 enum {
-	ADD_CHUNK = 1 << 12,
+	ADD_CHUNK = 1 << 12,    /* elements that FRAG_ADD adds at a time */
 	DEVICE_SLICE = 1 << 20, /* elements that a sweep copies from a device at a time */
 };
 
@@ -37,7 +37,7 @@ struct frag_sweep {
 	uint32_t group, sub;
 	size_t n;
 	struct swept states[FRAG_SWEEP_MAX];
-	struct frag_swept asked[FRAG_SWEEP_MAX]; /* keys are ours */
+	struct frag_swept asked[FRAG_SWEEP_MAX]; /* keys are copies, freed with the sweep */
 };
 
 static unsigned use_of(unsigned flags)
@@ -47,7 +47,7 @@ static unsigned use_of(unsigned flags)
 	return flags == FRAG_WRITE_ONLY ? SWAPPER_WRITE : SWAPPER_READ | SWAPPER_WRITE;
 }
 
-/* Adds a state to the sweep: its memory, or, of a swapped one, its turn in the walk. */
+/* Adds a state to the sweep: its memory, or, for a state on NVMe, its number in the walk. */
 static int add_swept(struct frag_sweep *s, uint32_t group, uint32_t sub,
 		     const struct frag_swept *state, struct swapper_swept *walked, unsigned *n)
 {
@@ -207,8 +207,8 @@ static bool is_any_on_device(const struct frag_sweep *s)
 	return false;
 }
 
-/* The next elements of a sweep of which no state is on NVMe: all of them, or a slice where some
- * state is copied from a device and back.
+/* Finds the next elements of a sweep of which no state is on NVMe: all of them, or a slice
+ * where some state is copied from a device and back.  Returns 1; 0: there are no more.
  */
 static int next_in_memory(struct frag_sweep *s, uint64_t *first, uint64_t *numel)
 {
@@ -217,7 +217,7 @@ static int next_in_memory(struct frag_sweep *s, uint64_t *first, uint64_t *numel
 	return *numel > 0;
 }
 
-/* Copies what the trainer has changed back to the device. */
+/* Copies the slices that the trainer may have changed back to the device. */
 static int put_slices(struct frag_sweep *s)
 {
 	int rc = 0;
@@ -235,7 +235,7 @@ static int put_slices(struct frag_sweep *s)
 	return rc;
 }
 
-/* Copies the slice from the device. */
+/* Copies the slices of states on a device to the host. */
 static int get_slices(struct frag_sweep *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
@@ -272,7 +272,7 @@ bool api_sweep_changes(const struct frag *f, int row)
 	return false;
 }
 
-/* After an error: of what was taken back the caller has no memory any more. */
+/* After an error: sets memory[i] to NULL where the slice is no longer the caller's. */
 static void forget_taken(const struct frag_sweep *s, void **memory)
 {
 	for (size_t i = 0; i < s->n; i++) {
@@ -293,6 +293,7 @@ static int next_slice(struct frag_sweep *s)
 	int rc = s->walk ? swapper_sweep_next(s->walk, &first, &numel)
 			 : next_in_memory(s, &first, &numel);
 
+	/* parameters that were read ahead may hold the buffers */
 	if (rc == -ENOBUFS && s->f->trainer.swapped_params &&
 	    swapped_params_make_room(s->f->trainer.swapped_params))
 		rc = swapper_sweep_next(s->walk, &first, &numel);

@@ -15,9 +15,9 @@
 
 /* A rank's partitions from and to a folder of DeepSpeed's optimizer swapper. */
 
-enum { SMALLEST = 1 << 20 }; /* DeepSpeed's min_aio_bytes, if block_size is no more */
+enum { SMALLEST = 1 << 20 }; /* bytes: DeepSpeed's min_aio_bytes, unless block_size is larger */
 
-/* A sub-group as DeepSpeed calls it. */
+/* A sub-group; DeepSpeed's file names have the numbers of its first and last parameter. */
 struct home {
 	uint32_t group, sub;
 	uint64_t first, last;
@@ -209,8 +209,9 @@ static bool has_item(const struct swp *s, uint32_t home, const char *key)
 	return false;
 }
 
-/* Each sub-group that is large enough to be swapped has a file of its master, and of each key
- * that any has.
+/* Checks that each sub-group that is large enough to be swapped has a file with the key; "" is
+ * the master's.
+ * -ENOENT: s->why names the missing file.
  */
 static int check_complete(struct swp *s, const char *key)
 {
@@ -238,6 +239,7 @@ static bool is_first_of_key(const struct swp *s, size_t item)
 	return true;
 }
 
+/* Each sub-group must have the master, and each key that any has. */
 static int check_all_complete(struct swp *s)
 {
 	int rc = check_complete(s, "");

@@ -15,13 +15,14 @@ struct grad {
 	int param;
 	uint64_t numel;
 	void *raw;    /* as the holders have it */
-	float *value; /* the same memory where that is float32 */
+	float *value; /* raw, where that is float32 */
 	struct engine_extent extent;
 };
 
 struct grads {
 	struct grad *grads;
-	struct engine_write *writes; /* beside grads: their files are open */
+	/* writes[i] is of grads[i]; the first `opened` have an open file */
+	struct engine_write *writes;
 	size_t n, opened;
 };
 

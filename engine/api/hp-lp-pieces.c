@@ -5,11 +5,11 @@
 
 #include <errno.h>
 
-/* A partition state from per-parameter pieces, in place of DeepSpeed's map_to_flat_opt_states:
- * the state is one of its own, and nothing else is touched.
+/* Makes a partition state of per-parameter pieces, in place of DeepSpeed's
+ * map_to_flat_opt_states: the pieces are copied, and stay as they are.
  */
 
-/* The row, zeroed; *made: it was not there. */
+/* Finds or makes the row, and fills it with zeros.  *made: the row is new. */
 static int prepare(struct frag *f, uint32_t group, uint32_t sub, const char *key,
 		   enum frag_dtype dtype, bool *made)
 {

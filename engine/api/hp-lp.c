@@ -88,7 +88,11 @@ static int hold(struct engine *e, int param, const char *key, struct row_fragmen
 
 /* ---- the fragment's bytes ---- */
 
-/* Finds the fragment for a get or a set of so many bytes, and holds it. */
+/* Finds the fragment for a get or a set of `bytes` bytes.
+ * -EINVAL: the fragment has another size.
+ * -ENODATA: gradients are not valid.
+ * Errors of hold.
+ */
 static int hold_for(struct engine *e, int param, const char *key, uint64_t bytes,
 		    struct row_fragment *h)
 {
@@ -126,8 +130,10 @@ int frag_local_set(struct frag *f, int param, const char *key, const void *value
 				   value, bytes);
 }
 
-/* -EOPNOTSUPP: it is on NVMe, and not all of it was brought in, or a mount has moved it to a
+/* Finds the fragment's memory.
+ * -EOPNOTSUPP: it is on NVMe, and not all of it was brought in, or a mount has moved it to a
  * device.
+ * -ENOENT: the fragment is in no one piece of memory.
  */
 static int find_memory(struct registry *r, const struct row_fragment *h, void **memory)
 {
@@ -138,7 +144,7 @@ static int find_memory(struct registry *r, const struct row_fragment *h, void **
 
 	if (registry_tier(r, h->row) == STATE_DEVICE && registry_place_can(r, h->row))
 		return -EOPNOTSUPP;
-	if (s && h->kind == STATE_LP_SHARD) /* of bytes */
+	if (s && h->kind == STATE_LP_SHARD) /* the swapper counts a shard's state in bytes */
 		*memory =
 			swapper_memory(r->swapper, s, at + h->at * element, h->numel * element);
 	else
@@ -187,7 +193,7 @@ static int compare_keys(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* Sorted, each once; how many. */
+/* Sorts the keys and drops repetitions; returns how many are left. */
 static int sort_keys(char (*keys)[FRAG_KEY_MAX + 1], int n)
 {
 	int kept = 0;
@@ -267,6 +273,7 @@ static int copy_here(struct engine *e, const struct row_fragment *to,
 	CLEANUP(free)
 	void *buffers = malloc(aligned(n * frag_dtype_size(from->dtype)) +
 			       n * frag_dtype_size(to->dtype));
+	/* 0 elements: refuses dtypes that do not convert before anything is read */
 	int rc = buffers ? dtype_convert(to->dtype, NULL, from->dtype, NULL, 0) : -ENOMEM;
 
 	for (uint64_t done = 0; done < from->numel && !rc; done += CHUNK)
@@ -285,7 +292,9 @@ static int copy(struct engine *e, const struct row_fragment *to,
 	return rc == -EOPNOTSUPP ? copy_here(e, to, from, NULL) : rc;
 }
 
-/* offload_optimizer.fast_init: a piece on NVMe comes in whole, and the next ones behind it. */
+/* With offload_optimizer.fast_init: returns a piece that is read from NVMe as a whole, and the
+ * next ones ahead (swapped_params_look).  NULL: the piece is to be read in chunks.
+ */
 static const void *look_at_piece(const struct engine *e, int param,
 				 const struct row_fragment *lp)
 {
