@@ -75,7 +75,7 @@ static int bind_overlay(struct overlay_log *r, const struct folder *f, int dir,
 	return overlay_log_bind(r, t, over, why, whysize);
 }
 
-/* Opens the overlay of files that are locked. */
+/* Opens the overlay of the table's files, which are locked. */
 static int open_overlay(struct overlay_log **r, const char *path, const struct folder *f,
 			int dir, const struct table *t, char *why, size_t whysize)
 {
@@ -91,7 +91,9 @@ static int open_overlay(struct overlay_log **r, const char *path, const struct f
 
 static void close_checkpoint(struct engine *e);
 
-/* Takes the table and the log; *dir, if an editor takes it, becomes -1. */
+/* Makes the engine, and its editor if it is writable.  Takes the table and the log; *dir
+ * becomes -1 if the editor takes it.
+ */
 static int open_locked(struct engine **e, const struct engine_options *o,
 		       const struct folder *f, int *dir, const char *format, struct table *t,
 		       struct overlay_log *log)
@@ -230,7 +232,8 @@ static void close_checkpoint(struct engine *e)
 
 	if (c->editor)
 		editor_stop(c->editor);
-	if (fetch_drain(c, DRAIN_SECONDS)) { /* the disk still writes to memory of reads */
+	/* the disk may still write to the memory of reads */
+	if (fetch_drain(c, DRAIN_SECONDS)) {
 		log_error("%s: reads are still under way: left as it is", c->path);
 		return;
 	}
@@ -365,7 +368,7 @@ static int list_states(struct engine *e, uint32_t param, struct engine_state *ou
 	return (int)n;
 }
 
-/* Lists what the rank's files store; a widened fp32 is not stored. */
+/* Lists the states that the rank's files store; a widened fp32 is not stored. */
 static int list_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 			    struct engine_state *out, int max)
 {
@@ -493,6 +496,7 @@ static int find_partition(const struct table *t, const struct engine_address *a,
 	return 0;
 }
 
+/* Finds the whole model_states.pt, whose elements are bytes. */
 static int find_whole(const struct table *t, struct checkpoint_part *f)
 {
 	if (!t->whole.stored)
@@ -524,6 +528,7 @@ static int open_file(struct engine *e, const struct engine_address *addresses, u
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		struct checkpoint_part *p = &f->parts[f->nparts++];
 
+		/* only parameters' states can share a file */
 		if (n > 1 && addresses[i].kind != ENGINE_PARAM)
 			rc = -EINVAL;
 		else

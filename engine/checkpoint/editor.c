@@ -15,13 +15,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOCK_MS = 10000, SHUT_SECONDS = 60 };
+enum { LOCK_MS = 10000, SHUT_SECONDS = 60 }; /* for the folder's lock; for reads to end */
 
 struct editor {
 	struct checkpoint *checkpoint;
-	int dir;                 /* of the journal; -1: there is a log */
+	int dir;                 /* the folder of the journal; -1: there is a log */
 	struct overlay_log *log; /* NULL: edits are made in place */
-	uint64_t before;         /* edits that the log had */
+	uint64_t before;         /* edits that the log had when it was opened */
 	bool coherent;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
@@ -29,7 +29,7 @@ struct editor {
 	bool stop;
 	STAILQ_HEAD(, engine_write) queue;
 	struct engine_write *current;
-	_Atomic bool cancelled; /* the current one */
+	_Atomic bool cancelled; /* the current write is cancelled */
 };
 
 /* ---- one edit ---- */
@@ -160,7 +160,7 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 {
 	int rc = fd_lock(ed->dir, LOCK_MS);
 
-	if (rc) /* the write may have been cancelled during the wait */
+	if (rc) /* a cancel during the wait explains more than the lock's holder */
 		return atomic_load(&ed->cancelled) ? -ECANCELED : rc;
 	rc = undo_others(ed);
 	if (!rc)
@@ -173,7 +173,7 @@ static int apply_locked(struct editor *ed, struct patches *p, const struct engin
 
 /* ---- in an overlay ---- */
 
-/* Edits in an overlay have the time of the log's last change. */
+/* Takes the time of the log's last change for that of the overlay's last edit. */
 static void note_time(struct checkpoint *c, const struct overlay_log *log)
 {
 	struct stat st;

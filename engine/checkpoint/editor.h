@@ -25,30 +25,30 @@
 
 struct overlay_log;
 
-/* Starts an editor of files that are locked.  Takes dir and log, also on error.  log: the
- * overlay's, of the table's files; NULL: the editor writes in place, and dir is the files'
+/* Starts an editor of the table's files, which are locked.  Takes dir and log, also on error.
+ * log: of the overlay over these files; NULL: the editor writes in place, and dir is the files'
  * folder.
  */
 int editor_new(struct editor **out, struct checkpoint *c, int dir, struct overlay_log *log,
 	       bool coherent);
-/* Waits for the edit under way, then cancels those that are queued. */
+/* Waits for the edit under way, then cancels the queued ones. */
 void editor_stop(struct editor *editor);
 /* Frees a stopped editor; no read is under way. */
 void editor_free(struct editor *editor);
 
-/* engine_write() and engine_write_cancel().  Any thread.  An edit whose journal is written goes
- * on in spite of a cancel.
+/* Do engine_write() and engine_write_cancel().  Any thread.  An edit whose journal is written
+ * goes on in spite of a cancel.
  */
 void editor_write(struct engine *e, struct engine_write *write);
 void editor_cancel(struct engine *e, struct engine_write *write);
 
-/* Returns true if a state may be written; false without an editor. */
+/* Returns true if the checkpoint has an editor, and the state may be written. */
 bool editor_lets(const struct checkpoint *c, const struct table_state *s);
 /* The number of edits that reads show: those of this mount and of its overlay.  The checkpoint
  * has an editor.
  */
 uint64_t editor_edits(const struct checkpoint *c);
-/* Prints lines about the editor, which there is, for .frag/config. */
+/* Prints lines about the editor for .frag/config.  The checkpoint has an editor. */
 void editor_describe(const struct checkpoint *c, FILE *out);
 
 #endif

@@ -14,16 +14,16 @@
 #include <sys/uio.h>
 
 enum {
-	WINDOW = 32, /* parts of one request that are under way at once */
-	FEW = 8,     /* parts, or sections, that need no memory of their own */
-	MANY = 2048,
-	POOL_MAX = 16, /* with at most MANY parts, kept for later */
-	MARGIN = 64,   /* bytes of the elements that a request cuts through */
+	WINDOW = 32,   /* parts of one request that are under way at once */
+	FEW = 8,       /* parts, or sections, that need no memory of their own */
+	MANY = 2048,   /* parts, for which a spare fetch keeps memory */
+	POOL_MAX = 16, /* fetches of at most MANY parts that are kept for later reads */
+	MARGIN = 64,   /* bytes of elements that a request covers in part */
 	ROOM = ENGINE_READ_MAX + MARGIN,
 };
 
-/* The part of a request that is of one state; copied from the file, which may be closed after
- * a cancel.
+/* The part of a request that is of one state.  It is copied from the checkpoint_file, which may be closed
+ * after a cancel.
  */
 struct fetch_section {
 	const struct table_state *state;
@@ -31,13 +31,14 @@ struct fetch_section {
 	uint32_t rank;
 	uint64_t first, count; /* elements of what the state's file shows */
 	uint64_t size;         /* bytes of a stored element */
-	uint8_t *answer;       /* as shown: in fetch.answer */
-	uint8_t *stored;       /* answer, or, where it is stored otherwise, in fetch.raw */
+	uint8_t *answer;       /* the elements as shown, in fetch.answer */
+	/* the elements as stored: answer, or in fetch.raw where the dtypes differ */
+	uint8_t *stored;
 };
 
-struct fetch_part { /* bytes that are neighbours in a file, or in the overlay's log */
+struct fetch_part { /* adjacent bytes of a file, or of the overlay's log */
 	struct disk_io disk;
-	struct fetch_part *next; /* to be submitted after it */
+	struct fetch_part *next; /* the next of a list to submit */
 	struct fetch *fetch;
 	uint32_t section;
 	uint32_t file;
@@ -46,8 +47,9 @@ struct fetch_part { /* bytes that are neighbours in a file, or in the overlay's 
 	uint32_t size; /* bytes */
 	uint64_t base; /* in fd */
 	uint8_t *to;
-	const uint64_t *box;   /* NULL: an interval's, or not the first part of a box's run */
-	uint64_t first, count; /* of the whole run */
+	/* the run's box, with its first part; NULL: an interval, or a later part */
+	const uint64_t *box;
+	uint64_t first, count; /* elements of the whole run */
 };
 
 struct fetch {
@@ -55,22 +57,23 @@ struct fetch {
 	bool listed;             /* in underway */
 	struct checkpoint *checkpoint;
 	struct rwgate_pass pass;
-	bool inside;              /* of the gate: rwgate_leave() is due */
+	bool inside;              /* inside the gate: rwgate_leave() is due */
 	struct engine_read *read; /* NULL: cancelled */
-	uint64_t skip, bytes;     /* asked for, in answer */
+	uint64_t skip, bytes;     /* the request's bytes in answer */
 	struct fetch_part few[FEW];
-	struct fetch_part *parts; /* few, or more */
+	struct fetch_part *parts; /* few, or an array of `room` parts */
 	uint32_t nparts, room;
 	struct fetch_section few_sections[FEW];
 	struct fetch_section *sections; /* few_sections, or more */
 	uint32_t nsections;
-	struct fetch_section *planned; /* while planning, as is: */
-	uint64_t position;             /* elements of the rank's before this run */
-	uint8_t *answer;               /* [ROOM], as shown */
-	uint8_t *raw;   /* [ROOM], as stored, where that is not the same; NULL: never needed */
-	uint8_t *boxes; /* [ROOM], of boxes, one after the other; NULL: never needed */
-	uint64_t rawed; /* bytes used of raw */
-	uint64_t boxed; /* bytes used of boxes */
+	struct fetch_section *planned; /* the section that is planned */
+	uint64_t position;             /* elements of the rank before the planned run */
+	uint8_t *answer;               /* [ROOM], elements as shown */
+	uint8_t *raw; /* [ROOM], elements as stored, where dtypes differ; NULL: never needed */
+	/* [ROOM], elements of boxes, one box after the other; NULL: never needed */
+	uint8_t *boxes;
+	uint64_t rawed;       /* bytes used of raw */
+	uint64_t boxed;       /* bytes used of boxes */
 	pthread_mutex_t lock; /* of all below */
 	uint32_t next_part;
 	uint32_t underway;
@@ -248,7 +251,7 @@ static int see_run(void *arg, const struct table_run *run)
 	return add_run(f, run, run->first - f->planned->first);
 }
 
-/* A file of one rank's pieces shows them one after the other, without holes. */
+/* Plans a run of the rank's pieces, which its file shows one after the other, without holes. */
 static int see_held(void *arg, const struct table_run *whole)
 {
 	struct fetch *f = arg;
@@ -300,8 +303,8 @@ static int plan(struct fetch *f)
 
 /* ---- the end ---- */
 
-/* Checks that the files are those that were mounted.  It comes after the reading: a file that
- * is replaced meanwhile is then found.
+/* Checks that the files are those that were mounted: after the reading, so that a file that is
+ * replaced meanwhile is found.
  */
 static int check_files(const struct fetch *f)
 {
@@ -331,7 +334,9 @@ static void scatter_box(const struct fetch *f, const struct fetch_part *p)
 	}
 }
 
-/* Converts one by one: behind another state's elements, these may lie at any address. */
+/* Converts the section.  Behind another state's elements it may lie at any address: then each
+ * element is converted by way of an aligned copy.
+ */
 static int convert(const struct fetch_section *s)
 {
 	enum frag_dtype to = s->state->shown, from = s->state->stored;
@@ -380,8 +385,8 @@ static void answer(struct fetch *f, int64_t result)
 	read->done(read, result < 0 ? NULL : f->answer + f->skip, result);
 }
 
-/* The result of a fetch.  A file that was replaced explains all other errors, so it comes
- * first.
+/* Returns the result of a fetch.  A file that was replaced explains all other errors, so its
+ * errno comes first.
  */
 static int64_t conclude(struct fetch *f, int status)
 {
@@ -397,7 +402,7 @@ static int64_t conclude(struct fetch *f, int status)
 /* ---- by the disk ---- */
 
 /* Takes the next parts, up to WINDOW under way.  The lock is held; the caller submits the list
- * without it, since the disk may answer at once.
+ * without the lock, since the disk may answer at once.
  */
 static struct fetch_part *next_parts(struct fetch *f)
 {
@@ -441,7 +446,7 @@ static void submit_list(struct fetch_part *list)
 	}
 }
 
-/* Ends a fetch of which no part is under way. */
+/* Answers a fetch of which no part is under way, unless a cancel has answered it. */
 static void finish(struct fetch *f)
 {
 	bool answered;
@@ -534,7 +539,7 @@ void fetch_cancel(struct engine *e, struct engine_read *read)
 
 /* ---- at once ---- */
 
-/* Copies the parts from the page cache.  false: some bytes are not in it. */
+/* Copies the parts from the page cache.  Returns false if some bytes are not in it. */
 static bool read_cached(struct fetch *f)
 {
 	for (uint32_t i = 0; i < f->nparts; i++) {
@@ -549,7 +554,8 @@ static bool read_cached(struct fetch *f)
 	return true;
 }
 
-/* Adds the section of one state: bytes [from, to) of it.  *end: behind the answers before it.
+/* Adds a section, bytes [from, to) of one state.  *end: behind the answers of the sections
+ * before it.
  */
 static void add_section(struct fetch *f, const struct checkpoint_part *p, uint64_t from,
 			uint64_t to, uint8_t **end)
@@ -600,9 +606,10 @@ static int take_request(struct fetch *f, struct engine_read *read)
 
 /* ---- beside edits ---- */
 
-/* Checks that the file has not changed since it was opened; it is open as long as the read is
- * not answered.  1: the read was cancelled while it waited at the gate.
- * -ESTALE: the file has changed.  -EIO: the checkpoint is broken.
+/* Checks that the open file is not stale.  It is open as long as the read is not answered.
+ * 1: the read was cancelled while it waited at the gate.
+ * -ESTALE: an edit has changed the file's state.
+ * -EIO: the checkpoint is broken.
  */
 static int check_moment(struct fetch *f)
 {
@@ -617,8 +624,8 @@ static int check_moment(struct fetch *f)
 	return rc;
 }
 
-/* Inside the gate.  A read that is cancelled from here on is read all the same; finish() does
- * not answer it a second time.
+/* Reads, inside the gate.  A read that is cancelled from here on is read all the same; finish()
+ * does not answer it a second time.
  */
 static void go(struct rwgate_pass *pass)
 {

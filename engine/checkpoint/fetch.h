@@ -9,13 +9,15 @@
 
 #include "engine/checkpoint/opened.h"
 
-/* engine_read() and engine_read_cancel().  Any thread. */
+/* Do engine_read() and engine_read_cancel().  Any thread. */
 void fetch_start(struct engine *e, struct engine_read *read);
 void fetch_cancel(struct engine *e, struct engine_read *read);
 
 /* Prints a line for each read under way. */
 void fetch_describe(struct checkpoint *c, FILE *out);
-/* Waits until no read is under way; nobody starts one.  -ETIMEDOUT: some still are. */
+/* Waits until no read is under way; nobody starts one.
+ * -ETIMEDOUT: some still are.
+ */
 int fetch_drain(struct checkpoint *c, unsigned seconds);
 /* Frees the spare fetches; no read is under way. */
 void fetch_free_all(struct checkpoint *c);

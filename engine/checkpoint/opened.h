@@ -22,20 +22,20 @@ struct overlay_map;
 struct checkpoint {
 	struct engine_base base;
 	char *path;
-	const char *format; /* its name */
+	const char *format; /* the format's name */
 	struct table *table;
 	const struct disk_ops *disk_ops;
 	struct disk *disk;
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t from_cache, from_disk; /* reads */
 	struct editor *editor;                  /* NULL: read-only */
-	struct rwgate gate;                     /* reads are inside, where there is an editor */
+	struct rwgate gate;                     /* with an editor, reads are inside */
 	/* Change while the gate is shut: */
 	const struct overlay_map *overlay; /* NULL: none */
 	bool broken;                       /* an edit failed in the middle and was not undone */
 	_Atomic uint64_t edits, edit_bytes, edit_errors;
 	_Atomic uint64_t overlay_ns; /* time of the last edit in the overlay; 0: none */
-	/* Guards all below, and the files' times for those who are not inside the gate. */
+	/* Guards all below, and the mtimes of the table's files outside of the gate. */
 	pthread_mutex_t lock;
 	pthread_cond_t idle;      /* underway became empty */
 	LIST_HEAD(, fetch) spare; /* kept for later reads */
@@ -48,7 +48,7 @@ struct checkpoint_part {                 /* of an open file */
 	const struct table_state *state; /* NULL: a hyper-parameter */
 	double hyper;
 	bool is_hyper;
-	bool of_rank; /* only what `rank` holds */
+	bool of_rank; /* only the elements that `rank` holds */
 	uint32_t rank;
 	uint64_t at, bytes; /* in the file */
 };

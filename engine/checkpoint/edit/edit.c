@@ -21,7 +21,8 @@ static const char *own_key(const struct table *t, const struct table_state *s)
 	return dtype_lp_key(t->tensors[s->tensor].dtype);
 }
 
-/* Returns the master: the stored fp32, or the state "master" that a widened fp32 is made of. */
+/* Returns the master: the stored fp32, or the state "master" of which a widened fp32 is made.
+ */
 static const struct table_state *find_master(const struct table *t, uint32_t tensor)
 {
 	const struct table_state *s = table_find_state(t, tensor, "fp32");
@@ -48,7 +49,7 @@ struct values { /* elements [first, first + count) of a state */
 	const uint8_t *bytes;
 };
 
-/* Adds the patch of a box, whose elements are neighbours in the file, in the file's order. */
+/* Adds the patch of a box, whose elements are adjacent in the file: puts them in its order. */
 static int gather(const struct values *v, const struct table_run *run)
 {
 	const struct table *t = v->patches->table;

@@ -5,14 +5,14 @@
 /* Translates a write to a state into patches of files.  Padding is never written.
  *
  * A coherent edit of a master also writes the model's own low-precision values, which are made
- * of it, and every copy of them: a trainer that resumes reads those from the file.
+ * of it, and every copy of these values: a trainer that resumes reads them from the file.
  */
 
 #include "engine/checkpoint/edit/patches.h"
 #include "engine/engine.h"
 
-/* True for a state that is shown as it is stored.  A coherent edit of the model's own values is
- * possible only where no master determines them.
+/* Returns true for a state that is shown as it is stored.  A coherent edit of the model's own
+ * values is possible only where no master determines them.
  */
 bool edit_is_possible(const struct table *t, const struct table_state *s, bool coherent);
 

@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TOLD_BEHIND_MS = 300 };
+enum { TOLD_BEHIND_MS = 300 }; /* a wait that takes longer is logged */
 
-/* A lock of another host, or of a process in another PID namespace, has no line in /proc/locks,
- * or none with a process.
+/* Finds the holder in /proc/locks.  A lock of another host, or of a process in another PID
+ * namespace, has no line there, or none with a process.
  */
 struct file_lock_holder file_lock_holder(int fd)
 {
@@ -47,6 +47,7 @@ struct file_lock_holder file_lock_holder(int fd)
 
 int file_lock_wait(int fd, int how, uint64_t until_ms, const char *name)
 {
+	/* flock has no timeout: it is tried every 10 ms */
 	const struct timespec pause = { .tv_nsec = 10000000 };
 	uint64_t since = monotonic_ms(), now;
 	bool told = false;

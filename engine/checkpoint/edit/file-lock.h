@@ -11,7 +11,7 @@
 
 enum { FILE_LOCK_MS = 3000 }; /* how long a mount waits for its locks */
 
-/* The process that holds a lock on a file, from /proc/locks. */
+/* A process that holds a lock on a file. */
 struct file_lock_holder {
 	int pid;       /* 0: not known */
 	char name[64]; /* "process 4711", "another process" */
@@ -20,15 +20,16 @@ struct file_lock_holder {
 struct file_lock_holder file_lock_holder(int fd);
 
 /* Locks a file (how: LOCK_SH or LOCK_EX).  While another process holds the lock, waits until
- * until_ms (monotonic_ms): the process of a mount outlives its umount(8) a little.  The log
- * says which file (`name`) is waited for.
+ * until_ms (monotonic_ms), since the process of a mount outlives its umount(8) a little.  The
+ * log says which file (`name`) is waited for.
  * -EBUSY: the file is still locked, or this process has it locked.
  * -ENOTSUP and others: the file system cannot lock.
  */
 int file_lock_wait(int fd, int how, uint64_t until_ms, const char *name);
 
-/* Takes shared locks on a table's files.  The log says so if the file system has no locks.
+/* Takes shared locks on a table's files.  A file system without locks is logged, and no error.
  * -EBUSY: another mount edits the files.
+ * -ESTALE: a file was replaced meanwhile.
  */
 int file_lock_to_read(struct table *t, char *why, size_t whysize);
 /* Opens the files for reading and writing, by their names below dir, and takes exclusive locks,
@@ -46,7 +47,8 @@ void file_lock_drop(struct table *t);
  * -ESTALE: the file has been replaced or changed; the log says so, once.
  */
 int file_lock_check(struct table_file *f);
-/* file_lock_check(), and also that the name below dir leads to the file and no other link does.
+/* Does file_lock_check(), and checks that the name below dir leads to the file and no other
+ * link does.
  */
 int file_lock_check_name(struct table_file *f, int dir);
 /* Stores the file's present size and time in *f, after a change of our own. */

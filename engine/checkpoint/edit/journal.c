@@ -34,6 +34,9 @@ int journal_end(int dir)
 {
 	int rc;
 
+	/* first to the name that recovery ignores: if the sync fails, the journal can get its
+	 * name back
+	 */
 	if (renameat(dir, JOURNAL_NAME, dir, JOURNAL_NEW))
 		return -errno;
 	rc = sync_folder(dir);
@@ -193,8 +196,8 @@ int journal_begin(int dir, struct patches *p, const _Atomic bool *cancelled)
 
 /* ---- undoing ---- */
 
-/* Anybody may have written the journal: it can change bytes of files in its own folder, and
- * nothing else.
+/* Anybody may have written the journal: so undoing changes bytes of files in its own folder,
+ * and nothing else.
  */
 
 struct target {

@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOCK_MS = 10000 };
+enum { LOCK_MS = 10000 }; /* for the folder's lock */
 
-/* The file that names a folder in it; NULL: none. */
+/* Returns the name of the file in the folder that names a subfolder; NULL: none. */
 static const char *find_tag(const struct folder *f, const char *format)
 {
 	static const char universal[] = "latest_universal";
@@ -55,7 +55,7 @@ int open_files_folder(struct folder **out, const char *path, const char *format,
 	return rc;
 }
 
-/* The path of the folder that has the files, in `path`; NULL: none. */
+/* Returns the path of the folder that has the files, in `path`; NULL: there is none. */
 static const char *find_path(const struct folder *f, char path[PATH_MAX])
 {
 	if (!realpath(f->path, path))
@@ -77,12 +77,13 @@ int open_files_dir(const struct folder *f)
 	const char *found;
 
 	if (!f->only)
+		/* no number below 3: those are for the standard streams */
 		return fcntl(f->fd, F_DUPFD_CLOEXEC, 3);
 	found = find_path(f, path);
 	return found ? open(found, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 
-/* The folder may be searchable but not readable: then it is asked by path. */
+/* A folder that is searchable but not readable cannot be opened: it is asked by path. */
 bool open_files_is_unfinished(const struct folder *f, int dir)
 {
 	char folder[PATH_MAX], path[PATH_MAX + sizeof(JOURNAL_NAME)];
@@ -101,7 +102,7 @@ static int undo(const struct folder *f, int dir, char *why, size_t whysize)
 
 	if (rc == -EBUSY)
 		snprintf(line, sizeof(line), "%s edits it", file_lock_holder(dir).name);
-	if (dir >= 0 && rc != -EBUSY) { /* without locks there are no edits by others */
+	if (dir >= 0 && rc != -EBUSY) { /* a file system without locks has no edits by others */
 		bool there = journal_is_there(dir);
 
 		rc = there ? journal_undo(dir, NULL, line, sizeof(line)) : 0;
@@ -114,7 +115,9 @@ static int undo(const struct folder *f, int dir, char *why, size_t whysize)
 	return rc;
 }
 
-/* Refuses a checkpoint whose subfolder, mounted alone before, has the journal of an edit. */
+/* Refuses a checkpoint of which a subfolder, mounted alone before, has the journal of an edit.
+ * -EBUSY.
+ */
 static int check_below(const struct table *t, int dir, char *why, size_t whysize)
 {
 	for (uint32_t i = 0; i < t->nfiles && dir >= 0; i++) {
@@ -168,8 +171,8 @@ static int lock_files(struct table *t, const struct folder *f, int dir, bool wri
 	return rc;
 }
 
-/* Once the files are locked nobody else begins an edit; an edit that another mount began and
- * did not end between our undo and our locks is found by looking again.
+/* Once the files are locked nobody else begins an edit.  An edit that another mount began
+ * between undo() and lock_files(), and did not end, is found by looking again.
  */
 int open_files_lock(struct table *t, const struct folder *f, int dir, bool writable, char *why,
 		    size_t whysize)

@@ -9,20 +9,22 @@
 #include "engine/checkpoint/table/folder.h"
 #include "engine/checkpoint/table/table.h"
 
-/* Opens the folder or file at `path`, or the folder in it that `latest` names.  format: the
- * user's choice, for which another file may name the folder; NULL: any.
+/* Opens the folder or file at `path`, or the subfolder that a file `latest` in it names.
+ * format: the user's choice; for "universal" the file is latest_universal; NULL: any.
  */
 int open_files_folder(struct folder **f, const char *path, const char *format, char *why,
 		      size_t whysize);
-/* Opens the folder that the files are in, which has the journal of an edit.  -1: the folder
- * cannot be opened.
+/* Opens the folder that the files are in, where an edit has its journal.  -1: it cannot be
+ * opened.
  */
 int open_files_dir(const struct folder *f);
-/* Returns true if the folder has the journal of an interrupted edit.
- * dir: from open_files_dir()
+/* Returns true if the folder has the journal of an interrupted edit.  dir is that of
+ * open_files_dir().
  */
 bool open_files_is_unfinished(const struct folder *f, int dir);
-/* The path of that folder, the caller's to free.  NULL: no such path, or no memory. */
+/* Returns the path of the folder that the files are in, the caller's to free.  NULL: there is
+ * no such path, or no memory.
+ */
 char *open_files_path(const struct folder *f);
 /* Gives a table of one file the name that the file has in its own folder: the user's path may
  * have been a symbolic link.

@@ -34,8 +34,8 @@ struct log_reader {
 	uint64_t size; /* of the log */
 	uint64_t at;
 	uint8_t *chunk;   /* [OVERLAY_LOG_CHUNK] */
-	XXH3_state_t sum; /* of what read_next has read */
-	/* Maps of some edits each, a list at least twice as long as the next. */
+	XXH3_state_t sum; /* of the bytes that read_next has read */
+	/* Maps of some edits each; a list is at least twice as long as the next. */
 	struct vec lists[LISTS_MAX];
 	unsigned nlists;
 };
@@ -294,7 +294,8 @@ static int read_written(struct log_reader *x, const struct commit *c)
 	return rc ? rc : check_rest(x, c);
 }
 
-/* Computes the end of a commit from its counts; false: beyond any file's size. */
+/* Computes the end of a commit from its counts.  Returns false if it is beyond any file's size.
+ */
 static bool locate(const struct overlay_log *r, struct commit *c)
 {
 	uint64_t rows = (uint64_t)c->nranges * OVERLAY_LOG_RANGE;
@@ -347,6 +348,7 @@ static int read_commits(struct log_reader *x)
 			return rc;
 		x->at = overlay_log_align(c.end);
 	}
+	/* bytes behind the last commit: an edit that was interrupted */
 	if (rc > 0)
 		x->r->torn = x->size > c.begin;
 	return rc < 0 ? rc : merge_all(x);
@@ -374,7 +376,7 @@ static int read_log(struct overlay_log *r, char *why, size_t whysize)
 	return rc;
 }
 
-enum { SAMPLE = 16 << 10 };
+enum { SAMPLE = 16 << 10 }; /* bytes of a file's head and of its tail that identify it */
 
 /* ---- opening ---- */
 
@@ -510,6 +512,7 @@ bool overlay_log_is_in(const struct overlay_log *r, int folder)
 static int identify(const struct table_file *f, uint8_t identity[OVERLAY_LOG_IDENTITY])
 {
 	CLEANUP(free) uint8_t *bytes = malloc(2 * SAMPLE);
+	/* head and tail of a small file overlap */
 	uint64_t size = u64_min(f->size, SAMPLE);
 	XXH128_canonical_t sum;
 	int rc = bytes ? fd_read_all(f->fd, bytes, size, 0) : -ENOMEM;
@@ -656,6 +659,7 @@ static int write_head(int fd, const struct table *t, const char *over)
 	if (!rc)
 		put(&o, zeros, size - OVERLAY_LOG_SUM - (o.at + o.used));
 	end = end_out(&o, &sum);
+	/* h is used once more, for the checksum at the head's end */
 	put_le64(h, sum);
 	rc = rc ? rc : end;
 	if (!rc)
@@ -723,7 +727,7 @@ int overlay_log_remove(struct overlay_log *r)
 	return sync_dir(r);
 }
 
-/* Cuts off all behind the last edit, a commit of kind `written` too. */
+/* Cuts off the log behind the last edit, with a commit of kind `written`. */
 static int cut(struct overlay_log *r)
 {
 	r->written = false;
@@ -772,7 +776,9 @@ int overlay_log_bind(struct overlay_log *r, const struct table *t, const char *o
 
 /* ---- a commit ---- */
 
-/* Makes next_map and next_end: the commit at r->end has its ranges first, then their bytes. */
+/* Makes next_map and next_end for a commit at r->end, which has its ranges first, then their
+ * bytes.
+ */
 static int map_patches(struct overlay_log *r, const struct patches *p)
 {
 	struct vec own = { .items = NULL };

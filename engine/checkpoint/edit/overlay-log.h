@@ -83,7 +83,7 @@ struct overlay_log {
 };
 
 enum overlay_log_use {
-	OVERLAY_LOG_LOOK,   /* read only, also while another process has it mounted */
+	OVERLAY_LOG_LOOK,   /* read only, also while another process has the overlay mounted */
 	OVERLAY_LOG_CHANGE, /* read and append; exclusive */
 	OVERLAY_LOG_REMOVE, /* exclusive; the log is not read and may be damaged */
 };
@@ -97,23 +97,25 @@ int overlay_log_open(struct overlay_log **r, const char *path, enum overlay_log_
 		     char *why, size_t whysize);
 void overlay_log_close(struct overlay_log *r);
 
-/* How the table's files, which are locked, compare with those that the log is of. */
+/* How the table's files, which are locked, compare with the files that the log is over. */
 enum overlay_log_match {
 	OVERLAY_LOG_SAME,
-	OVERLAY_LOG_SAME_AS_WRITTEN, /* as after the log's edits were written to them */
+	OVERLAY_LOG_SAME_AS_WRITTEN, /* as the log's edits, written to them, left them */
 	OVERLAY_LOG_OTHER,           /* `why` has a line */
 };
 /* Returns an enum overlay_log_match, or -errno. */
 int overlay_log_match(struct overlay_log *r, const struct table *t, char *why, size_t whysize);
 
-/* Makes the log that of the table's files, whose folder is `over`: keeps it if it is already,
- * makes a new one if there is none or all its edits were written to the files.
- * -ESTALE: the log is of other files.
+/* Binds the log to the table's files, whose folder is `over`: keeps a log that is over them,
+ * and makes a new one if there is none or if all its edits were written to the files.
+ * -ESTALE: the log is over other files.
  * -ENOTEMPTY: the overlay's folder has other files in it.
  */
 int overlay_log_bind(struct overlay_log *r, const struct table *t, const char *over, char *why,
 		     size_t whysize);
-/* -ENOTEMPTY: the overlay's folder has other files in it. */
+/* Checks that the overlay's folder has no file but the log.
+ * -ENOTEMPTY: it has others.
+ */
 int overlay_log_check_alone(const struct overlay_log *r);
 /* Returns true if the overlay's folder is `folder`, or below it. */
 bool overlay_log_is_in(const struct overlay_log *r, int folder);
@@ -123,16 +125,18 @@ bool overlay_log_is_in(const struct overlay_log *r, int folder);
  * -ECANCELED: *cancelled became true.
  */
 int overlay_log_begin(struct overlay_log *r, struct patches *p, const _Atomic bool *cancelled);
-/* Commits them and replaces the map, which nobody may be reading.  On error the caller calls
- * overlay_log_drop(), after which they are not committed, unless that fails too.
+/* Commits these patches and replaces the map, which nobody may be reading.  On error the caller
+ * calls overlay_log_drop(), after which the patches are not committed, unless that fails too.
  */
 int overlay_log_end(struct overlay_log *r);
 /* Cuts the log behind the last edit. */
 int overlay_log_drop(struct overlay_log *r);
 
-/* Commits that the table's files, which the log is of, have all its edits. */
+/* Commits that the table's files, which the log is over, have all its edits. */
 int overlay_log_note_written(struct overlay_log *r, const struct table *t);
-/* Removes the log from the folder.  -ENOENT: there was none. */
+/* Removes the log from the folder.
+ * -ENOENT: there was none.
+ */
 int overlay_log_remove(struct overlay_log *r);
 
 #endif

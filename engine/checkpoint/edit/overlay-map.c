@@ -45,7 +45,8 @@ static void cut_front(struct overlay_map_range *r, uint64_t size)
 struct merging {
 	const struct vec *below;
 	uint32_t next;
-	struct overlay_map_range rest; /* of the range at hand; size 0: none is left */
+	/* what is left of the range before `next`; size 0: no range is left */
+	struct overlay_map_range rest;
 };
 
 static void next_below(struct merging *m)

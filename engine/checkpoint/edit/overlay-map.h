@@ -38,19 +38,20 @@ static inline const struct overlay_map_range *overlay_map_get(const struct overl
 	return (const struct overlay_map_range *)l->ranges.items + i;
 }
 
-/* Fills *out, which is empty, with the ranges of `above` and those parts of `below` that they
- * do not cover.  All are sorted by file and offset.
+/* Fills *out, which is empty, with the ranges of `above` and those parts of `below` that the
+ * ranges of `above` do not cover.  All are sorted by file and offset.
+ * -ENOMEM.
  */
 int overlay_map_merge(struct vec *out, const struct vec *below, const struct vec *above);
 
-/* Bytes that are neighbours in one file. */
+/* Adjacent bytes of one file. */
 struct overlay_map_run {
 	int fd;
 	uint64_t at, size;
 };
 
-/* Returns where the bytes of a file from `offset` on are read, at most size (> 0), in O(log
- * ranges).  l NULL: in the file.
+/* Returns where the bytes of a file from `offset` on are to be read, at most size (> 0), in
+ * O(log ranges).  l NULL: in the file.
  */
 struct overlay_map_run overlay_map_find(const struct overlay_map *l, const struct table *t,
 					uint32_t file, uint64_t offset, uint64_t size);

@@ -83,7 +83,9 @@ static void sort(struct patches *p)
 		qsort(p->all.items, p->all.count, sizeof(struct patch), compare_places);
 }
 
-/* Returns how many patches from the i-th on are linked by overlaps; *end: of their bytes. */
+/* Returns how many patches from the i-th on are linked by overlaps; *end: the end of their
+ * bytes.
+ */
 static uint32_t overlapping(const struct patches *p, uint32_t i, uint64_t *end)
 {
 	const struct patch *all = items(p);
@@ -100,7 +102,8 @@ static uint32_t overlapping(const struct patches *p, uint32_t i, uint64_t *end)
 	return n;
 }
 
-/* Makes one patch of n that overlap, of which each writes over those added before it. */
+/* Makes one patch of n patches that overlap; each writes over those that were added before it.
+ */
 static int merge(struct patches *p, uint32_t i, uint32_t n, uint64_t end, struct patch *out)
 {
 	struct patch *some = items(p) + i;
@@ -299,6 +302,7 @@ int patches_look(struct patches *p, int (*see)(void *arg, const void *old, size_
 	for (uint32_t i = 0; i < p->all.count && !rc; i++)
 		rc = look_at(p, &items(p)[i], chunk, see, arg, cancelled);
 	for (uint32_t i = 0; i < p->crcs.count && !rc; i++)
+		/* a zip file has CRCs little-endian */
 		for (int k = 0; k < 2 * CRC_BYTES; k++)
 			crc_at(p, i)->places[k / CRC_BYTES][k % CRC_BYTES] ^=
 				(uint8_t)(crc_at(p, i)->change >> 8 * (k % CRC_BYTES));

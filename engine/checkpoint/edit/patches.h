@@ -27,7 +27,7 @@ struct patch {
 
 struct patch_crc {
 	const struct table_entry *entry;
-	uint32_t change;      /* old CRC ^ new CRC, of either place */
+	uint32_t change;      /* old CRC ^ new CRC, the same for both places */
 	uint8_t places[2][4]; /* new bytes in the directory, and in the descriptor */
 };
 
@@ -37,20 +37,25 @@ struct patches {
 	struct vec all;                    /* struct patch */
 	struct vec owned;                  /* void * */
 	struct vec crcs;                   /* struct patch_crc, in the order of entries */
-	uint64_t bytes;                    /* after finish */
+	uint64_t bytes;                    /* bytes of all patches, after patches_finish() */
 };
 
 void patches_init(struct patches *p, const struct table *table,
 		  const struct overlay_map *overlay);
 void patches_fini(struct patches *p);
 
-/* Adds a patch; borrows `bytes` until patches_fini(). */
+/* Adds a patch; borrows `bytes` until patches_fini().
+ * -ENOMEM.
+ */
 int patches_add(struct patches *p, uint32_t file, uint64_t offset, uint64_t size,
 		const void *bytes);
 /* Returns memory that patches_fini() frees; NULL: no memory. */
 void *patches_lend(struct patches *p, uint64_t size);
 
-/* -EINVAL: a patch reaches behind the end of its file, or into a CRC. */
+/* Sorts the patches, merges those that overlap, and adds those of CRCs.
+ * -EINVAL: a patch reaches behind the end of its file, or into a CRC.
+ * -ENOMEM.
+ */
 int patches_finish(struct patches *p);
 
 static inline uint32_t patches_count(const struct patches *p)
@@ -63,7 +68,7 @@ static inline const struct patch *patches_get(const struct patches *p, uint32_t 
 	return (const struct patch *)p->all.items + i;
 }
 
-/* Reads the bytes that are there now, through the overlay if there is one. */
+/* Reads the present bytes of a file, through the overlay if there is one. */
 static inline int patches_read_old(const struct patches *p, uint32_t file, uint64_t offset,
 				   void *to, uint64_t size)
 {

@@ -45,7 +45,7 @@ void rwgate_leave(struct rwgate *g)
 }
 
 /* Opens the gate, lets all waiting passes in and moves them to *admitted.  The lock is held;
- * call_all() calls them after it was let go.
+ * call_all() calls them without it.
  */
 static void admit_all(struct rwgate *g, struct rwgate_passes *admitted)
 {

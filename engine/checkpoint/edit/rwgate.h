@@ -14,7 +14,9 @@
 #include <pthread.h>
 
 struct rwgate_pass { /* one read; the gate borrows it until it calls go */
-	/* Called inside the gate, in the thread of rwgate_enter() or of rwgate_open(). */
+	/* Called inside the gate, in the thread of rwgate_enter(), or of rwgate_open() or a
+	 * rwgate_shut() that fails.
+	 */
 	void (*go)(struct rwgate_pass *pass);
 	STAILQ_ENTRY(rwgate_pass) entry; /* the gate's */
 };
