@@ -75,7 +75,7 @@ void bulk_unlink(struct engine *e, struct peer *p)
 	p->bulk_pong = 0;
 }
 
-/* Questions that are open there are asked again by message. */
+/* Requests that are open on the link end with -EAGAIN, and are asked again by message. */
 static void drop_link(struct engine *e, uint32_t rank, uint64_t again_ms)
 {
 	struct peer *p = &e->peers[rank];
@@ -86,7 +86,9 @@ static void drop_link(struct engine *e, uint32_t rank, uint64_t again_ms)
 	rpc_fail_peer(e, link, -EAGAIN);
 }
 
-/* A warning says it of a rank once, and of one rank where a firewall keeps the ports of all. */
+/* Warns once of each rank; of ranks that have never answered there, as behind a firewall, once
+ * of all.
+ */
 static void give_up(struct engine *e, uint32_t rank, uint64_t now, const char *why)
 {
 	struct peer *p = &e->peers[rank];
@@ -144,7 +146,9 @@ static void connect_to(struct engine *e, uint32_t rank, uint64_t now)
 	ping(e, rank, now);
 }
 
-/* Messages of the rank come, and nothing by the bulk port, where it is sent PINGs too. */
+/* Returns true if messages of the rank come, and nothing by the bulk port, although PINGs go
+ * there too.
+ */
 static bool is_silent(struct peer *p, uint64_t now)
 {
 	if (!p->bulk_quiet_ms && p->heard_ms > p->bulk_heard_ms + NODE_PING_MS)

@@ -26,9 +26,9 @@ uint16_t bulk_listens_at(const struct engine *e);
 void bulk_turn(struct engine *e, uint64_t now);
 /* Chooses the message peer for a question to a rank that is linked. */
 uint32_t bulk_choose(struct engine *e, uint32_t rank, enum wire_type type);
-/* A message has come from that message peer. */
+/* Notes that a message has come from that message peer. */
 void bulk_heard(struct engine *e, uint32_t rank, uint32_t peer);
-/* A message peer is gone. */
+/* Notes that a message peer of the bulk port is gone. */
 void bulk_gone(struct engine *e, uint32_t peer);
 /* Disconnects from a rank that is not linked any more. */
 void bulk_unlink(struct engine *e, struct peer *p);

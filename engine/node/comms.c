@@ -18,7 +18,7 @@ static const char *const names[COMMS_OPS] = {
 
 struct row {
 	enum comms_op op;
-	unsigned class; /* 0: no bytes; else the bytes are of [1 << class - 1, 1 << class) */
+	unsigned class; /* 0: no bytes; else bytes in [1 << (class - 1), 1 << class) */
 	const char *caller;
 	uint64_t bytes;
 	double bus_bytes; /* bytes * (n - 1) / n */
@@ -75,7 +75,7 @@ static int compare(const struct row *r, enum comms_op op, unsigned class, const 
 	return strcmp(r->caller, caller);
 }
 
-/* NULL: there is no room for it. */
+/* Returns the row, which it adds if there is none; NULL: no room, or no memory. */
 static struct row *find_or_add(struct comms *c, enum comms_op op, unsigned class,
 			       const char *caller)
 {

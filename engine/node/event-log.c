@@ -30,7 +30,7 @@ static json_t *event_new(const char *name)
 	return json_pack("{s:s, s:f}", "event", name, "time", now());
 }
 
-/* Names are the trainer's: any bytes. */
+/* Puts a name of the trainer, which may have any bytes; JSON takes UTF-8 alone. */
 static void put_text(json_t *to, const char *key, const char *text)
 {
 	json_t *value = json_string(text);
@@ -130,7 +130,7 @@ static bool is_told(const struct engine *e, const uint64_t id[2])
 	return false;
 }
 
-/* True, once, of each; those without a number are not known again. */
+/* Returns true the first time that it is called with an id, and always with id 0. */
 static bool is_new(struct engine *e, const uint64_t id[2])
 {
 	if (!id[0] && !id[1])
@@ -153,7 +153,10 @@ static void put_id(json_t *event, const uint64_t id[2])
 	put_text(event, "id", text);
 }
 
-/* A watch and the freeze that it becomes are one transaction, of two events. */
+/* Reads an event's id from its JSON.  The events of one transaction differ in their ids: a thaw
+ * has the first half inverted, the end of a watch the second half, as event_log_thaw and
+ * event_log_break add them.
+ */
 static void take_id(json_t *event, uint64_t id[2])
 {
 	const char *text = json_string_value(json_object_get(event, "id")), *what;
@@ -303,12 +306,13 @@ void event_log_evicted(struct engine *e, const struct engine_file *f)
 
 	put_param(e, event, f->parts->address.param);
 	put_text(event, "state", f->parts->address.key);
-	if (!f->is_grad) /* theirs is their window's: control_content */
+	/* view.generation is a control_content: the generation + 1, or a window of gradients */
+	if (!f->is_grad)
 		put_number(event, "generation", f->view.generation - 1);
 	add(e, event);
 }
 
-/* ---- of a rank ---- */
+/* ---- events that a rank has sent ---- */
 
 static void see_line(void *arg, json_t *event)
 {

@@ -12,7 +12,7 @@
 
 struct event_log {
 	struct event_ring ring;
-	uint64_t told[EVENT_RING_KEPT][2]; /* ring of the newest transactions in it */
+	uint64_t told[EVENT_RING_KEPT][2]; /* a ring: ids of the newest events in `ring` */
 	uint64_t ntold;
 	struct event_ring own;  /* edits that an observer made itself */
 	_Atomic uint64_t epoch; /* as engine_epoch; any thread */

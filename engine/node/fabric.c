@@ -19,22 +19,22 @@ enum {
 
 enum calling { IDLE, CALLED, HEARD, USED, STOPPING };
 
-struct reach { /* one rank, both ways */
-	/* what we ask of it */
+struct reach { /* the fabric between this engine and one rank */
+	/* the rank's answers to this engine */
 	enum calling state;
 	bool asking;     /* a FABRIC is under way */
-	bool never;      /* it has none */
-	uint64_t cookie; /* of its process */
+	bool never;      /* the rank has no fabric */
+	uint64_t cookie; /* of the rank's process */
 	uint64_t token;
-	uint64_t until_ms; /* of CALLED; IDLE: no call before */
-	uint64_t pause_ms; /* after it failed */
+	uint64_t until_ms; /* CALLED: the call fails then; IDLE: no call before */
+	uint64_t pause_ms; /* after the last failure */
 	uint64_t quiet_ms; /* since when PONGs have come as messages alone; 0: they have not */
-	uint64_t pong;     /* peer's, as last seen */
-	uint32_t from;     /* fabric's number of it */
-	/* what it asks of us */
+	uint64_t pong;     /* peer.pong when is_silent last looked */
+	uint32_t from;     /* the rank's number in the fabric, as a sender */
+	/* this engine's answers to the rank */
 	bool connected, uses;
-	uint32_t to;   /* fabric's number */
-	uint32_t peer; /* from whom it asks */
+	uint32_t to;   /* the rank's number in the fabric, as a receiver */
+	uint32_t peer; /* the message peer from which its FABRICs come */
 	uint64_t their_token;
 };
 
@@ -109,7 +109,7 @@ void fabric_free(struct engine *e)
 	e->fabric = NULL;
 }
 
-/* ---- answers of ours ---- */
+/* ---- this engine's answers ---- */
 
 static void set_uses(struct fabric *f, struct reach *r, bool uses)
 {
@@ -149,7 +149,7 @@ static int send_by(struct engine *e, struct reach *r, enum wire_type type, uint6
 	return rc;
 }
 
-/* NULL: none that asks so. */
+/* Returns the rank that takes answers to this message peer by the fabric; NULL: none does. */
 static struct reach *who_uses(struct engine *e, uint32_t peer)
 {
 	struct fabric *f = e->fabric;
@@ -226,7 +226,7 @@ void fabric_peer_gone(struct engine *e, uint32_t peer)
 			disconnect(f, &f->ranks[rank]);
 }
 
-/* ---- answers to us ---- */
+/* ---- the ranks' answers ---- */
 
 static bool on_ack(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
 {
@@ -303,7 +303,7 @@ static void use(struct engine *e, uint32_t rank)
 	p->fabric = true;
 }
 
-/* PONGs come as messages, and not by the fabric. */
+/* Returns true if PONGs have come by message alone for SILENT_MS. */
 static bool is_silent(struct reach *r, const struct peer *p, uint64_t now)
 {
 	if (p->pong == r->pong)
@@ -346,7 +346,9 @@ static void hear(struct reach *r, uint32_t from)
 		r->state = HEARD;
 }
 
-/* NULL: not from a rank that we have asked to answer so. */
+/* Returns the rank that sent a message of the fabric; NULL: this engine has not called it, or
+ * token or process are others.
+ */
 static struct reach *sender(struct engine *e, const struct wire_header *header, uint64_t token)
 {
 	struct fabric *f = e->fabric;

@@ -8,7 +8,7 @@
  *
  *   r -> o  FABRIC{CALL, address, token}    -> ACK  o connects, and sends PONG by the fabric
  *   r -> o  FABRIC{USE}                     -> ACK  o sends answers by the fabric from now on
- *   r -> o  FABRIC{STOP}                    -> ACK  it is broken, or silent for 3 s
+ *   r -> o  FABRIC{STOP}                    -> ACK  the fabric broke, or was silent for 3 s
  *
  * The fabric authenticates nobody: r takes from it only answers to its open questions, and only
  * with the token that it gave to o by message.  o sends each PONG by both transports, so that r

@@ -27,23 +27,23 @@ struct ahead { /* one request read ahead; under the read-ahead pool's lock */
 	void *buffer;
 };
 
-struct pace {           /* of questions to ranks that are waited for: engine/read/waiting.h */
-	uint64_t moves; /* the ranks', when they were last asked */
+struct pace {           /* of requests to ranks that a read waits for: engine/read/waiting.h */
+	uint64_t moves; /* the sum of the ranks' peer.moves when they were last asked */
 	uint64_t next_ms;
 	unsigned interval_ms;
 };
 
 struct waiting {           /* of a read, for trainers: engine/read/waiting.h */
 	uint64_t since_ms; /* 0: it does not wait */
-	uint64_t moved_ms; /* when one of the ranks last got on */
-	uint64_t limit_ms; /* it ends so long after that */
-	uint64_t content;  /* what they must come to: control_content; 0: whatever is next */
+	uint64_t moved_ms; /* when one of the ranks last moved: peer.moved_ms */
+	uint64_t limit_ms; /* the wait ends limit_ms after moved_ms */
+	uint64_t content;  /* control_content that the ranks must come to; 0: the next one */
 	uint32_t ranks;    /* how many it waits for */
 	uint32_t rank;     /* the one furthest behind */
 	bool is_grad;
-	bool unseen; /* one of the ranks was not seen since it began */
+	bool unseen; /* the page of one of the ranks was not seen since the wait began */
 	int lost;  /* -errno of a lost owner, which the others may wait for in vain; 0: none */
-	bool told; /* in the log */
+	bool told; /* the log has told of the wait */
 };
 
 enum view_reader_state {
@@ -56,22 +56,22 @@ enum view_reader_state {
 /* One rank's part of a view, in rows of one tier: a view to that rank (view-owner.h). */
 struct view_reader_piece {
 	uint32_t rank;
-	uint32_t number; /* its id there is the view's, and this more */
+	uint32_t number; /* added to id[1] of the view, it makes the piece's id at its rank */
 	uint64_t epoch;
-	uint64_t cookie; /* of the rank's process: another one knows nothing of this view */
+	uint64_t cookie; /* of the rank's process: another process does not know this view */
 	uint64_t size;
 	struct vec runs; /* of struct wire_view_run */
 	uint64_t generation;
 	uint64_t buffer; /* address in the rank of the bytes once they are kept */
-	bool kept;       /* they are: seen there */
+	bool kept;       /* a reader has seen that all bytes are in buffer */
 	int status;
 	/* since when its rank has had no room, or requests to it got lost; 0: neither */
 	uint64_t refused_ms;
 	bool no_room;
 	uint8_t state; /* enum view_state */
-	bool opened;
+	bool opened;   /* VIEW_OPEN was sent: the rank is told when the view ends */
 	struct pace pace;
-	int lost; /* its rank is, and why: as piece.lost */
+	int lost; /* as piece.lost: -errno if its rank is lost */
 };
 
 /* Bytes of the file that are neighbours in a row too. */
@@ -93,14 +93,14 @@ struct view_reader { /* what generation an open file shows; under the engine's l
 	struct phase_span span; /* OPENING */
 	unsigned outstanding;
 	unsigned restarts;
-	struct waiting waiting; /* OPENING: for those that are changing what it needs */
+	struct waiting waiting; /* OPENING: for trainers that are changing its rows */
 	int status;             /* FAILED: why; -ENOMEM, -ETIMEDOUT, -ETIME: until retry_ms */
-	const struct peer *table_of; /* NONE: the rank whose table of states it lacks; NULL */
+	const struct peer *table_of; /* NONE: the rank whose table of states is missing */
 	struct view_reader_piece *pieces;
 	uint32_t n;
 	struct vec runs;            /* of struct view_reader_run, as the file has them */
 	bool told_room;             /* the log has said that a rank has no room for it */
-	struct closed_view *closed; /* made when it opens, so that its end can always be told */
+	struct closed_view *closed; /* made at the opening: its end needs no memory then */
 };
 
 enum { PREFETCH_WINDOWS = 4 };
@@ -120,15 +120,15 @@ struct prefetch_window {
 	uint64_t taken;        /* bytes copied */
 	uint32_t rank, attached;
 	uint64_t address;  /* THERE: in the rank */
-	uint64_t until_ms; /* ASKED: it is not waited for any longer */
+	uint64_t until_ms; /* ASKED: reads wait for the window until then */
 };
 
 struct file_prefetch { /* under the engine's lock */
 	struct prefetch_window windows[PREFETCH_WINDOWS];
 	_Atomic bool any; /* not all are NONE */
 	enum wire_fallback
-		fallback; /* why none is asked for of fallback_view any more; 0: they are */
-	uint64_t fallback_view; /* its number */
+		fallback; /* why no window of fallback_view is asked for; 0: windows are */
+	uint64_t fallback_view; /* id[1] of the view */
 	uint64_t next;          /* where its reader goes on */
 	bool wanting;           /* in the list prefetch.wanting of the engine */
 	struct engine_file *next_wanting;
@@ -142,7 +142,7 @@ struct remote_read;
 struct sequence {
 	uint64_t next; /* where the reader goes on */
 	size_t size;   /* of its last request */
-	int streak;    /* how many; below 0: nothing is read ahead for so many more */
+	int streak;    /* how many; below 0: the next -streak are not read ahead for */
 };
 
 enum { SEQUENCE_MIN = 2 };
@@ -185,14 +185,14 @@ struct engine_file {
 	uint64_t opened_ns;
 	uint64_t incarnation; /* of the job that it was opened of */
 	bool is_grad;         /* gradients, for which reads wait; false if address.now is set */
-	bool live;            /* no view: what there is when it is read */
-	_Atomic bool fast;    /* the last read was served at once */
+	bool live;            /* no view: reads get the present bytes */
+	_Atomic bool fast;    /* the last read was a onesided_read */
 	_Atomic bool view_is_ready;
 	struct view_reader view;
 	struct file_prefetch prefetch;
 	struct remote_ahead remote; /* under the engine's lock */
 	_Atomic(uint8_t *) whole;   /* all of a small file, read at once: it needs no view */
-	/* under the pool's lock */
+	/* under readahead_pool.lock */
 	struct sequence sequence; /* streak below 0: the reader was too slow */
 	struct ahead ahead[AHEAD_MAX];
 };
@@ -204,7 +204,7 @@ static inline uint32_t file_part_at(const struct engine_file *f, uint64_t offset
 				     f->parts[i].at + f->parts[i].bytes <= offset);
 }
 
-/* The job has ended meanwhile, and is another one. */
+/* Returns true if the job has been started again since the file was opened. */
 static inline bool file_is_stale(const struct engine_file *f)
 {
 	return !f->live && f->incarnation != f->engine->job.incarnation;

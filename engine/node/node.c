@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ASK_MS = 100 };
+enum { ASK_MS = 100 }; /* the longest that node_ask_again waits */
 
-static _Thread_local const struct engine *turned_here; /* NULL: no engine's thread */
+static _Thread_local const struct engine *turned_here; /* NULL: not an engine's thread */
 
 bool node_is_engine_thread(const struct engine *e)
 {

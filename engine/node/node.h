@@ -80,11 +80,11 @@
 enum {
 	NODE_PIECES_MAX = 256,   /* in one plan */
 	NODE_STAGE_WINDOW = 8,   /* STAGE messages of one write that wait for an ACK */
-	NODE_COPIED_WINDOW = 16, /* the same, where ranks copy the bytes */
+	NODE_COPIED_WINDOW = 16, /* such STAGEs where ranks copy the bytes themselves */
 	/* between two turns of the engine thread, which a message or node_wake ends: */
 	NODE_TICK_MS = 5,       /* something is polled */
 	NODE_READ_TICK_MS = 2,  /* a read is under way */
-	NODE_WAIT_TICK_MS = 10, /* all reads have waited for trainers for longer than that */
+	NODE_WAIT_TICK_MS = 10, /* all reads have waited for trainers for 0.1 s */
 	NODE_IDLE_MS = 500,
 	NODE_PING_MS = 1000, /* between two PINGs of a rank */
 };
@@ -132,8 +132,8 @@ struct engine {
 		bool started; /* false: tests turn the engine by hand */
 		_Atomic bool stop;
 		uint64_t hot_ns;  /* when bytes of a state were last asked for, or came */
-		uint64_t look_ns; /* until then it looks for more before it sleeps */
-		uint64_t cold_ns; /* until then it sleeps at once */
+		uint64_t look_ns; /* until then the thread polls before it sleeps */
+		uint64_t cold_ns; /* until then the thread sleeps without polling */
 		/* the bulk port alone woke the engine thread, and ZeroMQ, a look at which takes
 		 * ten system calls, has had its turn in this millisecond, turned_ms
 		 */
@@ -147,7 +147,7 @@ struct engine {
 
 	struct node_port messages; /* engine thread */
 	struct node_port bulk;     /* engine thread; engine/node/bulk.h */
-	bool bulk_told;            /* the log has said that a rank's does not answer */
+	bool bulk_told;            /* the log has warned of a bulk port that does not answer */
 	struct node_port memory;   /* reads memory of this host's processes */
 	struct fabric *fabric;     /* NULL: none */
 
@@ -161,7 +161,7 @@ struct engine {
 		uint64_t engine_id; /* random; begins the ids that this engine makes */
 
 		bool ready;    /* the catalog and the table of ranks are there */
-		int failure;   /* -errno: why they never will be */
+		int failure;   /* -errno: why `ready` will never be true */
 		char why[200]; /* failure in words; or which ranks have not joined yet */
 		/* a rank's: numbers of own's parameters and groups in catalog */
 		uint32_t *map_params, *map_groups;
@@ -196,7 +196,7 @@ struct engine {
 	/* what the modules of each folder above node/ keep; no pointer is NULL unless said */
 	struct {
 		struct coordinator *coordinator;
-		LIST_HEAD(, orphan) orphans; /* promised, and the coordinator is lost */
+		LIST_HEAD(, orphan) orphans; /* promised transactions of lost coordinators */
 		LIST_HEAD(, freeze) freezes; /* that this engine asked for */
 		uint64_t newest;             /* second half of the newest transaction's id */
 	} commit;
@@ -213,16 +213,16 @@ struct engine {
 		struct readahead_pool *ahead; /* NULL: no read-ahead */
 		bool asks_ahead; /* by message; set before the first file is opened */
 		struct prefetch *prefetch;
-		SLIST_HEAD(, closed_view) closed; /* of which owners are to be told */
+		SLIST_HEAD(, closed_view) closed; /* views whose owners are to be told */
 		uint64_t view_number;             /* second half of the newest view's id */
-		_Atomic unsigned nwhole; /* files of more than ENGINE_READ_MAX with all bytes */
+		_Atomic unsigned nwhole; /* files with `whole` of more than ENGINE_READ_MAX */
 	} read;
 	struct {
-		bool allowed;       /* a rank, or an observer that may write */
-		bool local_allowed; /* also one rank's copy alone, under ranks/ */
-		bool by_memory; /* within this host; engine/node/writer-memory.h has the word */
-		uint64_t word[2];
-		_Atomic uint64_t edits; /* made here: what was read ahead before one is old */
+		bool allowed;           /* a rank, or an observer that may write */
+		bool local_allowed;     /* also to one rank's copy alone, under ranks/ */
+		bool by_memory;         /* ranks of this host copy edits: writer-memory.h */
+		uint64_t word[2];       /* writer-memory.h */
+		_Atomic uint64_t edits; /* made here; bytes read ahead before one are old */
 		struct transaction_list transactions;
 	} write;
 	struct watch *watch;
@@ -232,14 +232,15 @@ struct engine {
 		struct serve_pending *pending;   /* NULL: all states are in memory */
 		struct stats_server *stats;      /* NULL: nobody has asked yet */
 		struct checks *checks; /* the trainer's thread's; NULL: no watch yet */
-		/* for this rank's states, an edit or a freeze: by a rank, or by an observer
-		 * that has been heard since; any thread, atomic */
+		/* This rank's states, an edit or a freeze were asked for: by a rank, or by an
+		 * observer that has been heard since.  Any thread, atomic.
+		 */
 		_Atomic bool asked;
-		uint64_t asked_until_ms; /* when the observers are silent; UINT64_MAX: a rank */
-		int asked_fd;            /* to be told of the first; 0: nobody is */
+		uint64_t asked_until_ms; /* when asked ends by silence; UINT64_MAX: never */
+		int asked_fd;            /* serve_tell_asked writes to it once; 0: to none */
 	} serve;
 	struct engine_counters counters;
-	struct comms *comms; /* NULL: nothing is counted */
+	struct comms *comms; /* NULL: operations are not counted */
 };
 
 /* Returns the life of a rank's process, a number in its messages; its next process has another.
@@ -269,8 +270,8 @@ void node_yield(struct engine *e);
  */
 int node_wait(struct engine *e, uint64_t deadline_ms);
 
-/* Returns true if a caller whose attempt ended with rc is to try again; it has then waited for
- * an answer, for some time.
+/* Returns true if a caller whose attempt ended with rc is to try again: rc is -EAGAIN, and the
+ * call has waited 0.1 s at most for an answer before the deadline.
  */
 bool node_ask_again(struct engine *e, int rc, uint64_t deadline_ms);
 
@@ -294,7 +295,7 @@ void node_ack(struct engine *e, uint32_t peer, uint64_t request, int status);
 void node_refuse(struct engine *e, uint32_t peer, uint64_t request, int status, const char *fmt,
 		 ...) PRINTF(5, 6);
 int node_open_messages(struct engine *e, const char *bind);
-/* Returns the transport whose numbers a message peer's number is one of. */
+/* Returns the port whose transport gave the message peer its number. */
 const struct node_port *node_port_of(const struct engine *e, uint32_t peer);
 
 /* Fills origin with this process, which writes or freezes. */

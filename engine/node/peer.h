@@ -15,9 +15,9 @@ struct peer {
 	uint64_t incarnation;    /* the job's, when the rank's process came */
 	enum engine_rank_state state;
 	uint64_t since_ms; /* when state changed last */
-	time_t since;      /* the same, in wall clock time */
+	time_t since;      /* since_ms in wall clock time */
 	char why[128];     /* the reason of the loss */
-	int lost; /* while state is LOST: -EIO: it has ended; -ETIMEDOUT: it is silent */
+	int lost; /* while state is LOST: -EIO: the rank has ended; -ETIMEDOUT: it is silent */
 
 	/* how the rank is reached */
 	bool linked;
@@ -31,14 +31,14 @@ struct peer {
 	/* the bulk port: bulk.h */
 	bool bulk_linked;
 	uint32_t bulk_link;      /* its message peer there, if bulk_linked */
-	bool bulk;               /* it has answered there: questions for bytes go so */
-	bool bulk_broken;        /* a send has found that it is not linked any more */
-	uint64_t bulk_quiet_ms;  /* since when only messages come; 0: not so */
+	bool bulk;               /* the rank has answered there: questions for bytes go there */
+	bool bulk_broken;        /* a send has found that bulk_link is gone */
+	uint64_t bulk_quiet_ms;  /* since when the rank is heard by message alone; 0: by both */
 	uint64_t bulk_pong;      /* number of the newest PING that it answered there */
 	uint64_t bulk_heard_ms;  /* when it was last heard there, or connected */
 	uint64_t bulk_pinged_ms; /* when it was last sent a PING there */
-	uint64_t bulk_again_ms;  /* it is not connected there before */
-	uint64_t bulk_pause_ms;  /* after it failed there */
+	uint64_t bulk_again_ms;  /* no connection is tried before */
+	uint64_t bulk_pause_ms;  /* from the last failure there to the next try */
 
 	/* when it was last heard */
 	uint64_t heard_ms;
@@ -59,7 +59,7 @@ struct peer {
 	bool pong_awaited;    /* peers_follow waits for a PONG, which carries the page */
 	uint64_t told_moves;  /* moves when the log last said that reads wait for the rank */
 	uint64_t told_ms;     /* when that was; 0: never */
-	uint64_t ended_moves; /* moves when such a read last ended in vain */
+	uint64_t ended_moves; /* moves when a read that waited for the rank last failed */
 	uint64_t events;      /* number of the newest event that was fetched */
 
 	/* its table of states */
@@ -71,17 +71,17 @@ struct peer {
 	bool states_stale;           /* the rank has a newer table */
 	bool fetching;
 	uint64_t retry_ms; /* no fetch begins before */
-	bool doubted;      /* somebody needs to know whether states is the newest */
-	bool asking;       /* the rank was asked that, at asking_ns */
+	bool doubted;      /* a reader needs to know whether states is the newest table */
+	bool asking;       /* the rank was asked for its epoch, at asking_ns */
 	uint64_t asking_ns;
 
 	/* its loss */
-	bool wanted;  /* somebody asked for its state: the engine keeps in touch with it */
+	bool wanted;  /* its state was asked for: the engine keeps in touch with the rank */
 	bool leaving; /* it leaves in order: LEAVE, or the table of ranks, says so */
 	int vanished; /* -errno with which its memory could not be read; 0: it could */
 	uint64_t vanished_ms; /* when that was */
-	uint32_t witness;     /* rank sent a PING, before whose PONG comes LEAVE, if at all */
-	uint64_t asked_of;    /* number of that PING; 0: not sent yet */
+	uint32_t witness;     /* a rank whose PONG comes after its LEFT of this rank, if any */
+	uint64_t asked_of;    /* number of the witness's PING; 0: not sent yet */
 	bool replaced;        /* another process answers at the rank's address */
 	bool failing;         /* the engine thread is to end the lost rank's requests */
 };

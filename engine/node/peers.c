@@ -78,7 +78,7 @@ void peers_unlink(struct engine *e)
 		unlink_peer(e, &e->peers[rank]);
 }
 
-/* Another process than the one known: nothing of the old one holds any more. */
+/* Forgets what is known of the rank's old process, which another one has replaced. */
 static void replace(struct engine *e, struct peer *p, uint32_t rank)
 {
 	detach(e, p);
@@ -128,7 +128,7 @@ void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *contr
 		note_move(p);
 	p->control = *control;
 	p->saw_ms = monotonic_ms();
-	/* on this host its clock is ours, and says when it came there */
+	/* ranks of one host have one clock: boundary_ns says when the rank came there */
 	if (!was_seen && peers_same_host(e, rank))
 		p->moved_ms = p->saw_ms - u64_min(peers_stood_ms(p), p->saw_ms);
 }
@@ -166,7 +166,7 @@ void peers_lose(struct engine *e, uint32_t rank, int status, const char *why)
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	p->lost = status;
 	e->event_log->changes++; /* a rank that the log called silent is now lost */
-	p->failing = true;       /* by the engine thread: any thread may be here */
+	p->failing = true;       /* rpc_fail_rank is the engine thread's; this may be another */
 }
 
 void peers_say_of_lost(struct engine *e, const char *line)
@@ -409,7 +409,9 @@ static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct a
 	return false;
 }
 
-/* Ourselves too while a question waits: of us to us, too, memory may lack for an answer. */
+/* Sends a PING when one is due.  This rank pings itself while any request waits: a request to
+ * itself, or its answer, gets lost where append_local has no memory.
+ */
 static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 {
 	bool self = e->is_rank && rank == e->rank;
@@ -510,7 +512,7 @@ void peers_doubt_states(struct engine *e, uint32_t rank)
 	e->peers[rank].doubted = true;
 }
 
-/* The page is of after asked_ns, and names the epoch of the table. */
+/* Notes that the table was still the newest at asked_ns: a later page has its epoch. */
 static void is_newest(struct engine *e, struct peer *p, uint64_t asked_ns)
 {
 	p->states_ns = u64_max(p->states_ns, asked_ns);
@@ -539,7 +541,7 @@ static bool on_epoch(struct engine *e, void *owner, uint64_t rank, const struct 
 	return false;
 }
 
-/* A PONG tells, in place of the table, which has a row for each state. */
+/* Asks for the registry's epoch by PING: the table itself has a row for each state. */
 static void ask_epoch(struct engine *e, struct peer *p, uint32_t rank)
 {
 	p->doubted = false;

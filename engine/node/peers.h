@@ -35,7 +35,9 @@ void peers_gone(struct engine *e, uint32_t link);
  * on.
  */
 void peers_look(struct engine *e, uint32_t rank);
-/* Does the same when every_ms have gone by, by message too.  Engine thread. */
+/* Reads the rank's control page, by memory or by PING, if the last peers_follow is every_ms
+ * ago.  Engine thread.
+ */
 void peers_follow(struct engine *e, uint32_t rank, uint64_t every_ms, uint64_t now);
 /* Returns for how many ms the rank has stood at its boundary: since its clock passed it, or
  * since it was seen there, if that is longer.
@@ -43,8 +45,8 @@ void peers_follow(struct engine *e, uint32_t rank, uint64_t every_ms, uint64_t n
 uint64_t peers_stood_ms(const struct peer *p);
 /* Drops the links to all ranks. */
 void peers_unlink(struct engine *e);
-/* Sets what stands behind the cause of the loss for all ranks that are lost, such as that
- * another job has their address by now; logs it if it is new for one.
+/* Puts line behind the cause of each lost rank's loss, such as that another job has its address
+ * by now; logs line if it is new for one of these ranks.
  */
 void peers_say_of_lost(struct engine *e, const char *line);
 /* Returns true if all ranks have said that they end, and have ended. */
@@ -66,9 +68,9 @@ int peers_reach(struct engine *e, uint32_t rank);
 int peers_call_from(const char *caller, struct engine *e, uint32_t rank, enum wire_type type,
 		    const void *body, const void *tail, size_t tail_size, rpc_done done,
 		    void *owner, uint64_t tag);
-/* Returns true if a rank that has not answered for silence_ms is as good as lost to those who
- * wait for limit_ms.  It is asked for a PONG before, which a live one sends at once, however
- * slow its disk is.  Engine thread.
+/* Returns true if a rank that has not answered for silence_ms is as good as lost to a read that
+ * waits for limit_ms.  From half of limit_ms on the rank is sent a PING, which a live rank
+ * answers at once, however slow its disk is.  Engine thread.
  */
 bool peers_is_mute(struct engine *e, uint32_t rank, uint64_t silence_ms, uint64_t limit_ms);
 /* Returns true if a rank that is silent, and has not said that it ends, can be read without

@@ -25,23 +25,30 @@ struct location {
 	uint32_t row;
 	uint64_t since_ns;
 	bool as_it_stands; /* no generation is wanted: the memory of a silent rank will do */
-	const struct peer **table_of; /* is told which table is missing; NULL: none asks */
+	const struct peer **table_of; /* set to the rank whose table is missing; or NULL */
 };
 
-/* -ETIMEDOUT: it is but silent. */
+/* Returns true if status is that of a lost rank.
+ * -EIO: its process is gone.
+ * -ETIMEDOUT: it is silent.
+ */
 static bool is_lost(int status)
 {
 	return status == -EIO || status == -ETIMEDOUT;
 }
 
-/* The row on that rank; -EAGAIN: its table is not here yet, or too old to deny; is_lost. */
+/* Returns the number of the row in the rank's table of states.
+ * -ENOENT: the table has no such row.
+ * -EAGAIN: the table is not here yet, or too old to say -ENOENT.
+ * is_lost: the rank is lost.
+ */
 static int row_on(struct engine *e, const struct location *p, uint32_t rank,
 		  enum state_kind kind, uint32_t index, uint32_t sub, const char *key)
 {
 	bool last_table = p->as_it_stands && rank < e->world && peers_is_readable(e, rank);
 	int rc = -EIO;
 
-	if (last_table) /* there will be no newer one */
+	if (last_table) /* a silent rank sends no newer one */
 		return states_find(e->peers[rank].states, kind, index, sub, key);
 	if (rank < e->world)
 		rc = peers_want_states(e, rank);
@@ -124,7 +131,11 @@ static int locate_state(struct engine *e, struct location *p)
 	return some_member_has(e, p, STATE_WHOLE, p->group_number, 0);
 }
 
-/* 0: the parameter has none.  -ENOENT: it has one.  As some_member_has else. */
+/* Looks for the parameter's fp32 master.
+ * 0: the parameter has none.
+ * -ENOENT: it has one.
+ * Other errors of some_member_has.
+ */
 static int lacks_master(struct engine *e, const struct location *p)
 {
 	struct location master = *p;
@@ -371,8 +382,9 @@ static enum holder_class how_good(const struct engine *e, uint32_t rank)
 	return near ? HOLDER_NEAR : HOLDER_LIVE;
 }
 
-/* The holder to read a run from.  Returns its row, and sets *rank; where all are lost, to one
- * of them.  A table that is missing is asked of one rank, not of all that have a copy.
+/* Chooses the holder to read a run from.  Returns its row, and sets *rank to it, or to one of
+ * the holders if all are lost.  A table that is missing is asked of one rank, not of all that
+ * have a copy.  Errors of row_on.
  */
 static int choose_holder(struct engine *e, const struct location *p,
 			 const struct replicas_run *run, uint32_t *rank)
@@ -431,7 +443,7 @@ static int plan_param(struct engine *e, const struct location *p, uint64_t offse
 		if (!run_at(e, p, at / element, &run))
 			return -EINVAL;
 		row = choose_holder(e, p, &run, &rank);
-		if (row == -EAGAIN) /* all that are missing are asked for at once */
+		if (row == -EAGAIN) /* goes on: all missing tables are fetched at once */
 			rc = row;
 		else if (row < 0 && !(is_lost(row) && plan->keep_lost))
 			return row;
@@ -442,7 +454,7 @@ static int plan_param(struct engine *e, const struct location *p, uint64_t offse
 	return rc;
 }
 
-/* The run of the parameter that lies on one rank: in elements of the parameter. */
+/* Finds the run of the parameter's elements that one rank holds. */
 static int run_on_rank(struct engine *e, const struct location *p, uint32_t rank,
 		       struct replicas_run *run)
 {
@@ -565,9 +577,9 @@ static bool is_ok_or_waits(int rc)
 	return !rc || rc == -EAGAIN;
 }
 
-/* Shows a holder's piece; row is that of its table, or an error.  Once a table is missing
- * nothing is shown any more, but the holders behind are still looked up, so that all missing
- * tables are asked for at once: rc stays -EAGAIN.
+/* Shows a holder's piece, unless row, of its table, is an error.  Once a table is missing no
+ * further piece is shown, but the callers still look up the other holders, so that all missing
+ * tables are fetched at once: rc stays -EAGAIN.
  */
 static int see_next(int rc, int row, const struct piece *piece, plan_see see, void *arg)
 {

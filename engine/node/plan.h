@@ -16,12 +16,12 @@ struct piece {
 	uint64_t at;     /* bytes in what was asked */
 	uint64_t size;
 	int lost;        /* 0; keep_lost: -EIO, -ETIMEDOUT if the holder is lost */
-	bool coming;     /* the view's generation was still to come there when it was opened */
+	bool coming;     /* the rank had not come to the generation when the view was opened */
 	uint32_t view;   /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */
 	uint64_t buffer; /* address in the rank of the view's piece once it is kept; 0: none */
 	bool kept;       /* the rank has kept the view's piece, in buffer */
-	bool awaited;    /* the rank has not come to it yet, and is to be asked again */
+	bool awaited;    /* the rank has not come to the generation, and is asked again */
 };
 
 struct plan {
@@ -32,9 +32,9 @@ struct plan {
 	bool keep_lost;              /* set by the caller: a lost rank's runs are pieces too */
 };
 
-/* since_ns: when the request began, monotonic_ns: a table of states that was asked for earlier
- * cannot say that something is not there, and is fetched anew (-EAGAIN); 0: what is here will
- * do.
+/* since_ns, of the functions below: when the request began, monotonic_ns.  A table of states
+ * that was asked for earlier cannot say that a state is not there: it is fetched anew
+ * (-EAGAIN).  0: tables of any age can.
  */
 
 /* Fills plan with the pieces of [offset, offset + size) of the state at address, each from one

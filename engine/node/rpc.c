@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-enum { TELL_MS = 2000 };
+enum { TELL_MS = 2000 }; /* of a rank's silence, before the log tells of it */
 
 struct rpc {
 	struct rpc *next;
@@ -87,16 +87,16 @@ static void sweep(struct engine *e)
 	}
 }
 
-/* Returns true if each rank gets one such message for a question, as large as the others'.  Of
- * bytes a rank gets as many as it has, in messages of which a few are under way at a time.
+/* Returns true if each rank gets one such message for a question, as large as the others', so
+ * that their latencies compare.  READ and STAGE are as many as a rank has bytes for.
  */
 static bool is_asked_alike(enum comms_op op)
 {
 	return op == COMMS_VIEW || op == COMMS_PREPARE || op == COMMS_APPLY;
 }
 
-/* Counts an answer.  The first rank to answer a question of several is whom the others are
- * behind.
+/* Counts an answer.  Where several ranks were asked the same, comms_behind counts how long each
+ * answers after the first one.
  */
 static void count(struct engine *e, struct rpc *rpc, const struct answer *answer)
 {
@@ -138,6 +138,7 @@ void rpc_ask_again(struct engine *e, uint32_t rank)
 			end(e, rpc, &(struct answer){ .status = -EAGAIN });
 }
 
+/* Returns true if the message is of the rank's process that this engine knows. */
 static bool is_of(const struct engine *e, uint32_t rank, const struct wire_header *header)
 {
 	return header->rank == rank && header->life == node_life(e->peers[rank].entry.cookie);
@@ -170,6 +171,7 @@ bool rpc_answer(struct engine *e, const struct wire_header *header, const struct
 	return true;
 }
 
+/* Returns the time from which the silence of a request's rank counts. */
 static uint64_t last_sign(const struct engine *e, const struct rpc *rpc)
 {
 	if (rpc->rank >= e->world)
@@ -194,7 +196,7 @@ uint64_t rpc_silence_ms(const struct engine *e, const void *owner, uint32_t *ran
 	return longest;
 }
 
-/* The log tells once of a rank that is asked and not heard. */
+/* Logs, once until the rank is heard again, that it does not answer. */
 static void tell_silence(struct engine *e, uint32_t rank, uint64_t ms)
 {
 	struct peer *p = &e->peers[rank];

@@ -5,7 +5,7 @@
 /* Requests that wait for an answer.  A request ends by the answer; by the rank's loss; by
  * silence, nothing heard from the rank for the timeout, however slow it is otherwise; or with
  * -EAGAIN, when the rank answers a PING sent after it: the request or its answer got lost, or
- * it waits.  Whoever asked asks again then, so every request may come twice.  Engine thread,
+ * it waits.  The caller then asks again, so a rank may get every request twice.  Engine thread,
  * with the lock.
  */
 
@@ -29,25 +29,28 @@ struct answer {
 	uint32_t peer;
 };
 
-/* Returns true: more answers of this request will come, keep it. */
+/* Takes an answer.  Returns true if more answers will come: the request is kept for them. */
 typedef bool (*rpc_done)(struct engine *e, void *owner, uint64_t tag,
 			 const struct answer *answer);
 
-/* Asks a message peer, known as rank (WIRE_OBSERVER: not yet known as any).  done is called
- * exactly once (or until it returns false), never from inside; NULL: nobody cares for the
- * answer.  On error (-EAGAIN: queue full) it is not called.
+/* Sends a request to a message peer, which is known as rank; WIRE_OBSERVER: as none yet.  done
+ * is called for each answer, until it returns false or gets a status < 0; never from inside
+ * rpc_call, and not if that fails.  NULL: the answer is not needed.
+ * -EAGAIN: the transport's queue is full.
+ * -ENOMEM
  */
 #define rpc_call(...) rpc_call_from(LOG_PLACE, __VA_ARGS__)
 int rpc_call_from(const char *caller, struct engine *e, uint32_t rank, uint32_t peer,
 		  enum wire_type type, const void *body, const void *tail, size_t tail_size,
 		  rpc_done done, void *owner, uint64_t tag);
-/* Ends the request that is answered.  False: the peer was not asked. */
+/* Ends the request that is answered.  False: no request to that peer has this number. */
 bool rpc_answer(struct engine *e, const struct wire_header *header,
 		const struct answer *answer);
 /* Ends with -ETIMEDOUT requests that nobody answers; peers_turn loses their ranks. */
 void rpc_expire(struct engine *e, uint64_t now);
-/* How long a request of owner (NULL: of anybody) to *rank (WIRE_OBSERVER: to any rank, which is
- * put there) waits, at the most, with nothing heard from its rank.  0: none waits.
+/* Returns the longest time in ms that a request has waited with nothing heard from its rank, of
+ * the requests by owner (NULL: by any) to *rank.  0: no request waits.  If *rank is
+ * WIRE_OBSERVER, requests to all ranks count, and *rank becomes that of the longest.
  */
 uint64_t rpc_silence_ms(const struct engine *e, const void *owner, uint32_t *rank);
 /* Ends all requests to the rank with status. */

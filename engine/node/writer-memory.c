@@ -21,7 +21,7 @@ void writer_memory_init(struct engine *e)
 			     !key_for_writers_memory(e->job.key.bytes, word);
 	if (!e->write.by_memory)
 		word[0] = word[1] = 0;
-	else if (e->is_rank)
+	else if (e->is_rank) /* keeps the complement, so that a rank's memory lacks the word */
 		word[0] = ~word[0], word[1] = ~word[1];
 	else if (readers && !strcmp(readers, "any")) /* as frag_open does in ranks */
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
@@ -55,7 +55,8 @@ void writer_memory_refused(struct engine *e, uint32_t rank)
 	e->peers[rank].wants_staged = true;
 }
 
-/* Whoever has the key can write the word into a state of a rank. */
+/* Returns true if pid is a rank's: whoever has the key can write the word into a rank's state.
+ */
 static bool is_a_rank(const struct engine *e, uint64_t pid)
 {
 	bool is = pid == (uint64_t)getpid();

@@ -3,7 +3,7 @@
 #define ENGINE_NODE_WRITER_MEMORY_H
 
 /* A rank copies the bytes of an edit out of the memory of a mount on its host, as a mount
- * copies states out of ranks' memory: STAGE then says where they are, and has none.
+ * copies states out of ranks' memory: STAGE then says where the bytes are, and has none.
  *
  * A STAGE could name any process of the user.  So there must be a word that follows from the
  * job's key at an address that the STAGE names: mounts that may write keep that word.  Ranks
