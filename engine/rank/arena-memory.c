@@ -9,7 +9,7 @@
 #include <inttypes.h>
 
 struct arena_memory {
-	pthread_mutex_t lock; /* of what follows; the trainer's thread reads without it */
+	pthread_mutex_t lock; /* of the following; the trainer's thread reads without it */
 	struct arena arena;
 	struct arena_copy copy; /* being made */
 	uint64_t moved;
@@ -317,8 +317,9 @@ static void lose(struct arena_memory *m, uint64_t block)
 		  n);
 }
 
-/* Copies without the lock, as the device may take long: this thread alone changes the arena.  A
- * copy that failed is the next one again.  Readers wait until lost parameters are unassigned.
+/* Makes one copy of the plan, without the lock, as the device may take long: this thread alone
+ * changes the arena.  After an error the same copy is the plan's next one.  Readers wait until
+ * lost parameters are unassigned.
  */
 static int move_on_device(struct arena_memory *m, const struct arena_copy *c)
 {
@@ -407,7 +408,8 @@ int64_t arena_memory_compact(struct arena_memory *m, uint64_t want, uint64_t mos
 
 /* ---- what is where ---- */
 
-/* Counts what a compaction has reserved as free. */
+/* Counts holes and the largest of them; memory that a compaction has reserved counts as free.
+ */
 static void count_runs(const struct arena *a, struct arena_figures *f)
 {
 	struct arena_part part;

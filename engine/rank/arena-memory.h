@@ -51,9 +51,9 @@ int arena_memory_can_go(const struct arena_memory *m, uint64_t block);
 int arena_memory_pin(struct arena_memory *m, uint64_t block);
 int arena_memory_unpin(struct arena_memory *m, uint64_t block);
 
-/* The memory of a block at offset, and the bytes from there to its end.
+/* Finds the memory of a block at offset, and the bytes from there to the block's end.
  * -ENOENT: there is no such block.
- * -EINVAL: offset is past its end.
+ * -EINVAL: offset is past the block's end.
  * -EAGAIN: the block is half moved.
  */
 int arena_memory_at(const struct arena_memory *m, uint64_t block, uint64_t offset,
@@ -66,18 +66,20 @@ int arena_memory_at(const struct arena_memory *m, uint64_t block, uint64_t offse
  */
 int arena_memory_assign(struct arena_memory *m, struct arena_lp lp, enum frag_dtype dtype,
 			uint64_t numel, uint64_t block, uint64_t offset);
-/* The registry drops lp too.  -ENOENT: lp is not assigned. */
+/* Takes lp out of its block, and drops it in the registry.
+ * -ENOENT: lp is not assigned.
+ */
 int arena_memory_unassign(struct arena_memory *m, struct arena_lp lp);
 /* Finds the block to which lp is assigned, and the offset there.
  * -ENOENT
  */
 int arena_memory_find(const struct arena_memory *m, struct arena_lp lp, uint64_t *block,
 		      uint64_t *offset);
-/* The next parameter of a block, as arena_param_of. */
+/* Gives the next parameter of a block, as arena_param_of. */
 bool arena_memory_next(const struct arena_memory *m, uint64_t block, uint32_t *cursor,
 		       struct arena_lp *lp);
-/* A parameter that is assigned; false: none is.  *cursor is 0 at first; between calls the
- * caller only unassigns.
+/* Gives a parameter that is assigned; false: none is.  *cursor is 0 at first; between calls the
+ * caller may unassign parameters, and do nothing else.
  */
 bool arena_memory_any(const struct arena_memory *m, uint32_t *cursor, struct arena_lp *lp);
 

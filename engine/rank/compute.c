@@ -9,10 +9,8 @@
 #include <string.h>
 
 enum {
-	AT_ONCE = COMPUTE_BUFFER / 3,
-	GAP_MAX = 4096, /* bytes between two elements, at most, to copy them with what is
-			 * between them
-			 */
+	AT_ONCE = COMPUTE_BUFFER / 3, /* a run, its packed elements, and the master's run */
+	GAP_MAX = 4096, /* the most bytes from an element to the next that are copied too */
 };
 
 /* ---- messages ---- */
@@ -84,14 +82,16 @@ int compute_decode(struct compute *c, const struct wire_compute *m)
 	return c->first < c->end ? decode_operation(c, m) : -EINVAL;
 }
 
-/* ---- */
+/* ---- checks ---- */
 
 uint64_t compute_bytes(const struct compute *c)
 {
 	return (c->end - c->first) * frag_dtype_size(c->dtype);
 }
 
-/* The bytes from the first element to the last, in a row in which `start` is element `at`. */
+/* Returns the bytes from the first element to the last, and in *offset where they begin, in a
+ * row in which `start` is element `at`.
+ */
 static uint64_t span(const struct compute *c, uint64_t at, size_t element, uint64_t *offset)
 {
 	uint64_t low = slice_run(&c->slice, c->first).first;
@@ -120,6 +120,8 @@ int compute_check(const struct compute *c, struct registry *r)
 	return rc || !c->follows ? rc
 				 : check_row(c, r, c->master, c->master_dtype, c->master_at);
 }
+
+/* ---- application ---- */
 
 /* Elements of a row that are equally far apart, and their bytes with those between them. */
 struct run {
@@ -211,6 +213,7 @@ static struct slice_run next_run(const struct compute *c, uint64_t k)
 	if (c->follows)
 		widest = u64_max(widest, frag_dtype_size(c->master_dtype));
 	run.count = u64_min(run.count, c->end - k);
+	/* as many as AT_ONCE bytes hold with the elements between them */
 	run.count = u64_min(run.count,
 			    step <= GAP_MAX / widest ? (AT_ONCE / widest - 1) / step + 1 : 1);
 	return run;

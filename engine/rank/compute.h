@@ -4,7 +4,7 @@
 
 /* An operation on elements of a row, which an edit carries in place of bytes
  * (engine/rank/participant.h).  The row has elements [start, end) of an array, from its element
- * `at` on; the operation is on those of a slice of the array.
+ * `at` on; the operation is on those of them that are in a slice of the array.
  */
 
 #include "engine/catalog/operation.h"
@@ -17,7 +17,7 @@ struct compute {
 	uint32_t row;
 	enum frag_dtype dtype;
 	struct slice slice;  /* in rising order */
-	uint64_t first, end; /* numbers of the slice's elements that the row has */
+	uint64_t first, end; /* the row has elements [first, end) of the slice */
 	uint64_t start, at;
 	struct operation operation;
 	/* A low-precision copy follows its master, a row of this rank, whose element master_at

@@ -15,7 +15,7 @@ struct used { /* a device in use */
 	int number;
 	void *stream;              /* only the trainer's thread reads it */
 	struct devices_mark *mark; /* under the lock, as status */
-	int status;                /* why there is no mark */
+	int status;                /* 0, or -errno: why there is no newest mark */
 };
 
 struct devices {
@@ -28,14 +28,14 @@ struct devices {
 	LIST_HEAD(, devices_copy) copies; /* under way */
 	uint64_t sequence;
 	unsigned host_leaving; /* devices_kept on the host that a stream is yet to write */
-	bool host_lost;        /* a stream failed to: a device may write there still */
+	bool host_lost;        /* a stream failed: a device may still write to `host` */
 	pthread_cond_t ended;
 	_Atomic uint64_t from_bytes, to_bytes, errors;
 };
 
-/* NULL: the device is not in use.  Trainer's thread, or under the lock. */
+/* Returns NULL if the device is not in use.  Trainer's thread, or under the lock. */
 struct used *devices_find(struct devices *d, int number);
-/* Called before the port is closed. */
+/* Unpins and frees `host`, before the port is closed. */
 void devices_host_free(struct devices *d);
 
 #endif

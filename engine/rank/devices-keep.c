@@ -86,6 +86,7 @@ static void on_passed(struct device_io *io, int rc)
 	struct devices_kept *k = container_of(io, struct devices_kept, passed);
 	struct devices *d = k->devices;
 
+	/* after an error the device may still write there: the buffers are not lent again */
 	for (unsigned i = 0; i < k->n && !rc; i++)
 		pinned_put(d->host, k->pieces[i]->memory);
 	free_kept(k);
@@ -217,7 +218,7 @@ void *devices_kept_memory(const struct devices_kept *k, struct device_event **wr
 
 /* ---- reading ---- */
 
-/* Fills parts with the memory of these bytes; returns how many parts. */
+/* Fills parts with the memory of bytes [offset, offset + size) of k; returns how many parts. */
 static unsigned cut(const struct devices_kept *k, uint64_t offset, uint64_t size,
 		    struct iovec *parts)
 {

@@ -77,6 +77,7 @@ int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory)
 {
 	const struct used *u, *first = NULL;
 
+	/* add inserts at the head: the last is the device that was taken into use first */
 	LIST_FOREACH (u, &d->used, link)
 		first = u;
 	if (!first)
@@ -87,7 +88,7 @@ int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory)
 
 void devices_free(struct devices *d, int number, void *memory)
 {
-	/* of 0 bytes, behind the copies of it that the stream has to make for open files */
+	/* a copy of 0 bytes ends when the stream has made its copies of the memory for views */
 	struct devices_copy nothing = { .number = number,
 					.n = 1,
 					.parts = &(struct iovec){ memory, 0 } };
@@ -386,7 +387,7 @@ int devices_copy_begin(struct devices *d, struct devices_copy *c)
 	enlist(d, c);
 	for (unsigned i = 0; i < n; i++)
 		d->ops->submit(d->device, &parts[i].io);
-	if (atomic_fetch_sub(&c->left, 1) == 1) /* the one that kept it from ending meanwhile */
+	if (atomic_fetch_sub(&c->left, 1) == 1) /* the 1 that kept c from ending meanwhile */
 		end(c);
 	return 0;
 }
@@ -402,7 +403,7 @@ static void on_waited(struct devices_copy *c, int result)
 {
 	struct copy_wait *w = c->owner;
 
-	LOCKED(&w->lock); /* w is gone as soon as this is let go */
+	LOCKED(&w->lock); /* begin_and_wait may return, and w end, once it is released */
 	w->over = true;
 	w->result = result;
 	pthread_cond_signal(&w->came);
@@ -436,7 +437,7 @@ int devices_copy_now(struct devices *d, struct devices_copy *c)
 		return rc;
 	c->after = mark->event;
 	rc = begin_and_wait(d, c);
-	if (c->to_device) /* readers must not join a copy of what was there before */
+	if (c->to_device) /* a new mark: readers must not join a fetch of the old bytes */
 		take_mark(d, u, mark, 0);
 	else
 		devices_mark_put(d, mark);

@@ -23,10 +23,10 @@ struct devices_part;
 /* Errors of the port's open. */
 int devices_open(struct devices **d, const struct device_ops *ops,
 		 const struct device_options *options);
-/* No mark is held, and no copy is under way. */
+/* Closes the port.  No mark is held, and no copy is under way. */
 void devices_close(struct devices *d);
 
-/* The port's device; closed with d. */
+/* Returns the port's device, which is closed with d. */
 struct device *devices_port(struct devices *d);
 
 /* ---- trainer's thread ---- */
@@ -34,15 +34,16 @@ struct device *devices_port(struct devices *d);
 /* Takes a device into use: its states change on that stream.  A later call changes the stream,
  * from the next mark on.
  * -EINVAL: there is no such device.
- * -ENOMEM, -EIO.
+ * -ENOMEM
+ * -EIO
  */
 int devices_use(struct devices *d, int number, void *stream);
-/* *number: the device whose memory that is, or DEVICE_NONE.
+/* Sets *number to the device whose memory that is, or to DEVICE_NONE.
  * -EINVAL: the device is not in use.
- * -EIO.
+ * -EIO
  */
 int devices_where(struct devices *d, const void *memory, int *number);
-/* Marks every stream: readers see the states as everything enqueued by now leaves them. */
+/* Marks every stream: readers see the states as all work enqueued by now leaves them. */
 void devices_mark(struct devices *d);
 /* Pins whole pages of host memory for access by the devices themselves.  Errors of the port's
  * pin.
@@ -54,20 +55,20 @@ void devices_unpin(struct devices *d, void *memory);
  * Errors of the port's alloc.
  */
 int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory);
-/* Waits for all that the trainer's stream was given and for copies of readers, and frees the
- * memory.  Where the stream does not come to an end in time, or is being captured, or memory of
- * the host runs out, the memory is left to the device, and a line of the log says so.
+/* Waits for the trainer's stream and for copies of readers, and frees the memory.  Where the
+ * stream does not come to an end in time, or is being captured, or memory of the host runs out,
+ * the memory is left to the device, and a line of the log says so.
  */
 void devices_free(struct devices *d, int number, void *memory);
 
 /* ---- any thread ---- */
 
-/* The newest mark of a device in use, the caller's to put; NULL: there is none yet.
- * -EIO, -EBUSY, -ENOMEM: the mark could not be made.
+/* Sets *mark to the newest mark of a device in use, the caller's to put; NULL: there is none.
+ * Returns the error with which the newest mark could not be made: -EIO, -EBUSY or -ENOMEM.
  */
 int devices_newest(struct devices *d, int number, struct devices_mark **mark);
 void devices_mark_put(struct devices *d, struct devices_mark *mark);
-/* NULL: mark is NULL. */
+/* Returns the mark's event; NULL: mark is NULL. */
 struct device_event *devices_mark_event(const struct devices_mark *mark);
 
 struct devices_figures {
@@ -106,12 +107,12 @@ struct devices_copy {
 	_Atomic int result;
 };
 
-/* Does not call done on error.
+/* Begins the copy.  Does not call done on error.
  * -EOPNOTSUPP: sums of pinned parts, or of a part that has not whole elements.
- * -ENOMEM.
+ * -ENOMEM
  */
 int devices_copy_begin(struct devices *d, struct devices_copy *c);
-/* Copies after everything that the stream has been given by now, and waits for the end.
+/* Copies after all work that the stream has been given by now, and waits for the end.
  * Trainer's thread.  Errors of the port.
  */
 int devices_copy_now(struct devices *d, struct devices_copy *c);
@@ -126,23 +127,26 @@ struct devices_kept;
 
 /* Pins host memory for bytes that devices have no room to keep.  Trainer's thread.
  * -EINVAL: bytes is 0, or more than DEVICES_HOST_MAX.
- * -ENOMEM, -EIO.
+ * -ENOMEM
+ * -EIO
  */
 int devices_keep_on_host(struct devices *d, uint64_t bytes);
-/* Enqueues a copy of the parts, so that the stream may change them from here on.  Trainer's
+/* Enqueues a copy of the parts, so that later work of the stream may change them.  Trainer's
  * thread, which waits for nothing.
  * -EAGAIN: there is no room on the host either.
  * Errors of the port's preserve.
  */
 int devices_keep(struct devices *d, int number, const struct iovec *parts, unsigned n,
 		 struct devices_kept **kept);
-/* The device memory that has all the bytes when `written` has passed; NULL: they lie in several
- * runs, or on the host.
+/* Returns the device memory that has all the bytes when `written` has passed; NULL: they lie in
+ * several runs, or on the host.
  */
 void *devices_kept_memory(const struct devices_kept *k, struct device_event **written);
 /* Any thread. */
 void devices_kept_put(struct devices_kept *k);
-/* Copies bytes [offset, offset + size) of k to c->host; then c->done.  -ENOMEM. */
+/* Copies bytes [offset, offset + size) of k to c->host, then calls c->done.
+ * -ENOMEM
+ */
 int devices_kept_begin(struct devices_kept *k, uint64_t offset, uint64_t size,
 		       struct devices_copy *c);
 

@@ -80,8 +80,8 @@ static bool before(const struct edit *a, const struct edit *b)
 	return memcmp(a->transaction, b->transaction, sizeof(a->transaction)) < 0;
 }
 
-/* The next in the order that all ranks apply in: by boundary, then as they came to the
- * coordinator.
+/* Returns the next edit in the order in which all ranks apply them: by boundary, then as they
+ * came to the coordinator.
  */
 static struct edit *next_decided(struct participant *s, uint64_t b)
 {
@@ -94,7 +94,9 @@ static struct edit *next_decided(struct participant *s, uint64_t b)
 	return next;
 }
 
-/* Returns true if an edit or a freeze, other than a watch, is undecided. */
+/* Marks the undecided edits at whose boundary the trainer is.  Returns true if one of them is
+ * no watch.
+ */
 static bool arrive(struct participant *s, uint64_t b)
 {
 	struct edit *e;
@@ -109,7 +111,7 @@ static bool arrive(struct participant *s, uint64_t b)
 	return any;
 }
 
-/* Freezes that are decided: the trainer stands here from now on, or, inside a step, at the next
+/* Applies decided freezes: the trainer stands here from now on, or, inside a step, at the next
  * boundary, on every rank alike.
  */
 static void stand(struct participant *s, uint64_t b, bool whole)
@@ -151,8 +153,8 @@ static bool stands(struct participant *s)
 	return false;
 }
 
-/* Under the lock.  Finds a watch at whose boundary the trainer waits, and which it has, or has
- * not, checked there.
+/* Under the lock.  Finds a watch at whose boundary the trainer waits, and which the trainer has
+ * checked there, or has not; NULL: there is none.
  */
 static struct edit *find_watch(struct participant *s, bool checked)
 {
@@ -317,8 +319,8 @@ bool participant_take_thawed(struct participant *s, struct participant_stay *out
 	return true;
 }
 
-/* NULL: its window of gradients is yet to come.  The edit is used without the lock: once it is
- * decided only this thread changes it.
+/* Returns the next edit to apply; NULL: there is none, or its window of gradients is yet to
+ * come.  The caller uses it without the lock: once it is decided only this thread changes it.
  */
 static struct edit *begin_next(struct participant *s, uint64_t b, uint64_t grads)
 {

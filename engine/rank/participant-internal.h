@@ -9,15 +9,15 @@
 /* Frees the piece, or keeps it for another edit. */
 void participant_free_piece(struct participant *s, struct edit_piece *piece);
 struct edit *participant_find(struct participant *s, const uint64_t transaction[2]);
-/* NULL: too many edits, or no memory. */
+/* Returns NULL if there are too many edits, or no memory. */
 struct edit *participant_find_or_add(struct participant *s, const uint64_t transaction[2]);
-/* The decision, as long as it is remembered. */
+/* Returns the decision, as long as it is remembered; else WIRE_UNDECIDED. */
 enum wire_outcome participant_known(struct participant *s, const uint64_t transaction[2]);
-/* After any change of a state or a boundary. */
+/* Computes `lowest` anew, after any change of an edit's state or boundary. */
 void participant_set_lowest(struct participant *s);
 /* Wakes the trainer, which looks again. */
 void participant_signal(struct participant *s);
-/* registry_check of all pieces. */
+/* Checks all pieces.  Errors of registry_check. */
 int participant_check_pieces(const struct edit *e, struct registry *r);
 /* Returns true if the trainer stands, or will stand, at boundary b for a freeze. */
 bool participant_stand_at(struct participant *s, uint64_t b);

@@ -29,8 +29,8 @@ static bool has_room(const struct participant *s, const uint64_t transaction[2],
 	       others < PARTICIPANT_EDITS_OF_WRITER_MAX;
 }
 
-/* Charges `cost` bytes of memory to the writer's transaction, a new one where there is none.
- * `round`: the transaction is to hold nothing else.
+/* Charges `cost` bytes of memory to the writer's transaction, and makes its edit if there is
+ * none.  round: the edit must have no pieces and no other round.
  */
 static int charge(struct participant *s, const uint64_t transaction[2], uint32_t writer,
 		  uint64_t now, uint64_t cost, bool round, struct edit **out)

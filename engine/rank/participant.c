@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { LATE_MS = 500 }; /* a freeze is asked for again within that */
+enum { LATE_MS = 500 }; /* the coordinator asks again within that for a freeze that is late */
 
 void participant_init(struct participant *s, uint64_t bytes_max)
 {
@@ -150,7 +150,7 @@ static bool is_bound(const struct edit *e)
 	return e->state == EDIT_PREPARED || e->state == EDIT_DECIDED;
 }
 
-/* Under the lock, after any change: the trainer looks at this alone. */
+/* The trainer reads `lowest` alone, without the lock, to see whether it has to look. */
 void participant_set_lowest(struct participant *s)
 {
 	uint64_t lowest = UINT64_MAX;
@@ -174,8 +174,8 @@ int participant_check_pieces(const struct edit *e, struct registry *r)
 	return 0;
 }
 
-/* From the promise to freeze at b, or before, on the trainer does not leave b but by
- * participant_look.
+/* Once a freeze at b, or at an earlier boundary, is promised, the trainer leaves b by
+ * participant_look alone.
  */
 bool participant_stand_at(struct participant *s, uint64_t b)
 {
@@ -185,7 +185,7 @@ bool participant_stand_at(struct participant *s, uint64_t b)
 	       (s->lease.standing || (freeze && is_bound(freeze) && freeze->boundary <= b));
 }
 
-/* A promise of the next boundary lets the trainer go on, which has been checked at this one. */
+/* Ends a watch's check at this boundary: the promise of a later one lets the trainer go on. */
 static void end_check(struct participant *s, struct edit *e)
 {
 	free(e->watch->found);
@@ -195,8 +195,8 @@ static void end_check(struct participant *s, struct edit *e)
 	participant_signal(s);
 }
 
-/* The trainer stores the boundary it enters, then looks at lowest; we store lowest, then look
- * at the boundary: one of the two sees the other.
+/* The trainer stores the boundary that it enters, then loads lowest; this function stores
+ * lowest, then loads the boundary: one of the two sees the other's store.
  */
 static int promise_boundary(struct participant *s, struct registry *r, struct edit *e,
 			    uint64_t boundary)
@@ -205,7 +205,7 @@ static int promise_boundary(struct participant *s, struct registry *r, struct ed
 
 	e->told_ms = 0; /* the coordinator asks anew */
 	if (e->state == EDIT_PREPARED && e->boundary == boundary)
-		return 0; /* the trainer may be there, and not have looked yet */
+		return 0; /* repeated; the trainer may be there, and not have looked yet */
 	e->state = EDIT_PREPARED;
 	e->boundary = boundary;
 	participant_set_lowest(s);
@@ -318,7 +318,7 @@ int participant_prepare(struct participant *s, struct registry *r, const struct 
 	e->order = p->order;
 	e->touched_ms = now;
 	rc = promise_boundary(s, r, e, p->boundary);
-	/* a coordinator that hears of no promise may never be heard of again */
+	/* refused, it keeps the lease for LATE_MS only: its coordinator may never ask again */
 	if (p->freeze_ms && !watch)
 		lease_promise(&s->lease, p->transaction,
 			      rc ? now - LEASE_SILENT_MS + LATE_MS : now);
@@ -399,7 +399,9 @@ enum wire_outcome participant_recall(struct participant *s, const uint64_t trans
 
 static const char orphaned[] = "its coordinator died";
 
-/* A transaction that is not promised here, and never will be, is committed by nobody. */
+/* Forbids a transaction that this rank has not promised: without its vote no coordinator can
+ * commit it.
+ */
 static void forbid(struct participant *s, struct edit *e, const uint64_t transaction[2],
 		   const char *why)
 {
@@ -494,7 +496,9 @@ void participant_each_prepared(struct participant *s, participant_see see, void 
 			see(arg, e);
 }
 
-/* Under the lock.  A transaction with an order is the coordinator's to end. */
+/* Under the lock.  Aborts the lost writer's staged edits, unless a coordinator has given them
+ * an order, and edits last touched before `before`.
+ */
 static unsigned abort_staged(struct participant *s, uint32_t writer, uint64_t before,
 			     const char *why)
 {

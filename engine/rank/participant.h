@@ -30,7 +30,7 @@
 #include "engine/rank/compute.h"
 #include "engine/rank/registry.h"
 
-#define EDIT_PEER_NONE (UINT32_MAX - 1) /* decided without its coordinator */
+#define EDIT_PEER_NONE (UINT32_MAX - 1) /* edit.peer if no coordinator awaits a report */
 
 enum {
 	PARTICIPANT_EDITS_MAX = 1024,
@@ -121,10 +121,11 @@ struct participant {
 	uint64_t spare_ms;         /* when the last of them was put there */
 	unsigned count;            /* of list */
 	uint64_t bytes, bytes_max; /* memory for pieces */
-	_Atomic uint64_t lowest;   /* boundary of those prepared or decided; UINT64_MAX: none */
-	uint64_t changes, looked_at; /* signals of changed: all, and when the trainer looked */
-	uint64_t applied;            /* edits, no rounds; the trainer's thread's, no lock */
-	struct lease lease;          /* the freeze */
+	_Atomic uint64_t lowest;   /* boundary of edits prepared or decided; UINT64_MAX: none */
+	/* signals of `changed`: how many, and how many when the trainer last looked */
+	uint64_t changes, looked_at;
+	uint64_t applied;   /* edits, without rounds; the trainer's thread, without the lock */
+	struct lease lease; /* the freeze */
 	struct participant_stay stay;
 	struct outcome_log decided;
 	struct outcome_log forbidden; /* transactions that are never promised here */
@@ -188,7 +189,8 @@ int participant_prepare(struct participant *s, struct registry *r,
 			const struct wire_prepare *prepare, const struct wire_condition *watch,
 			uint64_t now);
 
-/* Takes the decision.  why: status of an abort.  peer, request: get the report (APPLIED).
+/* Takes the decision.  why: status of an abort.  peer, request: the message peer and its
+ * request, which get the report (APPLIED).
  * -ENOENT: this rank has not promised it, or the decision was the other one.
  * -ESTALE: the edit is fenced.
  * -EALREADY: this decision was taken and reported before.
@@ -196,16 +198,18 @@ int participant_prepare(struct participant *s, struct registry *r,
 int participant_decide(struct participant *s, const uint64_t transaction[2], bool commit,
 		       int why, uint32_t peer, uint64_t request);
 
-/* The decision as far as this rank knows it; *status (may be NULL): how applying it ended. */
+/* Returns the decision as far as this rank knows it.  Sets *status, unless status is NULL, to
+ * the error of applying it.
+ */
 enum wire_outcome participant_recall(struct participant *s, const uint64_t transaction[2],
 				     int *status);
-/* The answer to OUTCOME: as participant_recall, and an undecided edit is fenced, or, where this
- * rank has not promised it, aborted for ever.
+/* Answers OUTCOME: returns the decision, as participant_recall.  An undecided edit is fenced,
+ * or, if this rank has not promised it, aborted for ever.
  */
 enum wire_outcome participant_outcome(struct participant *s, const uint64_t transaction[2]);
 /* Remembers how applying a decided transaction ended; the first error stays. */
 void participant_note(struct participant *s, const uint64_t transaction[2], int status);
-/* The coordinator of a promised, undecided, unfenced transaction; else UINT32_MAX. */
+/* Returns the coordinator of a promised, undecided, unfenced transaction; else UINT32_MAX. */
 uint32_t participant_coordinator(struct participant *s, const uint64_t transaction[2]);
 /* Takes the decision that the inquiry of all ranks found: the coordinator is lost. */
 void participant_resolve(struct participant *s, const uint64_t transaction[2], bool commit);

@@ -25,7 +25,7 @@ int registry_where(struct registry *r, const void *memory, struct registry_tier 
 	return 0;
 }
 
-/* Under the lock.  The caller's to free. */
+/* Under the lock.  Returns how many parts the bytes are in.  The caller frees *parts. */
 static int find_parts(const struct state_row *row, uint64_t offset, uint64_t size,
 		      struct iovec **parts)
 {
@@ -57,7 +57,8 @@ static int fill(struct registry *r, uint64_t epoch, uint32_t number, uint64_t of
 
 /* ---- versions ---- */
 
-/* The mark behind which the row's bytes are what they are now. */
+/* Makes a live version: the newest mark, behind which the stream has the row's present bytes.
+ */
 static int find_mark(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
 		     uint64_t size, struct registry_version *v)
 {
@@ -318,7 +319,7 @@ static int clear_device(struct registry *r, uint32_t number)
 	return rc;
 }
 
-/* The memory is the caller's again: no copy of it is under way. */
+/* Waits for copies of the dropped row, whose memory is the caller's again. */
 static void end_copies(struct registry *r, const struct state_row *old)
 {
 	(void)old;
@@ -381,7 +382,7 @@ static int find_side(struct registry *r, struct conversion_side *s, uint64_t num
 	return s->n < 0 ? s->n : 0;
 }
 
-/* n elements from its first part. */
+/* Returns the start of the part, and takes `bytes` bytes off there. */
 static void *take_some(struct iovec *part, uint64_t bytes)
 {
 	void *start = part->iov_base;
@@ -391,7 +392,9 @@ static void *take_some(struct iovec *part, uint64_t bytes)
 	return start;
 }
 
-/* Both in runs that are whole on either side; there is room for as many as both have parts. */
+/* Cuts both sides into runs of equally many elements, each within one part of either side: at
+ * most as many runs as both have parts.
+ */
 static void cut_runs(struct devices_copy *c, struct conversion_side *to,
 		     struct conversion_side *from, struct iovec *runs)
 {
@@ -403,6 +406,7 @@ static void cut_runs(struct devices_copy *c, struct conversion_side *to,
 			u64_min(to->parts[t].iov_len / wide, from->parts[f].iov_len / read);
 
 		runs[c->n] = (struct iovec){ take_some(&to->parts[t], n * wide), n * wide };
+		/* the port counts a copy in bytes, a conversion in elements */
 		sources[c->n++] = (struct iovec){ take_some(&from->parts[f], n * read),
 						  c->what == DEVICE_COPY ? n * read : n };
 		t += !to->parts[t].iov_len;

@@ -15,12 +15,12 @@ enum {
 	CHUNK = 1 << 30, /* bytes; process_vm_readv copies less than 2 GiB in a call */
 };
 
-/* Called with size bytes of a row, which are at n parts; a row on NVMe has none. */
+/* Visits size bytes of a row, which are in n parts; 0: the row is on NVMe. */
 typedef int visit_parts(const struct state_row *row, const struct iovec *parts, unsigned n,
 			uint8_t *data, size_t size);
 
-/* The lock is held over each visit, so that registry_drop cannot free what is being copied.
- * What is large, or in very many small segments, is visited in several calls.
+/* Visits the bytes, in several calls if they are many or in very many small segments.  The lock
+ * is held over each visit, so that registry_drop cannot free what is being copied.
  */
 static int walk(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
 		size_t size, visit_parts *visit, uint8_t *data)

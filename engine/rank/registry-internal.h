@@ -10,8 +10,8 @@
 
 /* Publishes a new epoch in the control page; to be called after any change of the table. */
 void registry_new_epoch(struct registry *r);
-/* Adds bytes (negative: subtracts) to the sum, in the control page, of the tier of a row of
- * state: hyper-parameters, and memory that a rank publishes, are none.
+/* Adds bytes, which may be negative, to the control page's sum of the row's tier.
+ * Hyper-parameters, and memory that a rank publishes, do not count.
  */
 void registry_count(struct registry *r, const struct state_row *row, int64_t bytes);
 /* Returns the row, or NULL if it was dropped or replaced since epoch.  Changes of other rows do
@@ -20,7 +20,7 @@ void registry_count(struct registry *r, const struct state_row *row, int64_t byt
 const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch,
 					uint32_t number);
 
-/* Forgets that the row is to move. */
+/* Takes back that the row is to move. */
 void registry_place_forget(struct registry *r, struct state_row *row);
 /* Closes the memfd of the library's memory at that address. */
 void registry_drop_share(struct states *s, uint64_t address);

@@ -156,9 +156,8 @@ bool registry_place_stays_in_host(struct registry *r, uint32_t row)
 	return row < r->states.nrows && state->tier == STATE_HOST && !state->wanted;
 }
 
-/* Copies the row, and the address that a row in the host's memory has: NULL of another tier.
- * Neither changes without the lock, which the copies have not: this thread alone moves and
- * drops rows.
+/* Fills *m and *row; *from: the address of a row in the host's memory, NULL of any other.  All
+ * stay true without the lock: this thread alone moves and drops rows.
  */
 static int look_up(struct registry *r, uint32_t number, struct registry_move *m,
 		   struct state_row *row, const uint8_t **from)
@@ -225,7 +224,9 @@ static int fill_spot(struct registry *r, const struct registry_move *m, size_t e
 	return rc;
 }
 
-/* A new state's first version is current before any reader knows of the state. */
+/* Copies the row to a new spot.  On NVMe the first version of the new state is published before
+ * any reader knows of the state.
+ */
 static int copy(struct registry *r, struct registry_move *m, const struct state_row *row,
 		const uint8_t *from)
 {
@@ -315,7 +316,7 @@ static int exchange(struct registry *r, struct registry_move *m)
 	if (new.fd >= 0 &&
 	    states_add_share(&r->states,
 			     (struct state_share){ new.fd, (uintptr_t) new.memory, m->bytes }))
-		old.fd = new.fd; /* readers do without: it is closed with the old place */
+		old.fd = new.fd; /* readers do without the memfd: closed with the old spot */
 	row->tier = (uint8_t) new.tier;
 	row->owned = new.memory != NULL;
 	row->device = new.device;

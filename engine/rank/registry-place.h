@@ -43,7 +43,7 @@ int registry_place_want(struct registry *r, registry_place_names names, void *ar
 int registry_place_check(struct registry *r, registry_place_names names, void *arg,
 			 enum state_tier to);
 
-/* A place that a row's bytes can have. */
+/* Memory, or a state on NVMe, that has or is to have a row's bytes. */
 struct registry_spot {
 	enum state_tier tier;
 	void *memory;                     /* STATE_HOST, STATE_DEVICE; NULL: nothing there */
@@ -77,7 +77,7 @@ bool registry_place_next(struct registry *r, uint32_t *row);
  * registry_place_switch; then registry_place_end is called, switched or not.  On an error there
  * is nothing to end: the row stays where it is, with a line in the log.
  * -ENOENT: the row is no longer to move.
- * -ENOMEM.
+ * -ENOMEM
  * -ETIMEDOUT: the disk or the device is silent; all other rows that are to move stay, too.
  * The disk's error, or the device's.
  */

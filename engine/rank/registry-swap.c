@@ -33,7 +33,7 @@ static int keep_here(struct registry *r, uint32_t index, uint32_t sub, const cha
 	return rc;
 }
 
-/* Without elements it is in no tier. */
+/* A partition without elements is in no tier. */
 int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *key,
 		  enum frag_dtype dtype, uint64_t numel, bool stays)
 {
@@ -67,7 +67,9 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 	return row < 0 ? row : 0;
 }
 
-/* Under the lock.  Row number; what it had in memory is the caller's again. */
+/* Under the lock.  Returns the number of the shard's row, which now has no segments: its memory
+ * is the caller's again.
+ */
 static int empty_shard(struct registry *r, uint32_t param, enum frag_dtype dtype,
 		       uint64_t numel)
 {
@@ -173,7 +175,10 @@ struct spot {
 	uint64_t element; /* the state's */
 };
 
-/* -ESTALE, -EINVAL: past the row's end. */
+/* Finds the state that has the bytes of a row.
+ * -ESTALE: the row was dropped or replaced, or is not on NVMe.
+ * -EINVAL: the range ends behind the row.
+ */
 static int find_spot(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
 		     uint64_t size, struct spot *spot)
 {
@@ -218,7 +223,7 @@ static int put_state(struct registry *r, uint32_t row, uint64_t offset, const vo
 	if (!rc)
 		rc = swapper_put(r->swapper, spot.state, spot.at / spot.element, data,
 				 size / spot.element);
-	/* the trainer has it in */
+	/* -EBUSY: the trainer has the state in, and swapper_write writes to its memory too */
 	return rc == -EBUSY ? swapper_write(r->swapper, spot.state, spot.at, data, size) : rc;
 }
 
@@ -253,7 +258,7 @@ static int pin_row(struct registry *r, uint64_t epoch, uint32_t number, uint64_t
 			     ? -EINVAL
 			     : swapper_pin(r->swapper, row->swap_state, row->swap_at + offset,
 					   size, &v->swap.pin);
-		if (rc == -ESTALE) /* of the pin: there will be room for another */
+		if (rc == -ESTALE) /* the versions were evicted: the next publish makes new */
 			rc = -EAGAIN;
 	}
 	pthread_mutex_unlock(&r->lock);

@@ -63,7 +63,8 @@ int registry_version_hold(struct registry *r, uint64_t epoch, uint32_t row, uint
  * -ESTALE: the row was dropped or replaced, or is not on a device.
  * -EINVAL: the range ends behind the row.
  * -ENODATA: the row has no segment there.
- * -ENOMEM; errors of devices_keep.
+ * -ENOMEM
+ * Errors of devices_keep.
  */
 int registry_version_keep(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			  uint64_t size, struct registry_version **version);
@@ -92,8 +93,8 @@ struct registry_fetch {
 	uint64_t offset, size;            /* bytes of the row, in the version */
 	enum device_what what;            /* DEVICE_COPY, or a kind of sums */
 	void *memory;                     /* of size bytes, or a struct device_sums */
-	/* status: 0, or an errno of swapper_read or of the device's port.  Called by a thread
-	 * of the disk or the device, or within registry_fetch_begin.
+	/* status: 0, or -errno of swapper_read or of the device's port.  Called by a thread of
+	 * the disk or the device, or within registry_fetch_begin.
 	 * -ENOSYS: the device has no kernels for sums.
 	 */
 	void (*done)(struct registry_fetch *f, int status);
@@ -103,7 +104,7 @@ struct registry_fetch {
 	};
 };
 
-/* Does not call `done` on error.
+/* Begins the fetch.  Does not call `done` on error.
  * -EOPNOTSUPP: sums of bytes that are not on a device, or are no whole elements there.
  * Errors of registry_version_keep.
  */

@@ -94,8 +94,8 @@ static int settle_in(struct state_row *row, const struct registry_tier *in)
 	return 0;
 }
 
-/* Under the lock.  Row number; after an error a row goes again that has no memory and is not
- * declared: it is new.
+/* Under the lock.  Adds a segment and returns the row's number.  On error the row is dropped if
+ * it has no segments and was not declared without them: the caller has just added it.
  */
 static int add_segment(struct registry *r, int number, struct state_segment segment,
 		       const struct registry_tier *in)
@@ -230,9 +230,10 @@ void registry_drop_share(struct states *s, uint64_t address)
 	}
 }
 
-/* The epoch first: who reads the memory after it was freed, and perhaps used for something
- * else, finds the new one in the control page behind it.  Returns what it was, and in *device
- * the library's memory on a device, which waits for the device to be freed.
+/* Drops the row, and frees memory of the library that it had.  The epoch grows first: a
+ * one-sided reader of memory that is freed, and perhaps used again, then reads the new epoch in
+ * the control page.  Returns the old row, and in *device its memory on a device: to free that
+ * waits for the device, so the caller does it without the lock.
  */
 static struct state_row drop_row(struct registry *r, uint32_t number, void **device)
 {
@@ -301,7 +302,7 @@ static int replace(struct registry *r, uint32_t number, struct state_segment seg
 		old = states_find_extent(row, segment.start, segment.numel);
 	}
 	before = old->address;
-	set_address(r, row, old, 0);
+	set_address(r, row, old, 0); /* a row may change its tier with its only segment */
 	if (segment.address && (row->tier != in->tier || row->device != in->device)) {
 		if (states_row_bytes(row)) {
 			set_address(r, row, old, before);
@@ -333,7 +334,8 @@ static int replace_any(struct registry *r, uint32_t number, struct state_segment
 	return segment.numel ? replace(r, number, segment, in) : 0;
 }
 
-/* The row stays where it is: this thread alone adds and drops rows. */
+/* The row keeps its number while the lock is released: this thread alone adds and drops rows.
+ */
 int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		     const char *key, const struct state_segment *segments, size_t n)
 {

@@ -32,7 +32,7 @@ struct registry_placing { /* of engine/rank/registry-place.h; under the registry
 	_Atomic uint32_t waiting; /* rows that are to move */
 	uint64_t waiting_bytes;
 	uint64_t moved, moved_bytes, failed; /* since nothing waited */
-	int error;                           /* -errno of the last that failed */
+	int error;                           /* -errno of the last move that failed */
 };
 
 struct registry {
@@ -40,7 +40,7 @@ struct registry {
 	struct states states; /* under lock */
 	struct control_page *control;
 	struct swapper *swapper; /* NULL: no row was ever on NVMe */
-	struct devices *devices; /* NULL: none was on a device.  Set with the engine's lock */
+	struct devices *devices; /* NULL: no row was ever on one.  Set with the engine's lock */
 	bool buffers_on_devices; /* under lock: the swapper's buffers are pinned by devices */
 	struct registry_placing placing;
 	bool arena_moves; /* under lock: between registry_move_begin and _end */
@@ -60,7 +60,7 @@ void registry_fini(struct registry *r);
  */
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory);
-/* Sets the length of a row that registry_keep added with an address, and numel 0. */
+/* Sets the length of a row that registry_keep added with an address and numel 0. */
 void registry_resize(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		     const char *key, uint64_t numel);
 /* Adds a segment to the row of a partition, and the row if there is none; a segment without
@@ -95,14 +95,14 @@ void registry_stays(struct registry *r, enum state_kind kind, uint32_t index, ui
 		    const char *key);
 int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key);
-/* Gives n segments other addresses of the caller's memory, 0 for none; adds those that are not
- * there.  numel 0 of a segment: all of the row.  The first call for a row begins an epoch,
- * later ones do not: addresses of the row are not sent to readers any more, who ask this rank
+/* Gives n segments other addresses of the caller's memory, 0 for none; adds segments that are
+ * not there.  numel 0 of a segment: all of the row.  The first call for a row begins an epoch,
+ * later ones do not: the row's addresses are not sent to readers any more, who ask this rank
  * for the bytes.  Trainer's thread.
  * -ENOENT: no such row.
- * -EINVAL: it overlaps other segments, or is in another tier than these.
+ * -EINVAL: a segment overlaps others, or is in another tier than these.
  * -EOPNOTSUPP: the row is on NVMe, in an arena, or in memory of the library.
- * -ENOMEM.
+ * -ENOMEM
  * After an error the segments before the one that failed have their new addresses.
  */
 int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
@@ -216,7 +216,8 @@ struct registry_elements {
 
 /* Copies elements of a row to another on the same device, and converts them.  Trainer's thread.
  * -EOPNOTSUPP: the rows are not on one device, or it does not convert these dtypes.
- * -ENOMEM; errors of devices_copy_now.
+ * -ENOMEM
+ * Errors of devices_copy_now.
  */
 int registry_device_convert(struct registry *r, const struct registry_elements *to,
 			    const struct registry_elements *from, uint64_t numel);
@@ -224,12 +225,16 @@ int registry_device_convert(struct registry *r, const struct registry_elements *
 /* Makes sums of a row's bytes on its device.  Trainer's thread.
  * -EOPNOTSUPP: they are not on a device, or are no whole elements there.
  * -ENOSYS: the device has no kernels for sums.
- * -ENODATA, -ENOMEM; errors of devices_copy_now.
+ * -ENODATA: the row has no segment there.
+ * -ENOMEM
+ * Errors of devices_copy_now.
  */
 int registry_device_sums(struct registry *r, uint32_t row, uint64_t offset, uint64_t size,
 			 enum device_what what, struct device_sums *sums);
 
-/* -ESTALE */
+/* Sets *dtype to the row's.
+ * -ESTALE
+ */
 int registry_dtype(struct registry *r, uint64_t epoch, uint32_t row, enum frag_dtype *dtype);
 /* Returns STATE_HOST if there is no such row. */
 enum state_tier registry_tier(struct registry *r, uint32_t row);

@@ -171,7 +171,7 @@ char *swap_text_states(struct registry *r, const struct catalog *own)
 
 /* ---- what bytes of a state are ---- */
 
-struct params_found { /* parameters, the first of them by where it begins */
+struct params_found { /* n parameters, of which `param` begins first, at `at` */
 	uint32_t n, param;
 	uint64_t at;
 };

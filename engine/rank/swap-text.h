@@ -3,7 +3,7 @@
 #define ENGINE_RANK_SWAP_TEXT_H
 
 /* Texts about a rank's states on NVMe, and the buffers that they come into: lines "name value",
- * then tables.  Any thread.  The caller frees them; NULL: no memory.
+ * then tables.  Any thread.  The caller frees the texts; NULL: no memory.
  */
 
 #include "engine/catalog/catalog.h"
@@ -12,7 +12,7 @@
 char *swap_text_states(struct registry *r, const struct catalog *own);
 char *swap_text_pinned(struct registry *r);
 
-/* The bytes of the whole lines that fit in `most` bytes. */
+/* Returns the size of the whole lines that fit in `most` bytes. */
 size_t swap_text_lines(const char *text, size_t most);
 
 /* Names bytes [from, to) of a state: "exp_avg of layers.0.weight and 2 more (group 0, sub-group

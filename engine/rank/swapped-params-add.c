@@ -57,7 +57,7 @@ static uint64_t bytes_of(const struct swapped_param_given *g)
 	return g->numel * frag_dtype_size(g->dtype);
 }
 
-/* ---- what stays ---- */
+/* ---- pieces that stay in memory ---- */
 
 static bool stays(const struct swapped_params *s, const struct swapped_param_given *g)
 {
@@ -110,14 +110,14 @@ static int stay(struct swapped_params *s, const struct swapped_param_given *g)
 	return 0;
 }
 
-/* ---- what goes ---- */
+/* ---- pieces that go to NVMe ---- */
 
 static uint64_t aligned(uint64_t bytes)
 {
 	return u64_div_ceil(bytes, SWAPPED_PARAMS_ALIGN) * SWAPPED_PARAMS_ALIGN;
 }
 
-/* How many of the first go into one pack, and its bytes. */
+/* Returns how many of the pieces, from the first on, go into one pack; *bytes: the pack's. */
 static size_t fit(const struct swapped_params *s, const struct swapped_param_given *given,
 		  size_t n, uint64_t *bytes)
 {
@@ -150,7 +150,7 @@ static int pack_new(struct swapped_params *s, uint32_t first, uint64_t bytes, st
 	return rc;
 }
 
-/* From where it was in memory. */
+/* Reads the piece's present values into *old, which the caller frees; NULL: it has no row. */
 static int read_old(struct swapped_params *s, const struct swapped_param_given *g, void **old)
 {
 	enum frag_dtype dtype;
@@ -191,7 +191,7 @@ static int fill_all(struct swapped_params *s, struct pack *p,
 	return rc;
 }
 
-/* From here on the rows are there. */
+/* Moves the pieces' rows to the pack.  *shown: how many, also on error. */
 static int show_all(struct swapped_params *s, struct pack *p,
 		    const struct swapped_param_given *given, size_t n, size_t *shown)
 {
@@ -251,7 +251,10 @@ static bool is_in_arena(struct registry *r, uint32_t param)
 	return row >= 0 && r->states.rows[row].in_arena;
 }
 
-/* Each once, and none that is there. */
+/* Checks that each piece is given once, and that none was added before.
+ * -EEXIST: one is given twice, or was added.
+ * -EBUSY: one is in an arena.
+ */
 static int claim(struct swapped_params *s, const struct swapped_param_given *given, size_t n)
 {
 	size_t i = 0;

@@ -40,7 +40,7 @@ struct swapped_params {
 	unsigned idle;                /* packs that are in, without users */
 	unsigned unsent;              /* packs */
 	unsigned said;                /* the most missing buffers that the log has named */
-	struct swapped_param *shards; /* by parameter */
+	struct swapped_param *shards; /* [n], by parameter */
 	uint32_t n;
 };
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-enum { WAIT_MS = 120000 };
+enum { WAIT_MS = 120000 }; /* the longest wait for buffers that are being written */
 
 static struct swapped_param *shard_of(const struct swapped_params *s, int param)
 {
@@ -53,7 +53,8 @@ static void give_back(struct swapped_params *s, struct pack *p)
 	p->changed = p->forgets = p->unshown = false;
 }
 
-/* Writes all slices; one that is written is not written again when a later one fails. */
+/* Writes the pack's slices.  After an error the next call goes on with the slice that failed.
+ */
 static int send(struct swapped_params *s, struct pack *p)
 {
 	int rc = 0;
@@ -149,7 +150,7 @@ static void unuse(struct swapped_params *s, struct swapped_param *shard)
 static unsigned missing(const struct swapped_params *s, const int *params, size_t n)
 {
 	unsigned buffers = 0;
-	struct pack *last = NULL; /* the pieces of a pack stand together, as a rule */
+	struct pack *last = NULL; /* the pieces of a pack follow each other, as a rule */
 
 	for (size_t i = 0; i < n; i++) {
 		struct pack *p = shard_of(s, params[i])->pack;
@@ -252,7 +253,7 @@ int swapped_params_in(struct swapped_params *s, const int *params, size_t n, voi
 
 /* ---- a look at one piece after the other ---- */
 
-/* Returns a pack that nobody uses to the disk. */
+/* Gives back the buffers of a pack that is in and has no users. */
 static void send_away(struct swapped_params *s, struct pack *p)
 {
 	if (!p || p->where != PACK_IN || p->users)
@@ -271,7 +272,9 @@ static bool bring_idle(struct swapped_params *s, struct pack *p, uint64_t wait_m
 	return true;
 }
 
-/* The other half of the buffers is for what the caller makes of the pieces. */
+/* Brings in the packs after p, all in `buffers` buffers at most.  The caller needs the rest for
+ * what it makes of the pieces.
+ */
 static void read_ahead(struct swapped_params *s, const struct pack *p, unsigned buffers)
 {
 	unsigned taken = p->n;
@@ -323,8 +326,8 @@ static int take_out(struct swapped_params *s, const int *params, size_t n)
 	return -EINVAL;
 }
 
-/* Writes one changed piece of a pack that is not written as a whole: it stays in for other
- * pieces, or the memory of another piece is to be forgotten.
+/* Writes one changed piece of a pack that is not written as a whole, since the pack stays in
+ * for other pieces, or another piece of it was let out as unchanged.
  */
 static int show_piece(struct swapped_params *s, const struct swapped_param *shard)
 {

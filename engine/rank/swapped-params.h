@@ -27,11 +27,11 @@ struct swapped_params_options {
 
 /* -ENOMEM. */
 int swapped_params_new(struct swapped_params **s, const struct swapped_params_options *options);
-/* Returns all buffers: pieces that are in are as the disk has them.  The trainer does not use
- * their memory any more.
+/* Returns all buffers: changes of pieces that are in are lost.  The trainer does not use their
+ * memory any more.
  */
 void swapped_params_leave(struct swapped_params *s);
-/* No reader is left. */
+/* Frees s.  No reader is left. */
 void swapped_params_free(struct swapped_params *s);
 
 struct swapped_param_given {
@@ -46,19 +46,20 @@ struct swapped_param_given {
  * -EEXIST: a piece is there already, or is given twice.
  * -EBUSY: the parameter is in an arena.
  * -EFAULT: the piece's present memory cannot be read.
- * -ENOSPC and others of the swapper: disk and spare memory have no room.
- * -ENOMEM.
+ * -ENOSPC: disk and spare memory have no room.
+ * -ENOMEM
+ * Other errors of the swapper.
  */
 int swapped_params_add(struct swapped_params *s, const struct swapped_param_given *given,
 		       size_t n);
-/* Publishes what has been put into the packs of the params, which are there; those of a pack
- * stand together.  Errors of swapper_publish_state.
+/* Publishes what has been put into the packs of the params, all of which were added; the params
+ * of a pack stand together.  Errors of swapper_publish_state.
  */
 int swapped_params_publish(struct swapped_params *s, const int *params, size_t n);
 
 /* Brings params in.  memory[i] is params[i]'s, valid until swapped_params_out was called as
  * often as swapped_params_in.  Waits for the disk, and for buffers that are being written.  On
- * error nothing has changed.
+ * error no param is in that was not in before.
  * -ENOENT: there is no such piece.
  * -ENOBUFS: all buffers are lent; a line of the log says how many more it takes.
  * -EIO: the disk's bytes are damaged.

@@ -54,7 +54,7 @@ static struct view *find(struct view_owner *v, const uint64_t id[2])
 	return NULL;
 }
 
-/* The run that has the byte at offset, which is less than the view's size. */
+/* Returns the run that has the byte at offset, which is less than the view's size. */
 static struct view_run *run_at(struct view *view, uint64_t offset)
 {
 	return &view->runs[LOWER_BOUND(view->nruns, i, view->runs[i].at <= offset) - 1];
@@ -130,7 +130,9 @@ static int show(struct view_owner *v, struct view *view, struct registry *r, uin
 	return want && want <= control_newest(r->control, view->is_grad) ? -EEXIST : 0;
 }
 
-/* Bounds the mappings, of which the trainer needs some too, and the share of one observer. */
+/* Returns true if one more view, of this observer, is too many.  Each has a mapping of its own,
+ * and the trainer needs some of those that a process may have.
+ */
 static bool too_many(const struct view_owner *v, uint32_t peer)
 {
 	unsigned own = 0, all = 0;
@@ -156,7 +158,7 @@ static int check_runs(struct registry *r, const struct view_request *q, uint64_t
 
 		rc = registry_covers(r, q->epoch, run->row, run->offset, run->size);
 		if (rc == -ENODATA && q->is_grad && !control_content(r->control, true))
-			rc = 0; /* their memory comes with their window */
+			rc = 0; /* gradients get their memory with their window */
 		if (!rc && (!run->size || !u64_add(*size, run->size, size) ||
 			    registry_is_grad(r, run->row) != q->is_grad))
 			rc = -EINVAL;
@@ -322,7 +324,9 @@ static void keep_in_buffer(struct view *view, struct registry *r)
 	count_kept(view->size, r);
 }
 
-/* Without memory for a version the view ends, since the trainer does not wait. */
+/* Preserves a version of each run.  If there is no memory for one, the view ends: the trainer
+ * does not wait.
+ */
 static void keep_versions(struct view *view, struct registry *r)
 {
 	for (uint32_t i = 0; i < view->nruns && !view->status; i++) {
@@ -537,7 +541,7 @@ static int check_remote(struct view *view, uint64_t offset, size_t size, struct 
 
 	if (rc == -EREMOTE)
 		return 0;
-	return rc ? rc : -EAGAIN; /* the rows have moved there */
+	return rc ? rc : -EAGAIN; /* the rows have moved to the host's memory */
 }
 
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,

@@ -2,8 +2,9 @@
 #ifndef ENGINE_RANK_VIEW_OWNER_H
 #define ENGINE_RANK_VIEW_OWNER_H
 
-/* The owner's side of views: copy on write.  A view is a list of runs of bytes of rows at one
- * generation (control_content), which an observer has open.  The rows are all in one tier, and
+/* The owner's side of views: copy on write, done before a step begins to write.  A view is a
+ * list of runs of bytes of rows at one generation (control_content), which an observer has
+ * open.  The rows are all in one tier, and
  * a byte of a view is counted through its runs, one after the other.  When the trainer is about
  * to change the rows, it preserves what live views show.
  *
@@ -95,7 +96,7 @@ void view_owner_close(struct view_owner *v, const uint64_t id[2]);
 unsigned view_owner_expire(struct view_owner *v, uint64_t before);
 /* Unmaps the buffers that no view has used since before. */
 void view_owner_trim(struct view_owner *v, uint64_t before);
-/* The peer has been heard at now: its views stay. */
+/* Notes that the peer was heard at now: its views stay. */
 void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now);
 
 /* Copies size bytes of one run from offset of the view, whose rows are in the host's memory.
@@ -114,19 +115,19 @@ struct view_look {
 	uint32_t row;
 	struct registry_version *version; /* preserved, the caller's to put; NULL: live */
 };
-/* Says where the bytes are.  A reader of live bytes looks again after it has copied them: they
+/* Fills *look.  A reader of live bytes looks again after it has copied them: they
  * are the view's if the view is LIVE still, and of the same generation.
  * -EAGAIN: the rows are in the host's memory.
  * Errors of view_owner_read.
  */
 int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset, size_t size,
 		    struct view_look *look);
-/* *inside: the offset in the view of these bytes of a row.
- * -ESTALE: there is no such view, or it has not all of them.
+/* Sets *inside to the offset in the view of these bytes of a row.
+ * -ESTALE: there is no such view, or it has not all of the bytes.
  */
 int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, uint64_t offset,
 		      uint64_t size, uint64_t *inside);
-/* The tier of the view's rows; STATE_HOST: there is no such view. */
+/* Returns the tier of the view's rows; STATE_HOST also if there is no such view. */
 enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2]);
 
 /* Trainer's thread.  Preserves what live views show, of states and gradients or of gradients
