@@ -17,7 +17,7 @@ struct cut_section {
 	size_t element;          /* 1: without cuts */
 	uint64_t first, end;     /* elements, file order, of which the user reads a byte */
 	uint64_t base;           /* byte of the file at which element 0 is */
-	uint8_t *bytes;          /* of element first */
+	uint8_t *bytes;          /* of elements [first, end) */
 };
 
 struct stored_read { /* one read of stored order */
@@ -123,8 +123,8 @@ static int add_sections(struct cut_read *c)
 	return rc;
 }
 
-/* Lets the sections' bytes follow each other in one buffer: but the first and the last, they
- * have whole elements.
+/* Lays the sections' bytes one after the other in one buffer: only the first section may begin,
+ * and only the last one end, within an element that the user reads in part.
  */
 static int lay_out(struct cut_read *c)
 {
@@ -206,7 +206,7 @@ static void put_part(const struct stored_read *p, const void *data)
 		memcpy(s->bytes + (p->first - s->first), data, p->end - p->first);
 }
 
-/* With the last one, the user's read ends. */
+/* Counts the end of a part; the user's read ends with the last one. */
 static void end_one(struct cut_read *c, int result)
 {
 	struct engine_read *read = c->read;
@@ -309,8 +309,8 @@ void cut_reads_cancel(struct engine *e, struct engine_read *read)
 	if (!c)
 		return;
 	p = c->parts.items;
-	pthread_mutex_lock(
-		&c->lock); /* a part that is not over is not over before the unlock */
+	/* on_part takes the lock: a part that is not over stays so until the unlock */
+	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < c->parts.count; i++)
 		if (!p[i].over)
 			reads_cancel(e, &p[i].read);

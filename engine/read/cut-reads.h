@@ -6,8 +6,8 @@
  * divided into reads of stored order, one for each run of elements that follow each other there
  * and are all asked for, at most ENGINE_READ_MAX bytes long: what the request has of a shard is
  * one run, and runs of neighbouring shards that meet are one.  The bytes that the reads bring
- * are put where the request has them.  No other bytes are moved, but for elements of which some
- * bytes are asked for. Other files are read as they are.
+ * are put where the request has them.  Elements of which some bytes are asked for are read as a
+ * whole; no other bytes are moved.  All other files are read as they are.
  */
 
 #include "engine/base/log.h"

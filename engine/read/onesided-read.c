@@ -26,7 +26,7 @@ struct ready_piece {
 	unsigned first, n; /* of the parts */
 	bool look_before;  /* the rank may not have come to the generation yet */
 	bool kept;         /* the bytes are preserved in the view's buffer */
-	uint32_t view;     /* as the piece's */
+	uint32_t view;     /* as piece.view */
 	uint64_t inside;
 	uint64_t buffer;
 };
@@ -133,6 +133,7 @@ static int witness(struct engine *e, const struct engine_file *f,
 		   const struct ready_piece *ready, const struct control_page *control,
 		   uint64_t *generation)
 {
+	/* relaxed: control is this thread's own copy of the page */
 	uint64_t epoch = atomic_load_explicit(&control->registry_epoch, memory_order_relaxed),
 		 now;
 
@@ -157,7 +158,7 @@ static int get_failed(struct engine *e, uint32_t rank, int rc)
 {
 	if (rc == -ESRCH || rc == -ESTALE)
 		return vanished(e, rank, rc);
-	if (rc == -EFAULT) { /* freed, or dropped while we read: ask again what it has */
+	if (rc == -EFAULT) { /* freed, or dropped meanwhile: the table is fetched anew */
 		mark_stale(e, rank);
 		return -EFAULT;
 	}
@@ -208,7 +209,7 @@ static int copy_live(struct engine *e, const struct engine_file *f,
 	struct iovec local = { out + ready->at, ready->size };
 	int rc = 0;
 
-	/* a copy begun while the generation was being made would be borne out by its end */
+	/* a copy begun before the rank came to the generation would pass the check behind it */
 	if (ready->look_before && view_reader_wanted(f))
 		rc = copy_parts(e, f, g, ready, NULL, generation);
 	if (rc)
@@ -226,8 +227,9 @@ static void note_kept(struct engine *e, struct engine_file *f, uint32_t view)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* The buffer's bytes, or none, then its label: it may be another view's by now.  -EAGAIN: they
- * are not all there.
+/* Copies the piece's bytes out of the view's buffer, or none if out is NULL, then the buffer's
+ * label.
+ * -EAGAIN: the buffer is another view's by now, or not all bytes are there.
  */
 static int copy_buffer(struct engine *e, const struct engine_file *f,
 		       const struct ready_piece *ready, uint8_t *out)
@@ -250,7 +252,9 @@ static int copy_buffer(struct engine *e, const struct engine_file *f,
 		       : -EAGAIN;
 }
 
-/* Bytes copied while they were being kept would be borne out by a label of after that. */
+/* Copies preserved bytes.  A copy begun before the buffer was complete would pass the look at
+ * the label behind it: so the label is looked at before the first copy, too.
+ */
 static int copy_kept(struct engine *e, struct engine_file *f, const struct ready_piece *ready,
 		     uint8_t *out)
 {

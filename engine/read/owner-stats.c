@@ -37,7 +37,7 @@ struct owner_stats {
 	bool cancelled;
 	bool planned;
 	uint32_t next;        /* the state to plan next */
-	uint64_t deadline_ms; /* of planning, then of what is refused; an answer renews it */
+	uint64_t deadline_ms; /* of planning, then of refused questions; an answer renews it */
 	struct vec pieces;    /* struct piece_of, by state, in file order */
 	struct vec questions; /* struct question */
 	uint32_t open;        /* questions that are not over */
@@ -316,7 +316,9 @@ static void join_all(struct engine *e, struct owner_stats *t)
 	}
 }
 
-/* A message that gets lost costs the rank the work alone. */
+/* Ends the questions on their ranks, by a STATS without pieces.  If that gets lost, the rank
+ * adds up in vain.
+ */
 static void cancel(struct engine *e, struct owner_stats *t)
 {
 	const struct question *q = t->questions.items;

@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum {
-	MIN = 4 << 20,    /* bytes to be read yet, by choice */
-	SLACK = 4 << 20,  /* of a reader who is in sequence: the kernel reads ahead for it */
-	AUTO_MS = 250,    /* for a boundary, by choice */
-	ALWAYS_MS = 1500, /* told to */
+	MIN = 4 << 20,    /* PREFETCH_AUTO: the fewest bytes left to read */
+	SLACK = 4 << 20,  /* how far off a sequential request may be: the kernel reads ahead */
+	AUTO_MS = 250,    /* PREFETCH_AUTO: the longest wait for a boundary */
+	ALWAYS_MS = 1500, /* PREFETCH_ALWAYS: the longest wait for a boundary */
 	RETRY_MS = 250,
 	RETRY_MAX_MS = 30000,
 };
@@ -46,7 +46,7 @@ static void count_fallback(struct engine *e, enum wire_fallback fallback)
 				  memory_order_relaxed);
 }
 
-/* For all files, for some time: longer each time. */
+/* Asks for no window of any file for some time, longer after each failure. */
 static void hold_off(struct engine *e, enum wire_fallback fallback, uint64_t now)
 {
 	struct prefetch *c = e->read.prefetch;
@@ -58,7 +58,7 @@ static void hold_off(struct engine *e, enum wire_fallback fallback, uint64_t now
 	c->failures++;
 }
 
-/* For that file, until it has another view. */
+/* Asks for no window of that file until it has another view. */
 static void give_up(struct engine *e, struct engine_file *f, enum wire_fallback fallback)
 {
 	count_fallback(e, fallback);
@@ -112,7 +112,7 @@ void prefetch_close(struct engine *e, struct engine_file *f)
 		end_window(e, f, &f->prefetch.windows[i]);
 }
 
-/* The one that has byte at. */
+/* Returns the window of the file's view that has byte at; NULL: none. */
 static struct prefetch_window *find(struct engine_file *f, uint64_t at)
 {
 	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++) {
@@ -166,7 +166,7 @@ static int ask(struct engine *e, struct engine_file *f, const struct prefetch_wi
 			  body->count * sizeof(*pieces), on_collected, f, w->id[1]);
 }
 
-/* Asks for a window again, whose request was lost, or waits for its boundary. */
+/* Repeats the request for a window: it got lost, or waits for its boundary. */
 static bool ask_again(struct engine *e, struct engine_file *f, const struct prefetch_window *w)
 {
 	struct wire_prefetch body = { .id = { w->id[0], w->id[1] } };
@@ -174,8 +174,9 @@ static bool ask_again(struct engine *e, struct engine_file *f, const struct pref
 	return !ask(e, f, w, &body, NULL);
 }
 
-/* Ends a window that cannot be had, and the others that were asked for, which wait for the same
- * cause; but not where memory lacks while the reader has windows to read.
+/* Ends a window that does not come, and the others that were asked for, which would fail for
+ * the same reason.  These stay if the rank has no landing memory while the reader has windows
+ * to read.
  */
 static void fail(struct engine *e, struct engine_file *f, struct prefetch_window *w,
 		 enum wire_fallback fallback, uint64_t now)
@@ -238,7 +239,9 @@ static uint32_t find_rank(struct engine *e)
 	return WIRE_OBSERVER;
 }
 
-/* -EAGAIN: its table is not here. */
+/* Returns the tier of the piece's row.
+ * -EAGAIN: the rank's table of states is not here.
+ */
 static int tier_of(const struct engine *e, const struct engine_file *f,
 		   const struct piece *piece)
 {
@@ -314,7 +317,7 @@ static int ask_window(struct engine *e, struct engine_file *f, uint32_t rank,
 	return rc;
 }
 
-/* The next, from *offset on; *offset: its end. */
+/* Asks for the window from *offset on, and sets *offset to its end. */
 static enum wire_fallback ask_next(struct engine *e, struct engine_file *f, uint32_t rank,
 				   uint64_t *offset, uint64_t now)
 {
@@ -441,7 +444,7 @@ enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64
 
 /* ---- copying ---- */
 
-/* The bytes, then their label: the rank may have given the slot to another by now. */
+/* Copies the bytes, then the label of the slot, which may be another window's by now. */
 static enum wire_fallback copy(struct engine *e, const struct prefetch_window *w,
 			       uint64_t inside, void *out, uint64_t size)
 {
@@ -502,8 +505,8 @@ static void note_copied(struct engine *e, struct engine_file *f,
 		end_window(e, f, w);
 		want_more(e, f);
 	}
-	if (w &&
-	    fallback == WIRE_FALLBACK_LATE) /* without w another reader of it has had enough */
+	/* w NULL: another thread that reads the file has ended the window */
+	if (w && fallback == WIRE_FALLBACK_LATE)
 		give_up(e, f, fallback);
 	else if (w && fallback)
 		hold_off(e, fallback, monotonic_ms());

@@ -29,8 +29,8 @@ struct prefetch { /* of an engine, with its lock; of a file: struct file_prefetc
 	unsigned wait_ms;            /* for a boundary, and as long for the bytes after it */
 	uint64_t retry_ms;           /* nothing is asked for before this time */
 	unsigned failures;           /* in a row */
-	enum wire_fallback fallback; /* why the last of them failed */
-	struct engine_file *wanting; /* files whose readers have read some of their windows */
+	enum wire_fallback fallback; /* the reason of the last failure */
+	struct engine_file *wanting; /* files whose readers have done with a window */
 };
 
 /* how: "auto", "nccl" or "host"; NULL: auto.  -EINVAL: another word. */

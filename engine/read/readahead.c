@@ -12,8 +12,8 @@
 enum {
 	HUGE_PAGE = 2 << 20,
 	SIZE_MIN = 64 << 10,
-	FRESH_MS = 20,
-	PATIENCE_US = 1000,
+	FRESH_MS = 20,      /* a copy without a view may be shown for so long */
+	PATIENCE_US = 1000, /* the longest wait of a reader for the worker */
 	SLOW_STREAK =
 		-32, /* requests without read-ahead for a reader that came too late for one */
 };
@@ -185,7 +185,9 @@ void readahead_free(struct engine *e)
 	e->read.ahead = NULL;
 }
 
-/* For the worker's copy, or until it seems to have lost its core to the trainer: false. */
+/* Waits for the worker's copy.  False: it is not there, since the worker seems to have lost its
+ * core to the trainer.
+ */
 static bool wait_filled(struct readahead_pool *p, const struct ahead *s)
 {
 	struct timespec until;
@@ -235,6 +237,7 @@ static bool take(struct readahead_pool *p, struct engine_file *f, uint64_t offse
 
 	if (s && s->state == AHEAD_FILLING && !wait_filled(p, s))
 		return false;
+	/* during the wait another thread may have used the slot for another request */
 	if (!s || s->offset != offset || s->size != size)
 		return false;
 	if (s->state == AHEAD_READY && is_fresh(f, s)) {

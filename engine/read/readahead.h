@@ -12,7 +12,7 @@
 int readahead_new(struct engine *e);
 void readahead_free(struct engine *e);
 /* Notes a request of a file, and queues the next ones for the worker if its reader is
- * sequential, with requests of one size: what is copied ahead serves only one that is equal.
+ * sequential, with requests of one size: a copy serves only a request for the same bytes.
  * True: the bytes had been copied; *buffer is replaced by the buffer that holds them, and the
  * worker takes the old one.  Both are from readahead_buffer.
  */
@@ -23,9 +23,9 @@ enum { READAHEAD_BUFFER = 4 << 20 };
  * calls free() or readahead_give.  NULL: no memory.
  */
 void *readahead_buffer(struct engine *e);
-/* Gives a buffer to the pool, for who needs the next one.  Any thread. */
+/* Gives a buffer to the pool, for the next readahead_buffer.  Any thread. */
 void readahead_give(struct engine *e, void *buffer);
-/* The file is closed: forgets what was copied of it, and waits while the worker copies. */
+/* Drops the copies of a file that is closed, and waits while the worker makes one. */
 void readahead_drop(struct engine_file *f);
 
 #endif

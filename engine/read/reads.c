@@ -11,9 +11,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { WHOLE_MAX = 64 }; /* files that have a buffer each */
+enum { WHOLE_MAX = 64 }; /* files larger than ENGINE_READ_MAX that keep all their bytes */
 
-static _Thread_local void *hot; /* the caller's bounce buffer */
+/* This thread's bounce buffer, of READAHEAD_BUFFER bytes; the key frees it with the thread. */
+static _Thread_local void *hot;
 static pthread_key_t hot_key;
 static pthread_once_t hot_once = PTHREAD_ONCE_INIT;
 
@@ -41,7 +42,7 @@ static void read_in_this_thread(struct engine *e, struct engine_read *read)
 		     : -ENOMEM;
 
 	atomic_store_explicit(&f->fast, !rc, memory_order_relaxed);
-	if (rc == -EAGAIN || rc == -EFAULT) { /* the owner itself will say what is true */
+	if (rc == -EAGAIN || rc == -EFAULT) { /* asks the owner, which has the bytes or errno */
 		remote_read_start(e, read);
 		return;
 	}
@@ -49,9 +50,9 @@ static void read_in_this_thread(struct engine *e, struct engine_read *read)
 	read->done(read, rc ? NULL : hot, rc ? rc : (int64_t)read->size);
 }
 
-/* The first request covers all of a small file, or a good part of one that fits the buffer: all
- * of it, of one generation, stays with the file.  To copy the rest takes less time than to open
- * a view.
+/* Copies all bytes of a file, of one generation, and keeps them with the file, if its first
+ * request covers all of a small file, or a quarter of one that fits the buffer: to copy the
+ * rest takes less time than to open a view.  Returns true if the file has all its bytes.
  */
 static bool keep_whole(struct engine *e, struct engine_read *read)
 {
@@ -164,8 +165,8 @@ static void on_waited(struct engine_read *read, const void *data, int64_t result
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* Until fewer are under way.  A transfer ends by itself: its waits are bounded by the timeout
- * of silence.
+/* Waits until fewer than n parts are under way.  Returns the first error.  This wait needs no
+ * bound: each part ends by itself, after timeout_ms of silence at the latest.
  */
 static int wait_below(struct waiter *w, unsigned n)
 {

@@ -2,9 +2,9 @@
 #ifndef ENGINE_READ_READS_H
 #define ENGINE_READ_READS_H
 
-/* The start of each read of a job's file: the calling thread first copies the bytes itself
- * where they are at hand (readahead, onesided-read); what fails so is left to the engine
- * thread (remote-read).
+/* The start of each read of a job's file: the calling thread first tries to copy the bytes
+ * itself (readahead, onesided-read); where it cannot, the engine thread carries the read on
+ * (remote-read).
  */
 
 #include "engine/node/file.h"

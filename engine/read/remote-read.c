@@ -14,6 +14,10 @@
 #include <errno.h>
 #include <string.h>
 
+/* WHOLE_MS: a small file's bytes are tried without a view for so long.  LONG_MS: reads that
+ * have waited for trainers longer are turned more rarely.  OWN_MS: waits_for_itself.
+ * NOWAIT_MS: of a rank's silence, after which a read that is not to wait ends.
+ */
 enum { WHOLE_MS = 20, LONG_MS = 100, OWN_MS = 200, NOWAIT_MS = 700 };
 enum {
 	AHEAD_MIN = 64 << 10,
@@ -34,10 +38,10 @@ struct remote_read {
 	struct engine_read *read;
 	enum remote_read_state state;
 	bool cancelled;
-	bool asked_view;   /* since this read began its owners were asked for the view */
-	bool tried_memory; /* since its view is there */
-	bool is_ahead; /* nobody waits: `read` is the transfer's own, and the file lists it */
-	bool is_over;  /* ahead: its bytes have come, and it is in no other list */
+	bool asked_view;        /* view_reader_turn was called since this read began */
+	bool tried_memory;      /* since its view is there */
+	bool is_ahead;          /* asked for ahead: `read` is `own`, and the file lists it */
+	bool is_over;           /* ahead: its bytes have come, and it is in no other list */
 	struct waiting waiting; /* for trainers */
 	struct pace pace;
 	unsigned outstanding; /* answers */
@@ -50,7 +54,7 @@ struct remote_read {
 	int64_t result;
 	struct plan plan;
 	uint8_t *buffer;
-	uint8_t *bytes; /* in it: what was read */
+	uint8_t *bytes; /* in buffer: the bytes of the read */
 	struct engine_read own;
 };
 
@@ -89,7 +93,9 @@ static void piece_failed(struct engine *e, struct remote_read *t, uint32_t rank,
 	}
 }
 
-/* Not there yet: gradients, or, in a view, a generation that the rank is still to come to. */
+/* Returns true if the rank has still to come to the content: to the generation of the view, or
+ * to valid gradients.
+ */
 static bool is_to_come(const struct remote_read *t, const struct piece *piece,
 		       const struct wire_data *data)
 {
@@ -98,8 +104,8 @@ static bool is_to_come(const struct remote_read *t, const struct piece *piece,
 	return !data->status && t->read->file->is_grad && !(data->control.grads & 1);
 }
 
-/* Takes the memory that a message with all bytes of the read came in, and gives its buffer for
- * it.
+/* Takes the transport's buffer in which a message with all bytes of the read came, and gives it
+ * the read's buffer in exchange.
  */
 static bool exchange(struct engine *e, struct remote_read *t, const struct answer *answer)
 {
@@ -199,7 +205,9 @@ static bool is_in_memory(const struct engine *e, const struct piece *piece)
 	return row->tier == STATE_HOST && row->nextents;
 }
 
-/* Returns false if bytes can be copied out of an owner's memory, or their owner is lost. */
+/* Ends a read ahead, and returns false, if an owner is lost, or its memory is in reach; none is
+ * then asked for ahead for a while.
+ */
 static bool is_worth_ahead(const struct engine *e, struct remote_read *t)
 {
 	for (unsigned i = 0; i < t->plan.n; i++) {
@@ -266,7 +274,7 @@ static bool tries_whole(struct engine *e, struct remote_read *t, uint64_t now)
 	       now < t->start_ns / 1000000 + WHOLE_MS && is_in_reach(e, t);
 }
 
-/* For a trainer, and is not to. */
+/* Returns true if the view waits for a trainer, and the read is not to wait for one. */
 static bool must_wait(const struct remote_read *t)
 {
 	return t->read->nowait && view_reader_waits(t->read->file);
@@ -277,12 +285,15 @@ static void refuse_to_wait(struct remote_read *t)
 	t->result = t->read->file->is_grad ? -ENODATA : -EAGAIN;
 }
 
-/* 0: by messages; -EAGAIN: by a round, if it comes. */
+/* Looks whether a round brings the bytes.
+ * 0: they come by message.
+ * -EAGAIN: a round brings them, or has brought them.
+ */
 static int plan_round(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	switch (prefetch_turn(e, t->read->file, t->offset, t->size, now)) {
 	case PREFETCH_WAIT:
-		t->alive_ms = now; /* for less long than silence is */
+		t->alive_ms = now; /* no silence: prefetch bounds this wait */
 		return -EAGAIN;
 	case PREFETCH_THERE:
 		t->state = REMOTE_READ_MAY_COPY;
@@ -292,7 +303,9 @@ static int plan_round(struct engine *e, struct remote_read *t, uint64_t now)
 	}
 }
 
-/* -EAGAIN: not yet. */
+/* Plans the bytes that are missing.
+ * -EAGAIN: there is no plan yet, or none is needed: t has another state, or its result.
+ */
 static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	struct engine_file *f = t->read->file;
@@ -307,7 +320,7 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;
 	}
-	if (t->asked_view && must_wait(t)) { /* before it asks again */
+	if (t->asked_view && must_wait(t)) { /* without another VIEW_OPEN */
 		refuse_to_wait(t);
 		return -EAGAIN;
 	}
@@ -372,8 +385,8 @@ static uint64_t awaited_content(const struct remote_read *t)
 	return view_reader_wanted(f) ? f->view.generation : 0;
 }
 
-/* Gradients without a view are looked for in their rank's page first: an answer would have all
- * bytes.
+/* Returns false for gradients without a view that are not valid, as the rank's page says: the
+ * answer would carry all their bytes in vain.
  */
 static bool is_worth_asking(const struct engine *e, const struct piece *piece)
 {
@@ -395,7 +408,9 @@ static void ask_awaited(struct engine *e, struct remote_read *t)
 	}
 }
 
-/* The pieces of its plan that are there stay. */
+/* Waits for trainers, and asks again for the awaited pieces of the plan alone: the others have
+ * come.
+ */
 static void await(struct engine *e, struct remote_read *t, uint64_t now)
 {
 	struct waiting *w = &t->waiting;
@@ -585,7 +600,9 @@ void remote_read_turn(struct engine *e, uint64_t now, struct remote_read_list *f
 	}
 }
 
-/* 0: its bytes were in reach of memory, of its view or, all of a small file, without one. */
+/* Copies the bytes out of the owners' memory: of the view or, all of a small file, without one.
+ * Other than 0: the read goes on in the engine thread.
+ */
 static int copy_all(struct remote_read *t)
 {
 	struct engine_file *f = t->read->file;
@@ -600,7 +617,7 @@ static int copy_all(struct remote_read *t)
 	return rc;
 }
 
-/* The read of its asker ends with done: it is not looked at afterwards. */
+/* Ends the read.  done may free t->read: it is not looked at afterwards. */
 static void end(struct engine *e, struct remote_read *t)
 {
 	uint8_t *own = t->read->into ? NULL : t->buffer;
@@ -775,7 +792,7 @@ static bool is_sequential(const struct engine_read *read)
 	       !f->is_grad && f->view.state == VIEW_READER_READY;
 }
 
-/* Makes the read's what was asked for ahead, which then ends as any. */
+/* Makes a read ahead the reader's own. */
 static void adopt(struct remote_read *t, struct engine_read *read)
 {
 	t->read = read;

@@ -14,9 +14,9 @@
  * fetched.  It ends with its bytes; with the first error; by cancellation; or with -ETIMEDOUT
  * after timeout_ms of silence.  done is called exactly once.
  *
- * For a sequential reader of a view the next requests are asked for ahead.  Such a read has no
+ * For a sequential reader of a view the next requests are asked for ahead.  A read ahead has no
  * asker until the reader comes to its bytes: it then goes on as the reader's own, or is over
- * already.  One that fails before that is forgotten.
+ * already.  A read ahead that fails before that is forgotten.
  */
 
 #include "engine/node/file.h"
@@ -32,7 +32,7 @@ void remote_read_cancel(struct engine *e, struct engine_read *read);
 /* remote_read_cancel with the lock held, which wakes nobody. */
 void remote_read_end(struct engine_read *read);
 
-/* A file is closed: forgets what was asked for ahead.  Any thread, with the lock. */
+/* Drops the reads ahead of a file that is closed.  Any thread, with the lock. */
 void remote_read_drop_ahead(struct engine *e, struct engine_file *f);
 
 /* Engine thread, with the lock: one step of each read.  Moves reads that have ended, and those

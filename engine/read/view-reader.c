@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+/* FAILED_MS: until a view that failed, but may come, is opened anew. */
 enum { RESTARTS_MAX = 1000, FAILED_MS = 1000 };
 
 struct closed_view {
@@ -103,7 +104,7 @@ static bool on_closed(struct engine *e, void *owner, uint64_t tag, const struct 
 	return false;
 }
 
-/* False: there is no room for a message to one of them now. */
+/* Tells the owners that the view has ended.  False: a message could not be sent now. */
 static bool tell_closed(struct engine *e, struct closed_view *c)
 {
 	for (int rc; c->n; c->n--) {
@@ -266,7 +267,7 @@ static bool on_view(struct engine *e, void *owner, uint64_t i, const struct answ
 	if (answer->status || answer->type != WIRE_VIEW) {
 		set_status(p, answer->status ? answer->status : -EIO, false);
 		if (p->status == -EIO || p->status == -ETIMEDOUT)
-			p->lost = p->status; /* costs its own bytes alone */
+			p->lost = p->status; /* the file's other bytes can be read */
 		return false;
 	}
 	memcpy(&view, answer->body, sizeof(view));
@@ -389,13 +390,18 @@ static int waited_enough(struct engine *e, struct engine_file *f, uint64_t now)
 	return 0;
 }
 
-/* Memory was registered anew, or the generation has gone by. */
+/* Returns true if the view is to be opened anew.
+ * -ESTALE: memory was registered anew.
+ * -EEXIST: the generation has passed.
+ */
 static bool is_moved(int status)
 {
 	return status == -ESTALE || status == -EEXIST;
 }
 
-/* The worst that a piece says; -ESTALE, -EEXIST: begin anew. */
+/* Returns the worst status of a piece: one of is_moved, or another error; 0: all wait, or are
+ * there.
+ */
 static int worst(const struct view_reader *v)
 {
 	int rc = 0;

@@ -44,9 +44,9 @@ int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size
  */
 int view_reader_take_whole(struct engine_file *f, void *bytes);
 
-/* Does the same with a copy of at most ENGINE_READ_MAX bytes.
- * -EAGAIN.
- * -ENOMEM.
+/* Gives a copy of at most ENGINE_READ_MAX bytes to the file, if it has not its bytes already.
+ * -EAGAIN: the file has a view, or is to have one.
+ * -ENOMEM
  */
 int view_reader_keep_whole(struct engine_file *f, const void *bytes);
 

@@ -10,12 +10,12 @@
 enum {
 	LOOK_MS =
 		NODE_WAIT_TICK_MS, /* at most between two looks at a page in reach of memory */
-	PING_MS = 200,             /* by message */
-	LIVE_MS = 20,              /* gradients without a view: nothing preserves them */
-	ASK_MS = 500,
-	SHARE = 8, /* of the time waited until now is between two looks */
-	TELL_MS = 1000,
-	GRACE_MS = 1000, /* for ranks that have stood for long already */
+	PING_MS = 200,             /* at most between two looks by message */
+	LIVE_MS = 20,              /* at gradients without a view, which nothing preserves */
+	ASK_MS = 500,              /* at most between two requests */
+	SHARE = 8,                 /* between two looks is 1/SHARE of the time waited so far */
+	TELL_MS = 1000,            /* the log tells of longer waits */
+	GRACE_MS = 1000, /* the shortest wait for ranks that have stood for long already */
 	TOLD_MS = 5000,  /* between two lines of one rank */
 	WORDS_MAX = 256,
 };
@@ -80,6 +80,7 @@ void waiting_asks(struct pace *pace, uint64_t moves, uint64_t now)
 
 static void put_goal(const struct waiting *w, FILE *out)
 {
+	/* control_content: a window's beginning and its end are counted, 2n - 1 and 2n */
 	if (w->is_grad && w->content)
 		fprintf(out, "must come to its window of gradients %llu",
 			(unsigned long long)((w->content >> 40) + 1) / 2);
@@ -123,8 +124,8 @@ static void warn(struct engine *e, const struct waiting *w, const struct engine_
 	log_warn("%s%s", words, after);
 }
 
-/* Once for a wait, and for all waits for one rank once in TOLD_MS, of a rank that takes longer
- * than it did the last time.
+/* Logs a wait for a rank that takes longer than it did the last time: once for a wait, and once
+ * in TOLD_MS for all waits for one rank.
  */
 static void tell(struct engine *e, struct waiting *w, const struct engine_file *f, uint64_t now)
 {
@@ -141,6 +142,7 @@ static void tell(struct engine *e, struct waiting *w, const struct engine_file *
 	warn(e, w, f, "", "");
 }
 
+/* Returns true if the rank of this page is changing its state, or has no valid gradients. */
 static bool is_absent(const struct wire_control *own, bool is_grad)
 {
 	return (own->sequence & 1) || (is_grad && !(own->grads & 1));

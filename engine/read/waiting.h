@@ -3,14 +3,14 @@
 #define ENGINE_READ_WAITING_H
 
 /* Reads that wait for trainers: for ranks that have not come to the generation of a view yet,
- * or that are changing their state.  A waited-for rank's control page is followed, by memory or
- * by PING, ever more rarely and once for all readers; what it was asked for is asked again when
+ * or that are changing their state.  The control page of such a rank is followed, by memory or
+ * by PING, ever more rarely and once for all readers; a request to the rank is repeated when
  * the page has changed, else ever more rarely too.  A wait ends when none of its ranks has
  * passed a boundary, or begun or ended a window of gradients, for the greater of timeout_ms and
- * twice as long as they last took; where an owner is lost, for a second instead of timeout_ms.
- * The time that they have stood before the wait counts, too: then it ends after a second, or at
- * once if another wait for the same rank has ended so and the rank has not moved since.  Engine
- * thread, with the lock.
+ * twice the time that their last change took; where an owner is lost, for a second instead of
+ * timeout_ms.  The time that the ranks have stood before the wait counts, too: such a wait ends
+ * after a second, or at once if another wait for the same rank has ended and the rank has not
+ * moved since.  Engine thread, with the lock.
  */
 
 #include "engine/node/file.h"
@@ -22,16 +22,16 @@ void waiting_begin(struct waiting *w, bool is_grad, uint64_t content, uint64_t n
 /* Waits for this rank, too, and follows its control page. */
 void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t now);
 /* 0: the wait goes on.
- * -ETIME: its ranks have stood still for too long.
- * waiting.lost: the same, and an owner is lost.
- * Either is logged once for a rank that has not moved since.
+ * -ETIME: its ranks have stood still for too long, and no owner is lost.
+ * waiting.lost: its ranks have stood still for too long, and an owner is lost.
+ * Each error is logged once for a rank that has not moved since.
  */
 int waiting_check(struct engine *e, struct waiting *w, const struct engine_file *f,
 		  uint64_t now);
-/* Returns true if what a read waits for at `rank` cannot come while the trainer of rank
- * `trainer` stands still: the ranks are the same, and it is changing that or has no valid
- * gradients; or the read waits for gradients and no window of them has begun at `trainer` that
- * `rank` is still to come to.
+/* Returns true if the content that a read awaits of `rank` cannot come while the trainer of
+ * rank `trainer` stands still: the ranks are the same, and the trainer is changing its state or
+ * has no valid gradients; or the read awaits gradients and no window of them has begun at
+ * `trainer` that `rank` is still to come to.
  */
 bool waiting_needs(const struct engine *e, uint32_t rank, uint32_t trainer, bool is_grad);
 /* Logs that the thread which trains that rank waits for itself, once for a rank that has not
