@@ -63,7 +63,7 @@ void transport_bell_ring(struct transport_bell *b)
 {
 	ssize_t n = b->rung ? 0 : write(b->event, &(uint64_t){ 1 }, sizeof(uint64_t));
 
-	(void)n; /* full has rung enough */
+	(void)n; /* a full counter has rung enough */
 	b->rung = true;
 }
 

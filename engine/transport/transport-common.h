@@ -38,8 +38,8 @@ int transport_bell_watch(struct transport_bell *b, int fd, uint32_t events);
 void transport_bell_ring(struct transport_bell *b);
 void transport_bell_hush(struct transport_bell *b);
 
-/* Keeps in *to a descriptor that was just opened, so that no forked child has it; fd < 0:
- * returns -errno.  close_fd ends that; -1: does nothing.
+/* Stores a descriptor that was just opened in *to, and has it closed in forked children; fd <
+ * 0: returns -errno.  transport_close_fd closes it, and does nothing with -1.
  */
 int transport_keep_fd(int *to, int fd);
 void transport_close_fd(int fd);

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <zmq.h>
 
-/* Parts of a question, RFC 27: version, request id, domain, address, identity, mechanism, and
- * for CURVE the client's public key.
+/* Parts of a question of ZAP, RFC 27: version, request id, domain, address, identity,
+ * mechanism, and for CURVE the client's public key.
  */
 enum { REVISION, REQUEST, DOMAIN, ADDRESS, IDENTITY, MECHANISM, CREDENTIALS, PARTS };
 enum { PART_MAX = 256 };
@@ -102,7 +102,7 @@ int transport_curve_join(const struct transport_curve *c, void *socket)
 	return 0;
 }
 
-/* False: nothing more is asked. */
+/* Takes libzmq's next question.  false: there is none. */
 static bool take_question(void *socket, struct zap_request *q)
 {
 	int more = 1;
@@ -146,6 +146,7 @@ static const char *who_is(const struct transport_curve *c, const struct zap_requ
 static void answer(void *socket, const struct zap_request *q, const char *who)
 {
 	const char *status = who ? "200" : "400", *text = who ? "" : "another key";
+	/* zmq_recv tells the whole size of a part that it has cut */
 	size_t id_size = q->nparts > REQUEST ? u64_min(q->size[REQUEST], PART_MAX) : 0;
 
 	zmq_send(socket, "1.0", 3, ZMQ_SNDMORE | ZMQ_DONTWAIT);
@@ -164,7 +165,7 @@ void transport_curve_turn(struct transport_curve *c)
 		answer(c->questions, &q, who_is(c, &q));
 }
 
-/* A message without a word on it is not trusted. */
+/* A message without a User-Id is taken for a reader's. */
 bool transport_curve_reads_only(const struct transport_curve *c, void *message)
 {
 	const char *who = c->plain ? writes : zmq_msg_gets(message, "User-Id");

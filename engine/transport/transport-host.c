@@ -80,7 +80,7 @@ static int copy_error(int error)
 {
 	switch (error) {
 	case EPERM:
-	case ENOSYS: /* a seccomp filter's way of saying it */
+	case ENOSYS: /* seccomp filters say it for EPERM */
 	case EACCES:
 		return -EPERM;
 	case ESRCH:
@@ -122,7 +122,7 @@ static int batch_add(struct copy_batch *b, void *local, void *remote, size_t siz
 	return 0;
 }
 
-/* ---- who it is ---- */
+/* ---- is it still the same process ---- */
 
 static bool is_dead(const struct process *p)
 {
@@ -175,7 +175,9 @@ static const struct share *find_share(const struct process *p, uint64_t address)
 	return s;
 }
 
-/* How many of the size bytes at address come the same way; *share is it, or NULL. */
+/* Returns how many of the size bytes at address are copied in one way: from *share, or, where
+ * that is NULL, by process_vm_readv.
+ */
 static size_t same_way(const struct process *p, uint64_t address, size_t size,
 		       const struct share **share)
 {
@@ -234,7 +236,8 @@ static int map_sealed(const struct process *p, int fd, struct share *s)
 		return -errno;
 	rc = check_sealed(own, s->end - s->start, &s->mapped);
 	if (!rc)
-		rc = look_at_cookie(p); /* the path was this process's, not a later one's */
+		/* the path led to this process, not to a later one with its pid */
+		rc = look_at_cookie(p);
 	if (rc)
 		return rc;
 	memory = mmap(NULL, s->mapped, PROT_READ, MAP_SHARED, own, 0);
@@ -281,6 +284,7 @@ static void init_lock(pthread_rwlock_t *lock)
 	pthread_rwlockattr_t attr;
 
 	pthread_rwlockattr_init(&attr);
+	/* glibc prefers readers, and overlapping gets would keep share waiting for ever */
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(lock, &attr);
 	pthread_rwlockattr_destroy(&attr);
@@ -399,7 +403,7 @@ static int copy_range(const struct process *p, struct copy_batch *b, struct iove
 		}
 		size = (size_t)u64_min(size, (*local)->iov_len - *offset);
 		to = (char *)(*local)->iov_base + *offset;
-		/* the owner may be writing: what control says decides whether this counts */
+		/* the owner may be writing: the control page says whether these bytes count */
 		if (share)
 			memcpy(to, share->map + (address - share->start), size);
 		else
@@ -427,6 +431,7 @@ static int copy_all(const struct process *p, const struct iovec *local,
 	b.bytes = 0;
 	for (unsigned i = 0; i < nremote && !rc; i++)
 		rc = copy_range(p, &b, remote[i], &local, &offset);
+	/* the bytes of mappings are read before the control page */
 	atomic_thread_fence(memory_order_acquire);
 	if (!rc)
 		rc = batch_add(&b, control, (void *)(uintptr_t)p->target.control, control_size);

@@ -52,7 +52,7 @@ int transport_probe_start(struct transport_probes *p, uint32_t peer, const char 
 	return fd;
 }
 
-/* 0: it goes on; 1: somebody listens; -errno. */
+/* Returns 0 while the probe goes on; 1: somebody listens; -errno. */
 static int outcome(int fd, uint64_t until_ms)
 {
 	struct pollfd poller = { .fd = fd, .events = POLLOUT };
@@ -64,7 +64,7 @@ static int outcome(int fd, uint64_t until_ms)
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size))
 		return -errno;
 	if (!error && getpeername(fd, &(struct sockaddr){ 0 }, &(socklen_t){ 0 }))
-		return -ECONNREFUSED; /* connect itself has told already */
+		return -ECONNREFUSED; /* connect(2) has taken the error */
 	return error ? -error : 1;
 }
 

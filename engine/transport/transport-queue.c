@@ -6,7 +6,7 @@
 #include <errno.h>
 
 struct transport_queue {
-	_Atomic unsigned refs; /* its owner's, and each message's */
+	_Atomic unsigned refs; /* one of the owner, and one of each message */
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t *all;
 };
@@ -34,7 +34,7 @@ void transport_queue_free(struct transport_queue *q)
 		free(q);
 }
 
-/* libzmq's threads: it was sent, or given up. */
+/* Called in libzmq's threads when the message was sent or dropped. */
 static void block_done(void *data, void *hint)
 {
 	struct queue_block *block = hint;

@@ -19,11 +19,12 @@ enum {
 	CONNECT_MS = 3000,
 	RECONNECT_MS = 50, /* at first, doubled up to */
 	RECONNECT_MAX_MS = 1000,
-	HEARTBEAT_MS = 5000, /* finds cut lines; the engine's own find dead peers */
+	/* finds cut connections; the engine's own heartbeats find dead peers */
+	HEARTBEAT_MS = 5000,
 	HEARTBEAT_TIMEOUT_MS = 20000,
 	BACKLOG = 4096,
 	RECEIVED_MAX = 64,   /* messages of a peer that we have not taken */
-	CURVE_OVERHEAD = 64, /* bytes of an encrypted message, at most */
+	CURVE_OVERHEAD = 64, /* bytes by which CURVE lengthens a message, at most */
 };
 
 int transport_socket_error(void)

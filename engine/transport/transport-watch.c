@@ -111,8 +111,11 @@ static void opened(const struct transport_watch *w, int fd, const char *address)
 		log_debug("descriptor %d is too high to be closed in forked children", fd);
 }
 
-/* ---- not too many of those that connect to us ---- */
+/* ---- a bound on accepted connections ---- */
 
+/* Marks fd as accepted or not, and returns whether it was.  A descriptor beyond the table is
+ * not counted.
+ */
 static bool mark(struct transport_watch *w, int fd, bool is)
 {
 	uint8_t *byte, bit;
@@ -127,7 +130,7 @@ static bool mark(struct transport_watch *w, int fd, bool is)
 	return was;
 }
 
-/* The descriptor is libzmq's, and perhaps not any more: what is looked at and ended is a copy.
+/* The descriptor is libzmq's, which may have closed it: a duplicate is examined and shut down.
  */
 static void hang_up(const struct transport_watch *w, int fd, const char *address)
 {
@@ -163,7 +166,7 @@ static void log_refused(struct transport_watch *w, const char *address)
 	w->logged = true;
 }
 
-/* Neither a handshake that takes too long, nor libzmq's closing of it. */
+/* A handshake that took too long, or that libzmq ended, has another errno. */
 static bool is_hang_up(const struct event *event)
 {
 	return event->what & HUNG_UP && (event->value == EPIPE || event->value == ECONNRESET);

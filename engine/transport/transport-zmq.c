@@ -30,7 +30,7 @@ enum { ROUTER_ID = 5 }; /* bytes: 0 and libzmq's number */
 
 /* Our name for a connection of `out`. */
 struct out_id {
-	uint8_t mark; /* 1: libzmq's own begin with 0 */
+	uint8_t mark; /* 1: libzmq's own names begin with 0 */
 	uint8_t number[4];
 	uint8_t serial[8];
 };
@@ -141,7 +141,7 @@ static int transport_zmq_open(struct transport **out, const struct transport_con
 	t->pid = getpid();
 	t->bell = TRANSPORT_BELL_NONE;
 	transport_peers_init(&t->peers, (uint32_t)u64_min(max, TRANSPORT_PEERS_MAX));
-	sigfillset(&all); /* libzmq's threads inherit it */
+	sigfillset(&all); /* libzmq's threads inherit the mask */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = open_all(t, config);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -193,7 +193,9 @@ static int transport_zmq_fd(struct transport *t)
 	return t->bell.epoll;
 }
 
-/* After any call on a socket: its descriptor may have told that call what it had to tell. */
+/* Called after any call on a socket, which may have taken the news that the socket's descriptor
+ * told of.
+ */
 static void wake_if_readable(struct transport *t, void *socket)
 {
 	size_t size = sizeof(int);
@@ -253,7 +255,9 @@ static int transport_zmq_connect(struct transport *t, const char *address, uint3
 	return rc;
 }
 
-/* Also who refused us or spoke another protocol: libzmq does not try that one again. */
+/* Also forgets a peer that refused us or spoke another protocol: libzmq does not connect to it
+ * again.
+ */
 static void forget(struct transport *t, struct transport_peer *peer)
 {
 	if (peer->outbound) {
@@ -416,7 +420,7 @@ static bool skip_parts(void *socket, zmq_msg_t *part)
 	return n > 0;
 }
 
-/* False: there is none.  Else r->body is to be closed. */
+/* Takes the next message, whose body the caller closes.  false: there is none. */
 static bool take_message(void *socket, struct received *r)
 {
 	int n;

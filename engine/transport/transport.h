@@ -65,11 +65,13 @@ struct transport; /* each implementation has its own; the first member is the op
 struct transport_ops {
 	const char *name;
 
-	/* -EADDRINUSE.  -EADDRNOTAVAIL.  -EINVAL: the address.
+	/* -EINVAL: the address.
+	 * -EADDRINUSE, -EADDRNOTAVAIL: of bind(2).
 	 * -EACCES: the port.
-	 * -ENOMEM.  -EMFILE.
 	 * -ENOTSUP: there is a key, but libzmq has no CURVE; or libucp is missing or too old.
-	 * A line says so.
+	 * A warning is logged.
+	 * -EMFILE: too few descriptors are left.
+	 * -ENOMEM.
 	 */
 	int (*open)(struct transport **t, const struct transport_config *config);
 	/* Waits at most 0.1 s for messages that were sent just before. */
@@ -101,7 +103,8 @@ struct transport_ops {
 
 	/* Sends the parts, copied, as one message of at most TRANSPORT_MESSAGE_MAX bytes.
 	 * -EAGAIN: the peer's queue is full, of messages or (zmq, tls) of bytes.
-	 * -EMSGSIZE.  -ENOMEM.
+	 * -EMSGSIZE: the message is larger.
+	 * -ENOMEM.
 	 * -ENOTCONN: no such peer; or it left, refused our key or speaks another protocol.  Its
 	 * number is void from now on; connect again.
 	 */
@@ -132,8 +135,8 @@ struct transport_ops {
 
 	/* In receive: gives the owner the memory that the message's data lies in, for other, of
 	 * TRANSPORT_ROOM bytes like it, which the transport frees or uses again.  Both are from
-	 * aligned_alloc.  NULL: the message is a small one, and other is still the owner's.
-	 * NULL: all messages are.
+	 * aligned_alloc.  Returns NULL where the message is a small one; other is still the
+	 * owner's then.  A transport without the operation has small ones alone.
 	 */
 	void *(*exchange)(struct transport *t, void *other);
 

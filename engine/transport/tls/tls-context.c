@@ -36,7 +36,9 @@ static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER; /* held while OpenSSL
 static _Atomic bool ended;
 static OSSL_LIB_CTX *library; /* lives as long as the process */
 
-/* Runs before OpenSSL's own function of this kind, which was registered earlier. */
+/* Waits, at exit(3), until no thread is in OpenSSL.  Handlers of atexit run in reverse order:
+ * this one before OpenSSL's own, which was registered earlier.
+ */
 static void end_library(void)
 {
 	uint64_t until = monotonic_ms() + END_MS;

@@ -19,14 +19,15 @@
 struct tls_context;
 
 /* reads_only: key is the readers'.
- * -ENOTSUP: this OpenSSL lacks what is needed; a line says so.
+ * -ENOTSUP: this OpenSSL lacks what is needed; a warning is logged.
  * -ENOMEM.
  */
 int tls_context_new(struct tls_context **c, const uint8_t *key, bool reads_only);
 void tls_context_free(struct tls_context *c);
 
 /* Makes one side of a connection, which reads and writes by bio and owns it also on failure.
- * *reads_only, which must outlive it, becomes true when the client has only the readers' key.
+ * *reads_only, which must outlive the connection, becomes true when the client has only the
+ * readers' key.
  * NULL: no memory.
  */
 SSL *tls_context_ssl(struct tls_context *c, bool is_client, BIO *bio, bool *reads_only);
@@ -34,7 +35,7 @@ SSL *tls_context_ssl(struct tls_context *c, bool is_client, BIO *bio, bool *read
 bool tls_context_is_proven(SSL *ssl);
 
 /* Encloses calls of OpenSSL, which must not run when exit(3) has ended the library in another
- * thread.  False: it has, or is about to.
+ * thread.  false: exit has ended it, or is about to.
  */
 bool tls_context_enter(void);
 void tls_context_leave(void);

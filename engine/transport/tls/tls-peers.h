@@ -45,7 +45,7 @@ struct tls_peer {
 	uint64_t pause_ms; /* outbound: between two attempts */
 	bool left;         /* disconnected in its own receive; freed after it */
 
-	/* messages for it */
+	/* messages that wait for the peer */
 	STAILQ_HEAD(, tls_message) queue;
 	uint32_t nqueued;
 	uint64_t queued_bytes;
@@ -99,12 +99,12 @@ void tls_peers_remove(struct tls_peers *p, struct tls_peer *peer);
 
 /* Puts a peer behind the others that may have messages. */
 void tls_peers_set_ready(struct tls_peers *p, struct tls_peer *peer);
-/* Takes the first of them; NULL: none. */
+/* Removes and returns the first of these peers; NULL: none. */
 struct tls_peer *tls_peers_take_ready(struct tls_peers *p);
 
 /* Keeps a message for the peer, to be filled by the caller.  NULL: no memory. */
 struct tls_message *tls_peers_queue(struct tls_peers *p, struct tls_peer *peer, uint64_t size);
-/* Takes the first message kept for it; NULL: none.  The caller frees it. */
+/* Removes and returns the first message kept for the peer; NULL: none.  The caller frees it. */
 struct tls_message *tls_peers_unqueue(struct tls_peers *p, struct tls_peer *peer);
 /* Forgets what has come of a message. */
 void tls_peers_drop_incoming(struct tls_peer *peer);

@@ -55,7 +55,10 @@ static int keep(struct tls_stream *s, const void *bytes, size_t size)
 	return 0;
 }
 
-/* -EAGAIN.  -ECONNRESET. */
+/* Returns the bytes sent.
+ * -EAGAIN: the socket takes none now.
+ * -ECONNRESET: the connection is broken.
+ */
 static ssize_t send_some(const struct tls_stream *s, const void *bytes, size_t size)
 {
 	ssize_t n;
@@ -68,7 +71,10 @@ static ssize_t send_some(const struct tls_stream *s, const void *bytes, size_t s
 	return errno == EAGAIN || errno == ENOBUFS ? -EAGAIN : -ECONNRESET;
 }
 
-/* -EAGAIN.  -ECONNRESET: also at the end. */
+/* Returns the bytes received.
+ * -EAGAIN: none has come.
+ * -ECONNRESET: the connection is broken, or over.
+ */
 static ssize_t receive_some(const struct tls_stream *s, void *to, size_t size)
 {
 	ssize_t n;
@@ -99,7 +105,7 @@ int tls_stream_flush(struct tls_stream *s)
 	return 0;
 }
 
-/* ---- OpenSSL's side of it ---- */
+/* ---- the socket, as OpenSSL sees it ---- */
 
 static int bio_write(BIO *bio, const char *bytes, int size)
 {
@@ -284,8 +290,8 @@ int tls_stream_write(struct tls_stream *s, const void *bytes, size_t size)
 	const uint8_t *at = bytes;
 	int rc = s->ssl ? 0 : write_plain(s, at, size);
 
-	while (s->ssl && size &&
-	       !rc) { /* the peer decrypts one part while the next is encrypted */
+	/* the peer decrypts one part while the next is encrypted */
+	while (s->ssl && size && !rc) {
 		size_t part = u64_min(size, FLUSH);
 
 		rc = encrypt(s, at, part);

@@ -20,8 +20,8 @@ struct tls_stream {
 	size_t out_at, out_end, out_room;
 	/* plain */
 	bool greeted;    /* we have sent our greeting */
-	size_t greeting; /* bytes of the peer's that have come */
-	uint8_t *ahead;  /* bytes that came with others */
+	size_t greeting; /* bytes of the peer's greeting that have come */
+	uint8_t *ahead;  /* bytes received ahead of tls_stream_read */
 	size_t ahead_at, ahead_end;
 };
 
@@ -41,9 +41,15 @@ void tls_stream_close(struct tls_stream *s, bool in_order);
  */
 int tls_stream_handshake(struct tls_stream *s);
 
-/* Sends bytes, or keeps what the socket does not take.  -ENOMEM.  -ECONNRESET. */
+/* Sends bytes, or keeps what the socket does not take.
+ * -ECONNRESET: the connection is broken.
+ * -ENOMEM.
+ */
 int tls_stream_write(struct tls_stream *s, const void *bytes, size_t size);
-/* Sends what is kept.  -EAGAIN: the socket takes no more.  -ECONNRESET. */
+/* Sends what is kept.
+ * -EAGAIN: the socket takes no more.
+ * -ECONNRESET: the connection is broken.
+ */
 int tls_stream_flush(struct tls_stream *s);
 /* Returns the number of bytes that are kept. */
 static inline size_t tls_stream_waits(const struct tls_stream *s)

@@ -47,7 +47,7 @@ enum {
 
 struct transport {
 	const struct transport_ops *ops;
-	pid_t pid;                   /* that opened it */
+	pid_t pid;                   /* of the process that opened the transport */
 	struct tls_context *context; /* NULL: plain */
 	struct transport_bell bell;
 	int timer;
@@ -58,11 +58,12 @@ struct transport {
 	uint32_t queue_max;
 	bool told_refused, told_full;
 	bool any_broken; /* a send has found that a connection is broken */
-	unsigned ngone;  /* peers that gone is to tell of */
+	unsigned ngone;  /* peers that transport_tls_gone is to tell of */
 	struct tls_peers peers;
 	struct tls_peer *delivering; /* whose message the owner looks at; NULL: none */
-	void *delivered;             /* the room that it is in; NULL: it is not large */
-	void *spare[SPARES];         /* rooms for large messages */
+	/* the room of that message; NULL: the message is not large */
+	void *delivered;
+	void *spare[SPARES]; /* rooms for large messages */
 	unsigned nspare;
 	char address[TRANSPORT_ADDRESS];
 };
@@ -187,7 +188,7 @@ static void forget(struct transport *t, struct tls_peer *peer)
 {
 	hang_up(t, peer);
 	t->ngone -= peer->is_gone;
-	if (peer == t->delivering) { /* turn frees it */
+	if (peer == t->delivering) { /* deliver frees the peer */
 		peer->left = true;
 		peer->is_gone = false;
 		tls_peers_unnumber(&t->peers, peer);
@@ -217,7 +218,7 @@ static void retry(struct transport *t, struct tls_peer *peer)
 	set_deadline(t, peer, peer->pause_ms);
 }
 
-/* why: -EACCES: the two do not belong together.  -ECONNREFUSED: nobody listens. */
+/* why: -EACCES: the peer has another key or protocol.  -ECONNREFUSED: nobody listens. */
 static void lose_outbound(struct transport *t, struct tls_peer *peer, int why)
 {
 	bool in_handshake = peer->state == TLS_PEER_HANDSHAKES;
@@ -250,7 +251,7 @@ static void lose(struct transport *t, struct tls_peer *peer, int why)
 		tell_gone(t, peer);
 }
 
-/* The next turn loses it: this may be in the owner's receive. */
+/* The next turn closes the connection: this call may come from the owner's receive. */
 static void mark_broken(struct transport *t, struct tls_peer *peer)
 {
 	peer->is_broken = t->any_broken = true;
@@ -280,7 +281,8 @@ static void record_add(struct record *r, const void *bytes, size_t size)
 	while (size && !r->rc) {
 		size_t part = u64_min(size, sizeof(r->bytes) - r->n);
 
-		if (!r->n && size >= sizeof(r->bytes)) { /* straight out of the sender's */
+		/* straight out of the sender's memory */
+		if (!r->n && size >= sizeof(r->bytes)) {
 			part = size - size % sizeof(r->bytes);
 			r->rc = tls_stream_write(r->stream, at, part);
 		} else {
@@ -311,7 +313,9 @@ static int write_message(struct tls_peer *peer, const struct iovec *parts, unsig
 	return r.rc;
 }
 
-/* Sends the messages that are kept, as far as the socket takes them.  -errno: it is broken. */
+/* Sends the messages that are kept, as far as the socket takes them.  -errno: the connection is
+ * broken.
+ */
 static int pump(struct transport *t, struct tls_peer *peer)
 {
 	struct tls_message *m;
@@ -328,7 +332,8 @@ static int pump(struct transport *t, struct tls_peer *peer)
 	if (rc == -EAGAIN)
 		rc = 0;
 	if (!rc && !is_behind(peer))
-		tls_peers_set_ready(&t->peers, peer); /* it may have sent questions meanwhile */
+		/* the peer may have sent questions meanwhile */
+		tls_peers_set_ready(&t->peers, peer);
 	return rc ? rc : poll_peer(t, peer);
 }
 
@@ -361,7 +366,7 @@ static int send_now(struct transport *t, struct tls_peer *peer, const struct iov
 		rc = poll_peer(t, peer);
 	if (rc)
 		mark_broken(t, peer);
-	return 0; /* as one that was under way when the connection broke */
+	return 0; /* lost, as a message that was under way when the connection broke */
 }
 
 static int send_or_keep(struct transport *t, struct tls_peer *peer, const struct iovec *parts,
@@ -406,7 +411,8 @@ static void go_on(struct transport *t, struct tls_peer *peer)
 		peer->hangups = 0;
 		peer->pause_ms = 0;
 		rc = pump(t, peer);
-		tls_peers_set_ready(&t->peers, peer); /* bytes may have come with the last */
+		/* bytes may have come with the end of the handshake */
+		tls_peers_set_ready(&t->peers, peer);
 	} else if (rc == -EAGAIN) {
 		rc = poll_peer(t, peer);
 	}
@@ -524,7 +530,8 @@ static bool transport_tls_gone(struct transport *t, uint32_t *number)
 	struct tls_peer *peer;
 
 	*number = TLS_PEERS_NO_NUMBER;
-	while (t->ngone && *number == TLS_PEERS_NO_NUMBER) { /* some have lost it since */
+	/* a peer may have lost its number since */
+	while (t->ngone && *number == TLS_PEERS_NO_NUMBER) {
 		peer = next_gone(&t->peers.inbound);
 		if (!peer)
 			peer = next_gone(&t->peers.outbound);
@@ -566,7 +573,9 @@ static void refuse_one_more(struct transport *t, int fd)
 	transport_close_fd(fd);
 }
 
-/* No descriptor or memory is left: the socket would wake us for ever. */
+/* Stops accepting for a while: where no descriptor or memory is left, the listener stays
+ * readable and would wake us for ever.
+ */
 static void pause_accepting(struct transport *t)
 {
 	epoll_ctl(t->bell.epoll, EPOLL_CTL_DEL, t->listener, NULL);
@@ -729,7 +738,8 @@ static void on_event(struct transport *t, struct tls_peer *peer, uint32_t events
 		if (events & EPOLLOUT)
 			rc = pump(t, peer);
 		if (rc)
-			mark_broken(t, peer); /* after what it has sent is delivered */
+			/* closed by the next turn, after what the peer has sent is delivered */
+			mark_broken(t, peer);
 		return;
 	default:
 		return;
@@ -796,7 +806,7 @@ static void handle_events(struct transport *t)
 		else if (events[i].data.ptr)
 			on_event(t, events[i].data.ptr, events[i].events);
 	}
-	if (timer) /* last: it may free a peer that has an event */
+	if (timer) /* last: on_timer may free a peer that has an event */
 		on_timer(t);
 }
 

@@ -41,7 +41,7 @@ struct ucx {
 
 /* Loads libucp, and first sets variables of the environment that UCX alone reads and that are
  * not set: best called before other threads read the environment.  NULL: there is no libucp, or
- * it is too old; a line says so.  Any thread.
+ * it is too old; a warning is logged.  Any thread.
  */
 const struct ucx *transport_ucx_load(void);
 

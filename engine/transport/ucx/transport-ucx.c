@@ -23,7 +23,7 @@
  * returned.
  */
 
-/* The pause before a link is tried again: doubled each time, up to the second. */
+/* The pause before a link is tried again: doubled each time, up to UCX_LINK_MAX_MS. */
 enum { UCX_LINK_MS = 50, UCX_LINK_MAX_MS = 1000 };
 
 /* The header of every message.  UCX does not keep large and small messages in order: the
@@ -93,7 +93,7 @@ struct ucx_link {
 	uint64_t until_ms; /* waiting: when it is tried; opening: when it is given up */
 	unsigned pause_ms;
 	bool was_ready; /* outbound: a link of this peer was ready */
-	bool gone;      /* outbound: for transport's gone */
+	bool gone;      /* outbound: transport_ucx_gone is to tell of the peer */
 };
 
 struct transport {
@@ -149,7 +149,7 @@ static void set_state(struct ucx_link *link, enum ucx_link_state state)
 	link->t->unsettled += is_unsettled(state);
 }
 
-/* NULL: there is none of that number, or it is about to end. */
+/* Returns the link of that number; NULL: there is none, or it is about to end. */
 static struct ucx_link *ucx_link_get(struct transport *t, uint32_t number)
 {
 	struct ucx_link *link = slot_map_get(&t->links, number);
@@ -422,8 +422,8 @@ static ucs_status_t ucx_links_open(struct transport *t)
 
 /* ---- links: how they end ---- */
 
-/* Another link to the same peer, to be tried at once when there was one, and after a pause when
- * it could not be made.
+/* Makes another link to the peer, which is tried at once if this link had been ready, else
+ * after a pause.
  */
 static void replace(struct ucx_link *link, struct transport_peer *peer)
 {
@@ -435,7 +435,7 @@ static void replace(struct ucx_link *link, struct transport_peer *peer)
 	}
 	peer->router = next->number;
 	ucx_messages_move(link, next);
-	if (link->stamp.nonce) { /* it had been ready */
+	if (link->stamp.nonce) { /* the link had been ready */
 		next->was_ready = true;
 		next->until_ms = monotonic_ms();
 		return;
@@ -797,7 +797,9 @@ static void to_inbox(struct ucx_link *link)
 	}
 }
 
-/* Inserts the arrival by its sequence.  False: it came before, or too many wait. */
+/* Inserts the arrival by its sequence.  false: that sequence has come before, or too many
+ * arrivals wait.
+ */
 static bool insert(struct ucx_link *link, struct ucx_arrival *a)
 {
 	struct ucx_arrival *at;
@@ -867,13 +869,13 @@ static void on_received(void *request, ucs_status_t status, size_t size, void *a
 	struct ucx_arrival *a = arrival;
 	struct ucx_link *link = a->link;
 
-	link->uses++; /* until here */
+	link->uses++; /* held until ucx_link_unuse below */
 	came(a, size == a->size ? status : UCS_ERR_MESSAGE_TRUNCATED);
 	link->t->ucx->ucp_request_free(request);
 	ucx_link_unuse(link);
 }
 
-/* A large one: its sender waits until we say where to. */
+/* Receives a large message, whose sender waits until UCX tells it where to write. */
 static void fetch(struct ucx_arrival *a, void *descriptor)
 {
 	struct transport *t = a->link->t;
@@ -1078,7 +1080,7 @@ static int listen_at(void *arg, uint16_t port)
 		t->ucx->ucp_listener_create(t->worker, &params, &t->listener));
 }
 
-/* UCX does not say why it cannot. */
+/* Binds to the address once, for the errno: UCX does not say why it cannot listen there. */
 static int check_address(const struct sockaddr_in *name)
 {
 	CLEANUP(close) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -1145,7 +1147,7 @@ static int transport_ucx_open(struct transport **out, const struct transport_con
 				 .timer = -1 };
 	transport_peers_init(&t->peers, (uint32_t)u64_min(max, TRANSPORT_PEERS_MAX));
 	slot_map_init(&t->links, SLOT_MAP_MAX);
-	sigfillset(&all); /* UCX's thread inherits it */
+	sigfillset(&all); /* UCX's thread inherits the mask */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = open_all(t, config);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -1196,10 +1198,10 @@ static void set_timer(struct transport *t)
 	bool ticks = t->unsettled || t->bytes;
 	struct itimerspec time = { .it_value.tv_nsec = ticks ? TICK_MS * 1000000 : 0 };
 
-	timerfd_settime(t->timer, 0, &time, NULL); /* and what it had to tell is told */
+	timerfd_settime(t->timer, 0, &time, NULL); /* also clears what the timer had to tell */
 }
 
-/* Until UCX, a call of ours or the timer has something. */
+/* Arms all that wakes the owner: UCX's descriptor, the timer, the bell. */
 static void rest(struct transport *t)
 {
 	set_timer(t);
@@ -1272,7 +1274,7 @@ static bool transport_ucx_gone(struct transport *t, uint32_t *number)
 {
 	struct transport_peer *peer;
 
-	if (!TAILQ_EMPTY(&t->inbox)) /* what came is delivered first */
+	if (!TAILQ_EMPTY(&t->inbox)) /* messages that came before are delivered first */
 		return false;
 	if (take_gone_outbound(t, number))
 		return true;
@@ -1316,7 +1318,7 @@ static void progress(struct transport *t)
 	}
 }
 
-/* NULL: it was disconnected meanwhile. */
+/* Returns the peer that a message came from; NULL: it was disconnected meanwhile. */
 static struct transport_peer *sender(struct transport *t, struct ucx_link *link)
 {
 	struct transport_peer *peer;
