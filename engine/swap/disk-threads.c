@@ -14,7 +14,8 @@ enum { THREADS = 4 }; /* by default */
 struct disk {
 	pthread_t threads[DISK_THREADS];
 	unsigned nthreads;
-	pthread_t ender; /* ends requests canceled before they began: all others may be stuck */
+	/* ends requests canceled before they began: all other threads may be stuck */
+	pthread_t ender;
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t queued, canceled;
 	struct disk_queue queue;

@@ -129,7 +129,7 @@ static void start_queued(struct disk *d)
 	}
 }
 
-/* Under the lock: from now on cancel does nothing to it. */
+/* Under the lock: from now on uring_cancel does nothing to the request. */
 static void leave(struct disk *d, struct disk_io *io)
 {
 	struct disk_io *canceled;

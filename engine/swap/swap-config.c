@@ -16,7 +16,7 @@
 
 enum {
 	PAGE = 4096,
-	SLICE_MAX = 16 << 20, /* unless the file says what it is */
+	SLICE_MAX = 16 << 20, /* unless the file has a buffer_size */
 	BUFFER_MAX = 1 << 30,
 	LEAST = 1 << 20,
 	BUFFERS = 16,
@@ -43,9 +43,9 @@ enum type { NUMBER, FLAG, TEXT, REAL };
 static const struct key {
 	const char *section, *name;
 	enum type type;
-	uint64_t min, max; /* a FLAG: max 0: it cannot be true */
+	uint64_t min, max; /* of a FLAG: max 0: it cannot be true */
 	size_t field;
-	enum flag idle; /* a FLAG that has no effect so, and why */
+	enum flag idle; /* a FLAG with this value has no effect; why: the reason */
 	const char *why;
 } keys[] = {
 #define KEY(section, name, type, min, max, field, ...)                                         \
@@ -56,7 +56,7 @@ static const struct key {
 	KEY("aio", "queue_depth", NUMBER, 1, 65536, queue_depth, UNSAID, NULL),
 	KEY("aio", "intra_op_parallelism", NUMBER, 1, 1024, parallelism, UNSAID, NULL),
 	KEY("aio", "thread_count", NUMBER, 1, 1024, parallelism, UNSAID,
-	    NULL), /* its old name */
+	    NULL), /* the old name of intra_op_parallelism */
 	KEY("aio", "single_submit", FLAG, 0, 1, single_submit, YES,
 	    "what is asked for together is submitted together"),
 	KEY("aio", "overlap_events", FLAG, 0, 1, overlap_events, NO,
@@ -74,7 +74,7 @@ static const struct key {
 	KEY("offload_optimizer", "fast_init", FLAG, 0, 1, optimizer.fast_init, UNSAID, NULL),
 	KEY("offload_optimizer", "ratio", REAL, 0, 1, optimizer.ratio, UNSAID, NULL),
 	KEY("offload_optimizer", "cpuadam_cores_perc", REAL, 0, 1, optimizer.cores, UNSAID,
-	    NULL), /* of super_offload */
+	    NULL), /* a key of super_offload */
 	KEY("offload_optimizer", "super_offload", FLAG, 0, 0, optimizer.super_offload, UNSAID,
 	    NULL),
 	KEY("offload_param", "device", TEXT, 0, 0, param.device, UNSAID, NULL),
@@ -91,10 +91,11 @@ static const struct key {
 
 struct config_reader {
 	const char *path; /* of the file */
-	const char *dir;  /* instead of what the file says; NULL: that */
+	const char *dir;  /* overrides the file's nvme_path; NULL: does not */
 	char *why;
 	size_t whysize;
-	uint64_t buffers; /* of how many, and how many bytes, the file speaks; 0: of none */
+	/* buffers that the file asks for, and bytes of each; 0: it names none */
+	uint64_t buffers;
 	uint64_t buffer_bytes;
 };
 
@@ -240,7 +241,7 @@ static int take_section(const struct config_reader *r, const char *section, json
 	return rc;
 }
 
-/* A config of DeepSpeed as it is: of all that it says these three sections are for us. */
+/* Takes our three sections of a whole config of DeepSpeed. */
 static int take_whole(const struct config_reader *r, json_t *root, struct sections *s)
 {
 	json_t *zero = json_object_get(root, "zero_optimization");
@@ -278,7 +279,7 @@ static int take_sections(const struct config_reader *r, json_t *root, struct sec
 	return rc;
 }
 
-/* "" : it sends nothing to NVMe. */
+/* Sets *path to "" where the section sends nothing to NVMe. */
 static int path_of(const struct config_reader *r, const struct offload *o, const char *section,
 		   const char **path)
 {
@@ -327,6 +328,7 @@ static int take_pool(struct config_reader *r, const struct sections *s, struct s
 		r->buffers = (o->buffer_count ? o->buffer_count : BUFFERS) + p->buffer_count;
 	if (p->buffer_size)
 		r->buffer_bytes =
+			/* buffer_size counts elements of two bytes */
 			u64_min(u64_div_ceil(p->buffer_size * 2, PAGE) * PAGE, BUFFER_MAX);
 	return 0;
 }
@@ -422,7 +424,7 @@ static int take_debug(const struct config_reader *r, struct swap_config *c)
 	return 0;
 }
 
-/* Equal buffers of whole pages. */
+/* Cuts the pinned memory into equal buffers of whole pages. */
 static int cut(const struct config_reader *r, struct swap_config *c)
 {
 	uint64_t count = r->buffers ? r->buffers : BUFFERS;

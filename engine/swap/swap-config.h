@@ -18,12 +18,14 @@ struct swap_config {
 	uint64_t slice;  /* bytes of one, a multiple of 4096 */
 	uint64_t least;  /* states of fewer bytes stay in memory */
 	uint64_t stay;   /* elements of parameters that stay in memory */
-	uint64_t max;    /* as capacity of struct swapper_options; the others by their names */
+	/* down to `debug` as in struct swapper_options; max: its capacity */
+	uint64_t max;
 	uint32_t chunk;
 	unsigned depth, threads;
 	bool unlocked, no_ahead, no_behind, debug;
-	bool fast_init;   /* frag_update_hp reads low-precision parameters ahead */
-	double in_memory; /* part of the sub-groups, the first, whose states stay in memory */
+	bool fast_init; /* frag_update_hp reads low-precision parameters ahead */
+	/* share of the sub-groups, the first ones, whose states stay in memory */
+	double in_memory;
 };
 
 /* On error why has one line that names the variable, or the file and the key.

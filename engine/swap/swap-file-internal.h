@@ -23,7 +23,7 @@ struct swap_sum_threads { /* threads that compute checksums */
 enum {
 	/* Values that stand in place of a checksum, and that no checksum has. */
 	SWAP_UNWRITTEN = 0,
-	SWAP_DAMAGED = 1, /* its write failed */
+	SWAP_DAMAGED = 1, /* the last write of the block failed */
 };
 
 struct swap_file {
@@ -34,7 +34,7 @@ struct swap_file {
 	uint32_t chunk;
 	struct swap_sum_threads sum_threads;
 	pthread_mutex_t lock;      /* of all below */
-	struct arena arena;        /* who has which blocks of the file */
+	struct arena arena;        /* the places of extents in the file */
 	uint64_t limit;            /* most bytes of extents */
 	uint64_t end;              /* of the file */
 	LIST_HEAD(, swap_io) open; /* requests under way; `lock` is taken before theirs */
@@ -62,9 +62,9 @@ void swap_file_sum_chunk(struct swap_chunk *c);
 
 /* ---- swap-file-sum.c ---- */
 
-/* The checksum of one block; never SWAP_UNWRITTEN or SWAP_DAMAGED. */
+/* Returns the checksum of one block; never SWAP_UNWRITTEN or SWAP_DAMAGED. */
 uint32_t swap_file_sum(const void *block);
-/* XXH3 by AVX2, which the machine must have. */
+/* Returns the XXH3 of one block, by AVX2, which the machine must have. */
 uint64_t swap_file_hash_avx2(const void *block);
 
 #endif

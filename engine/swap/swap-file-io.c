@@ -35,7 +35,8 @@ static void set_sums(struct swap_chunk *c, bool good)
 			       : SWAP_DAMAGED;
 }
 
-/* How many blocks are not what was written; the first of them, and the last. */
+/* Returns how many blocks have other bytes than were written; the first of them, and the last.
+ */
 static uint32_t count_bad(struct swap_chunk *c, uint32_t *first, uint32_t *last)
 {
 	const uint32_t *sums = sums_of(c);
@@ -97,7 +98,7 @@ static bool is_for_threads(const struct swap_chunk *c)
 	return swap_file_sum_threads_want(&c->io->file->sum_threads, c);
 }
 
-/* False: it is not wanted any more. */
+/* Marks the chunk as submitted.  false: the request was canceled. */
 static bool mark_submitted(struct swap_chunk *c)
 {
 	pthread_mutex_lock(&c->io->lock);
@@ -106,7 +107,7 @@ static bool mark_submitted(struct swap_chunk *c)
 	return c->submitted;
 }
 
-/* 1: it goes on; -ECANCELED. */
+/* Returns 1: the disk has the chunk; -ECANCELED: the request was canceled. */
 static int submit(struct swap_chunk *c, enum disk_what what)
 {
 	struct swap_file *f = c->io->file;
@@ -147,7 +148,7 @@ static int submit_write(struct swap_chunk *c)
 	return rc;
 }
 
-/* 1: goes on; 0: over; -errno. */
+/* Takes what the disk has done.  Returns 1 if the chunk is not over; 0: it is; or -errno. */
 static int take_result(struct swap_chunk *c, int result)
 {
 	uint32_t gone = c->gone + (result > 0 ? (uint32_t)result : 0);
@@ -160,13 +161,15 @@ static int take_result(struct swap_chunk *c, int result)
 	if (gone >= c->size)
 		return 0;
 	gone -= gone % SWAP_BLOCK;
-	if (gone <= c->gone) /* the file ends here, or it never will be a block */
+	if (gone <= c->gone) /* the file ends here, or the disk moves less than a block */
 		return -EIO;
 	c->gone = gone;
 	return 1;
 }
 
-/* Ends one part of a write, with rc.  1: the other goes on; 0: over; -errno. */
+/* Ends one part of a write, the disk's or the checksums', with rc.  Returns 1 if the other part
+ * is not over; 0: the chunk is over; or -errno.
+ */
 static int finish_write(struct swap_chunk *c, int rc)
 {
 	bool last;
@@ -183,7 +186,7 @@ static int finish_write(struct swap_chunk *c, int rc)
 	return rc;
 }
 
-/* 1: goes on; 0: over; -errno. */
+/* Ends a read of the disk.  Returns 1 if the chunk goes on; 0: it is over; or -errno. */
 static int finish_read(struct swap_chunk *c)
 {
 	if (check_sums(c))
@@ -195,7 +198,9 @@ static int finish_read(struct swap_chunk *c)
 	return 0;
 }
 
-/* The disk is done with it: rc.  1: goes on; 0: over; -errno. */
+/* The disk has ended the chunk, with rc.  Returns 1 if the chunk goes on; 0: it is over; or
+ * -errno.
+ */
 static int finish_chunk(struct swap_chunk *c, int rc)
 {
 	bool for_threads = is_for_threads(c);
@@ -218,7 +223,7 @@ static bool is_aligned(const void *p)
 	return (uintptr_t)p % SWAP_BLOCK == 0;
 }
 
-/* How many of `most` whole blocks from there on are there, or are not. */
+/* Returns how many of `most` blocks from `at` on have all been written, or all not. */
 static uint32_t run_of(const struct swap_extent *x, uint64_t at, uint32_t most, bool *written)
 {
 	const uint32_t *sums = x->sums + at / SWAP_BLOCK;
@@ -230,7 +235,7 @@ static uint32_t run_of(const struct swap_extent *x, uint64_t at, uint32_t most, 
 	return n;
 }
 
-/* The next part: its place in the extent, and how much of the request is in it. */
+/* Sets the place of the next chunk in the extent, and how much of the request is in it. */
 static void cut_blocks(struct swap_io *io, struct swap_chunk *c)
 {
 	uint64_t from = io->offset + io->started, left = io->bytes - io->started, most;
@@ -277,7 +282,7 @@ static int need_bounce(struct swap_chunk *c)
 	return 0;
 }
 
-/* 1: under way; 0: it needed no disk; -errno. */
+/* Returns 1: the read is under way; 0: it needed no disk; or -errno. */
 static int start_read(struct swap_chunk *c)
 {
 	if (!c->written) {
@@ -303,7 +308,7 @@ static struct swap_chunk *free_chunk(struct swap_io *io)
 	return NULL;
 }
 
-/* The next chunk that is to be started; under io->lock. */
+/* Takes the next chunk that is to be started; NULL: none now.  Under io->lock. */
 static struct swap_chunk *next_chunk(struct swap_io *io)
 {
 	struct swap_chunk *c;
@@ -371,7 +376,7 @@ static void start_chunks(struct swap_io *io)
 	}
 }
 
-/* The caller has one of underway, which keeps the request from ending meanwhile. */
+/* The caller has counted itself in underway, which keeps the request from ending meanwhile. */
 static void go_on(struct swap_io *io)
 {
 	bool last;
@@ -384,7 +389,7 @@ static void go_on(struct swap_io *io)
 		end(io);
 }
 
-/* rc is that of the chunk: 1, it goes on; 0, it is over; or -errno. */
+/* rc: 1, the chunk goes on; 0, it is over; or -errno. */
 static void chunk_came(struct swap_chunk *c, struct swap_io *io, int rc)
 {
 	if (rc != 1)

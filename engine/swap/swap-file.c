@@ -15,7 +15,8 @@
 
 enum {
 	LOCK_MS =
-		2000, /* a killed process has it until the kernel has ended its last request */
+		/* a killed process has the lock until the kernel has ended its last request */
+	2000,
 	TRIES = 100
 };
 
@@ -78,7 +79,7 @@ static int remove_left(int dir, const char *name)
 	return unlinkat(dir, name, 0) && errno != ENOENT ? -errno : 0;
 }
 
-/* Whatever ends this process, no file stays. */
+/* Makes a file and removes its name at once: whatever ends this process, no file stays. */
 static int open_nameless(int dir, const char *name)
 {
 	int fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), rc = 0;
@@ -92,7 +93,9 @@ static int open_nameless(int dir, const char *name)
 	return rc ? rc : fd;
 }
 
-/* Relative to the folder, whose path may lead through links; what is left there is none. */
+/* Opens names relative to the folder: its path may lead through symbolic links, but a file that
+ * was left in it may be none.
+ */
 static int open_new(int dir, const struct swap_file_config *config)
 {
 	int fd = -EEXIST, rc;

@@ -43,7 +43,8 @@ int swap_file_make_dir(const char *dir);
  * -EBUSY: another process uses a file of that name.
  * -ELOOP: a symbolic link has that name.
  * -EINVAL: a folder or a device has that name, or it is no plain name.
- * -ENOMEM.  Errors of open.
+ * -ENOMEM.
+ * Errors of open.
  */
 int swap_file_create(struct swap_file **f, const struct swap_file_config *config, char *why,
 		     size_t whysize);
@@ -59,7 +60,8 @@ struct swap_extent {
 };
 
 /* Makes an extent, which reads as zeros, without the disk, until it is written.
- * -ENOSPC.  -EFBIG.
+ * -ENOSPC: the disk or the limit has no room.
+ * -EFBIG: the file would exceed RLIMIT_FSIZE.
  * -ENOMEM.
  * -EINVAL: bytes is 0.
  */
@@ -78,8 +80,8 @@ struct swap_chunk { /* the file's */
 	uint64_t at;          /* in the extent; whole blocks */
 	uint32_t size, gone;  /* bytes; of these, done */
 	uint32_t lead, count; /* the request has `count` bytes of the chunk, from `lead` on */
-	uint8_t *memory;      /* of these bytes */
-	bool completing;      /* a write reads its block first, of which it has only a part */
+	uint8_t *memory;      /* the request's memory for these bytes */
+	bool completing;      /* a write first reads its block, of which it has only a part */
 	bool written;         /* a read: its blocks were written */
 	bool used;
 	bool submitted; /* the disk has it */
@@ -101,7 +103,7 @@ struct swap_io { /* the caller's memory until done is called */
 	/* Called in a thread of the disk or of the file, or in swap_file_submit.
 	 * -EINVAL: the range is not in the extent.
 	 * -EIO: a block has other bytes than were written, or its last write failed.
-	 * -ECANCELED.
+	 * -ECANCELED: the request was canceled.
 	 * Errors of pread and pwrite.
 	 */
 	void (*done)(struct swap_io *io, int rc);

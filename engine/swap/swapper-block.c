@@ -314,7 +314,7 @@ static void block_begin_write(struct swapper_block *b)
 
 static void block_write_failed(struct swapper_block *b, int rc, struct swapper_failure *failure)
 {
-	if (rc != -ECANCELED) /* the swapper is closed */
+	if (rc != -ECANCELED) /* the swapper is being closed */
 		write_failed(b, rc, "not written, kept in memory", failure);
 	b->error = rc;
 	drop_extent(b);
@@ -695,7 +695,9 @@ int swapper_version_write(struct swapper *sw, struct swapper_slice *slice, void 
 
 /* ---- flushing ---- */
 
-/* An unwritten block that this flush has not tried yet, with a reference for the caller. */
+/* Returns an unwritten block that this flush has not tried yet, with a reference for the
+ * caller; NULL: none.
+ */
 static struct swapper_block *next_to_try(struct swapper *sw, uint64_t flush)
 {
 	struct swapper_block *b;

@@ -86,7 +86,7 @@ static bool is_small(const struct slice_edit *e)
 	       (!e->old || e->old->npatches < SWAPPER_PATCHES);
 }
 
-/* 1: the edit is too large for a patch, or there are too many. */
+/* Returns 1 if the edit is too large for a patch, or the version has too many. */
 static int try_patch(struct slice_edit *e)
 {
 	struct swapper_patch *patch;
@@ -176,7 +176,7 @@ static int make_whole(struct slice_edit *e)
 	return rc;
 }
 
-/* ---- all slices of it, or none ---- */
+/* ---- all slices of an edit, or none ---- */
 
 /* A lent slice is edited in its buffer too.  Where a silent disk has yet to fill the buffer,
  * the edit would be overwritten.
@@ -201,7 +201,7 @@ static int make(struct slice_edit *e)
 	return rc == 1 ? make_whole(e) : rc;
 }
 
-/* The buffer that is lent to the trainer. */
+/* Changes the buffer that is lent to the trainer, too. */
 static void edit_lent(struct slice_edit *e)
 {
 	struct swapper_lent *l = e->slice->lent;

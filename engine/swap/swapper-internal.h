@@ -39,7 +39,7 @@ enum swapper_memory { SWAPPER_PINNED, SWAPPER_SPARE, SWAPPER_SMALL };
 struct swapper_block {
 	unsigned refs;    /* of versions, and of the request that writes it */
 	unsigned readers; /* reads under way */
-	unsigned copying; /* of these, the ones that copy from memory */
+	unsigned copying; /* of the readers: those that copy from memory */
 	struct swapper *swapper;
 	struct swapper_state *state;
 	uint64_t slice, bytes;
@@ -65,7 +65,7 @@ struct swapper_patch {
 
 struct swapper_version {
 	unsigned refs;
-	unsigned slots; /* of these, the ones of a slice's current and next */
+	unsigned slots; /* of the refs: those of a slice's current and next */
 	bool evicted;
 	struct swapper_block *block; /* NULL: zeros */
 	unsigned npatches;
@@ -141,7 +141,7 @@ struct swapper {
 	pthread_cond_t changed;
 	LIST_HEAD(, swapper_state) states; /* changed by the trainer's thread only */
 	uint64_t room; /* bytes on the disk of one generation of all states */
-	LIST_HEAD(, swapper_slice) changed_slices; /* those with a next version */
+	LIST_HEAD(, swapper_slice) changed_slices; /* slices with a next version */
 	TAILQ_HEAD(, swapper_pin) pins;            /* the oldest first */
 	LIST_HEAD(, swapper_block) unwritten;      /* blocks that the disk refused */
 	uint64_t flushes;
@@ -154,7 +154,7 @@ struct swapper {
 	uint64_t small, spare, spare_max;
 	struct swapper_figures figures; /* counters only */
 	struct swapper_timer step_began[SWAPPER_KINDS]
-				       [SWAPPER_TIMED]; /* timers, when it began */
+				       [SWAPPER_TIMED]; /* the timers when the step began */
 	struct {
 		unsigned n; /* operations under way */
 		uint64_t since;
@@ -166,7 +166,7 @@ struct swapper {
 	unsigned half;
 };
 
-/* The version that the trainer works with. */
+/* Returns the version that the trainer works with. */
 static inline struct swapper_version *swapper_newest(const struct swapper_slice *slice)
 {
 	return slice->has_next ? slice->next : slice->current;
@@ -177,7 +177,7 @@ static inline uint64_t swapper_slice_bytes(const struct swapper_state *s, uint64
 	return u64_min(s->slice_bytes, s->bytes - slice * s->slice_bytes);
 }
 
-/* Rounded up to what the disk writes. */
+/* Returns bytes, rounded up to whole blocks of the file. */
 static inline uint64_t swapper_whole_blocks(uint64_t bytes)
 {
 	return u64_div_ceil(bytes, SWAP_BLOCK) * SWAP_BLOCK;
@@ -200,8 +200,9 @@ void swapper_read_failed(struct swapper_block *b, const struct swap_io *io, int 
 			 struct swapper_failure *failure);
 void swapper_state_unref(struct swapper_state *s);
 
-/* A version of that block with no patches yet and room for npatches; the caller's reference.
- * Takes over the caller's reference of block.  Needs no lock.  NULL: no memory.
+/* Makes a version of the block, without patches, with room for npatches; the reference is the
+ * caller's.  Takes over the caller's reference of block.  Needs no lock.
+ * NULL: no memory.
  */
 struct swapper_version *swapper_version_new(struct swapper_block *block, unsigned npatches);
 /* v NULL: does nothing. */
@@ -248,10 +249,10 @@ void swapper_log_debug(struct swapper *sw, const struct swapper_state *s, const 
 
 /* ---- swapper-slice.c: the trainer's thread ---- */
 
-/* A pinned buffer.  Errors of swapper_swap_in. */
+/* Lends a pinned buffer.  Errors of swapper_swap_in. */
 int swapper_get_buffer(struct swapper *sw, const struct swapper_state *s, uint64_t wait_ms,
 		       void **buffer);
-/* The time for which the trainer's call may still wait for the disk. */
+/* Returns the time for which the trainer's call may still wait for the disk. */
 uint64_t swapper_time_left_ms(const struct swapper *sw);
 /* Any thread, under the lock: waits for sw->changed.  -ETIMEDOUT. */
 int swapper_wait_changed(struct swapper *sw, const struct timespec *end);

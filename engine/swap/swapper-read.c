@@ -210,6 +210,7 @@ static void on_read(struct swap_io *io, int rc)
 	go_on(r);
 }
 
+/* FROM_NOTHING: zeros, or a patch has all bytes; FROM_NOWHERE: the version was evicted */
 enum from { FROM_NOTHING, FROM_MEMORY, FROM_DISK, FROM_NOWHERE, CANCELED };
 
 /* Under the lock. */
@@ -252,7 +253,7 @@ static void from_memory(struct swapper_read *r)
 	finish_part(r);
 }
 
-/* Reads the rest of one slice.  1: on_read will go on with it. */
+/* Reads the rest of one slice.  Returns 1 if on_read will go on with the read. */
 static int read_part(struct swapper_read *r)
 {
 	enum from from;
@@ -344,10 +345,13 @@ struct read_wait {
 	struct swapper_read read;
 	pthread_mutex_t lock;
 	pthread_cond_t over;
-	unsigned refs; /* who waits, and the read */
+	unsigned refs; /* one of the waiter, one of the read */
 	bool has_ended;
 	int rc;
-	uint8_t *bytes, *at; /* as far into a block as in the state */
+	/* at: as far into a block of memory as the offset is into a block of the file, so that
+	 * the disk needs no bounce buffer
+	 */
+	uint8_t *bytes, *at;
 };
 
 static struct read_wait *waited_new(uint64_t offset, uint64_t size)

@@ -95,7 +95,7 @@ static void put_buffer(struct swapper *sw, void *buffer)
 	pthread_cond_broadcast(&sw->changed);
 }
 
-/* ---- swapping_in in ---- */
+/* ---- swapping in ---- */
 
 /* Under the lock. */
 static void free_lent(struct swapper_lent *l)
@@ -363,7 +363,7 @@ int swapper_swap_in_all(struct swapper *sw, struct swapper_state *s, unsigned us
 	return rc ? rc : try_swap_in_all(sw, s, use, wait_ms, lent);
 }
 
-/* ---- in, and out again ---- */
+/* ---- waiting for a slice, and swapping out ---- */
 
 static int wait_for(struct swapper *sw, struct swapper_lent *l, uint64_t wait_ms)
 {
@@ -487,7 +487,7 @@ void *swapper_memory(struct swapper *sw, struct swapper_state *s, uint64_t first
 
 /* ---- as the trainer has it ---- */
 
-/* The range is in one slice. */
+/* Reads a range of one slice. */
 static int look(struct swapper *sw, struct swapper_state *s, uint64_t offset, uint64_t size,
 		void *memory)
 {
@@ -495,7 +495,8 @@ static int look(struct swapper *sw, struct swapper_state *s, uint64_t offset, ui
 	void *lent;
 	int rc;
 
-	if (!l || !(l->use & SWAPPER_READ)) /* the buffer has another state's bytes */
+	/* a buffer that is lent only to be written has any content */
+	if (!l || !(l->use & SWAPPER_READ))
 		return swapper_read_unlent(sw, s, offset, size, memory);
 	rc = swapper_wait(sw, l, &lent);
 	if (!rc)

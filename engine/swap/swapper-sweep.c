@@ -18,7 +18,8 @@ struct swapper_sweep {
 	bool half;      /* it counts in swapper->half */
 	uint64_t ahead; /* the next slice to bring in, of state number ahead_state */
 	unsigned ahead_state;
-	struct swapper_sweep *next; /* prefetched behind this one's last slices; NULL: none */
+	/* the sweep that is prefetched behind this one's last slices; NULL: none */
+	struct swapper_sweep *next;
 	struct swapper_lent **lent; /* [depth + 1][n] */
 	struct swapper_swept states[];
 };
@@ -65,6 +66,7 @@ static unsigned depth_of(struct swapper *sw, unsigned n)
 	if (sw->no_ahead)
 		return 0;
 	pinned_figures(sw->pinned, &f);
+	/* of f.count / n sets of buffers one is lent, and one is being written */
 	return f.count / n < 4 ? 1 : (unsigned)u64_min(f.count / n - 2, SWAPPER_AHEAD);
 }
 

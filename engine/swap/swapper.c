@@ -24,7 +24,7 @@ static int open_pinned(struct swapper *sw, const struct swapper_options *o)
 {
 	uint64_t count = sw->slice ? o->budget / sw->slice : 0;
 
-	/* locking so much would have the kernel end this process, or another */
+	/* locking so much memory would have the kernel kill this process, or another */
 	if (o->budget > machine_memory())
 		return -ENOMEM;
 	if (count < 2 || count > UINT32_MAX || sw->slice % SWAP_BLOCK)
@@ -101,6 +101,7 @@ static int open_parts(struct swapper *sw, const struct swapper_options *o, char 
 	return open_file(sw, o, why, whysize);
 }
 
+/* on the disk at once: this generation, the next one, pinned versions */
 enum { GENERATIONS = 3 };
 
 /* Under the lock, or while the swapper is opened. */

@@ -28,8 +28,8 @@
  *
  * A block that the disk refuses stays in memory, within `spare`; it is counted and logged.
  *
- * Threads: swapper_pin, _unpin, _read..., _log_failure and _figures: any thread.  All other
- * functions: the trainer's thread, one call at a time.
+ * Threads: the functions for readers and of figures (the last two sections), but for
+ * swapper_step: any thread.  All other functions: the trainer's thread, one call at a time.
  */
 
 #include "engine/memory/pinned.h"
@@ -91,7 +91,9 @@ unsigned swapper_slabs(const struct swapper *sw, const struct iovec **slabs);
 enum swapper_kind { SWAPPER_PARAM, SWAPPER_STATE, SWAPPER_GRADIENT, SWAPPER_KINDS };
 
 /* Adds a state of numel elements of 1, 2, 4 or 8 bytes, all 0.  name: for lines in the log.
- * -EINVAL: another element size.  -EOVERFLOW.  -ENOMEM.
+ * -EINVAL: another element size.
+ * -EOVERFLOW: its bytes do not fit 64 bits.
+ * -ENOMEM.
  */
 int swapper_add(struct swapper *sw, const char *name, enum swapper_kind kind, uint32_t element,
 		uint64_t numel, struct swapper_state **s);
@@ -120,14 +122,16 @@ struct swapper_lent; /* a slice that is lent to the trainer */
  * -EINVAL: no such slice.
  * -ENOBUFS: all buffers are lent.
  * -EAGAIN: wait_ms is 0 and no buffer is free now.
- * -ETIMEDOUT.  -ENOMEM.
+ * -ETIMEDOUT: no buffer came back within wait_ms.
+ * -ENOMEM.
  * The disk's error, where blocks that it refused have the buffers.
  */
 int swapper_swap_in(struct swapper *sw, struct swapper_state *s, uint64_t slice, unsigned use,
 		    uint64_t wait_ms, struct swapper_lent **lent);
 /* Waits until the slice is there.  On error it is still lent, and must be returned.
- * -EIO: damaged; a line says of what.
- * -ETIMEDOUT: the disk is silent.  -ENOMEM.
+ * -EIO: the slice is damaged; the log says where.
+ * -ETIMEDOUT: the disk is silent.
+ * -ENOMEM.
  */
 int swapper_wait(struct swapper *sw, struct swapper_lent *lent, void **memory);
 /* Makes the buffer's content the slice's next version, and starts to write it.  The buffer is
@@ -141,8 +145,8 @@ void swapper_return(struct swapper *sw, struct swapper_lent *lent);
  */
 int swapper_swap_in_all(struct swapper *sw, struct swapper_state *s, unsigned use,
 			uint64_t wait_ms, struct swapper_lent **lent);
-/* The address of elements [first, first + numel), numel > 0, where their slices are lent, read
- * and adjacent; else NULL.
+/* Returns the address of elements [first, first + numel), numel > 0, where their slices are
+ * lent, read and adjacent; else NULL.
  */
 void *swapper_memory(struct swapper *sw, struct swapper_state *s, uint64_t first,
 		     uint64_t numel);
@@ -192,7 +196,9 @@ void swapper_sweep_alone(struct swapper_sweep *w);
 int swapper_sweep_next(struct swapper_sweep *w, uint64_t *first, uint64_t *numel);
 /* The lent slice of states[i]; NULL: none, or it has been swapped out. */
 void *swapper_sweep_memory(const struct swapper_sweep *w, unsigned i);
-/* Returns unchanged what is lent; after swapper_sweep_next said 0, nothing is. */
+/* Ends a sweep, and returns the slices that are lent, unchanged; after swapper_sweep_next said
+ * 0, none are.
+ */
 void swapper_sweep_end(struct swapper_sweep *w);
 
 /* ---- edits and gradients, by the trainer ---- */
@@ -201,7 +207,8 @@ void swapper_sweep_end(struct swapper_sweep *w);
  * buffers of lent slices are changed too.  swapper_publish makes it visible.  All or nothing.
  * -EINVAL: past the end.
  * -EIO: the present content is damaged.
- * -ETIMEDOUT.  -ENOMEM.
+ * -ETIMEDOUT: the disk is silent.
+ * -ENOMEM.
  * The disk's error, where neither memory nor disk has room.
  */
 int swapper_write(struct swapper *sw, struct swapper_state *s, uint64_t offset,
@@ -209,7 +216,7 @@ int swapper_write(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 /* Reads bytes [offset, offset + size) as the trainer has them: from buffers that are lent (and
  * those of swapper_put), else from the newest version.  Waits for the disk.
  * -EINVAL: past the end.
- * -EIO.
+ * -EIO: the content is damaged.
  * -ETIMEDOUT: the disk is silent.
  * -ENOMEM.
  */
@@ -221,11 +228,13 @@ int swapper_read_newest(struct swapper *sw, struct swapper_state *s, uint64_t of
  */
 int swapper_put(struct swapper *sw, struct swapper_state *s, uint64_t first, const void *values,
 		uint64_t numel);
-/* swapper_put, but adds to what is there.  -EINVAL: not 4-byte elements. */
+/* Adds numel values to the elements from `first` on, else as swapper_put.
+ * -EINVAL: the elements have not 4 bytes.
+ */
 int swapper_accumulate(struct swapper *sw, struct swapper_state *s, uint64_t first,
 		       const float *values, uint64_t numel);
-/* Swaps out the slices in which puts to s are collected; s NULL: to all states.  The first
- * error; a slice that could not be swapped out stays, and takes more puts.
+/* Swaps out the slices in which puts to s are collected; s NULL: to all states.  Returns the
+ * first error; a slice that could not be swapped out stays, and takes more puts.
  */
 int swapper_swap_out_puts(struct swapper *sw, struct swapper_state *s);
 /* Makes s zeros, once published.  Puts that are still collected are dropped.
@@ -236,8 +245,9 @@ int swapper_clear(struct swapper *sw, struct swapper_state *s);
  * thread, where their own time-out is later; 0: no deadline.
  */
 void swapper_set_deadline(struct swapper *sw, uint64_t until_ms);
-/* Waits until everything is written, and retries once what could not be.  The first error of
- * what still is not written; -ETIMEDOUT.
+/* Waits until everything is written, and retries once what could not be.  Returns the first
+ * error of blocks that still are not written.
+ * -ETIMEDOUT: the disk is silent.
  */
 int swapper_flush(struct swapper *sw, uint64_t wait_ms);
 
@@ -252,7 +262,7 @@ struct swapper_pin;
  */
 int swapper_pin(struct swapper *sw, struct swapper_state *s, uint64_t offset, uint64_t size,
 		struct swapper_pin **pin);
-/* Both pins have the same range and the same versions. */
+/* Returns true if both pins have the same range and the same versions. */
 bool swapper_pins_same(const struct swapper_pin *a, const struct swapper_pin *b);
 /* No read of the pin may be under way. */
 void swapper_unpin(struct swapper *sw, struct swapper_pin *pin);
@@ -273,10 +283,11 @@ struct swapper_read { /* the caller's memory until done is called */
 	void *memory;
 	/* Called once, by a thread of the disk, or in swapper_read where no disk is needed.
 	 * 0.
-	 * -EINVAL: not within the pin or the state.
+	 * -EINVAL: the range is not within the pin or the state.
 	 * -ESTALE: the versions were evicted.
-	 * -EIO: damaged.
-	 * -ENOMEM.  -ECANCELED.
+	 * -EIO: a block is damaged.
+	 * -ECANCELED: the read was canceled.
+	 * -ENOMEM.
 	 */
 	void (*done)(struct swapper_read *r, int rc);
 	void *owner;
@@ -324,15 +335,16 @@ enum swapper_timed {
 	SWAPPER_TIMED
 };
 
-/* The name of that timer, DeepSpeed's (swap_in_state, swap_out_gradient ...), or lp_swap_in and
- * the like for low-precision parameters.  pipelined: sweeps prefetch or write behind.  NULL: it
- * is not shown.
+/* Returns the name of that timer, DeepSpeed's (swap_in_state, swap_out_gradient ...), or
+ * lp_swap_in and the like for low-precision parameters.  pipelined: sweeps prefetch or write
+ * behind.
+ * NULL: the timer is not shown.
  */
 const char *swapper_timer_name(enum swapper_kind kind, enum swapper_timed timed,
 			       bool pipelined);
 
-/* Ends a step: what the timers have counted since the last call is the last step's; at level
- * debug a line says it.  The trainer's thread.
+/* Ends a step: the counts of the timers since the last call are the last step's; at level debug
+ * the log has them.  The trainer's thread.
  */
 void swapper_step(struct swapper *sw);
 

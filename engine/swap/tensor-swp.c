@@ -19,7 +19,7 @@ static const char suffix[] = ".tensor.swp";
 
 /* ---- names ---- */
 
-/* Plain decimal, as it is written. */
+/* Reads a decimal number without leading zeros, as DeepSpeed writes it. */
 static bool take_number(const char **at, uint64_t *number)
 {
 	const char *c = *at;
@@ -35,7 +35,8 @@ static bool take_number(const char **at, uint64_t *number)
 	return true;
 }
 
-/* A key that could not be one of ours, or that would be taken for the master. */
+/* Returns false for a key that could not be one of ours, or that would be taken for the master.
+ */
 static bool key_ok(const char *key)
 {
 	return *key && *key != '.' && strcmp(key, "fp32") != 0 && strcmp(key, "grad") != 0;
@@ -74,7 +75,8 @@ void tensor_swp_name(const struct tensor_swp *swp, char file[TENSOR_SWP_FILE_MAX
 
 /* ---- reading ---- */
 
-/* DeepSpeed's does not say how many threads it had. */
+/* The file does not tell for how many threads DeepSpeed has padded it: all numbers are tried.
+ */
 static bool size_ok(uint64_t size, uint64_t bytes)
 {
 	for (uint64_t threads = 1; threads <= TENSOR_SWP_THREADS_MAX; threads++) {
@@ -148,6 +150,7 @@ int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg)
 
 static int finish(int fd, int folder, const char *temporary, const char *file, uint64_t size)
 {
+	/* in this order: after a power cut the name has the old file, or all of the new one */
 	if (ftruncate(fd, (off_t)size) || fdatasync(fd) ||
 	    renameat(folder, temporary, folder, file))
 		return -errno;

@@ -45,7 +45,8 @@ typedef int (*tensor_swp_bytes)(void *arg, uint64_t offset, void *data, size_t s
 
 /* Calls take with all bytes in order; take must not keep the pointer.
  * -EIO: the file has become shorter.
- * -ENOMEM.  Errors of take.
+ * -ENOMEM.
+ * Errors of take.
  */
 int tensor_swp_read(int fd, uint64_t bytes, tensor_swp_bytes take, void *arg);
 
