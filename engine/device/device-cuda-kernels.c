@@ -15,7 +15,7 @@ static const char *const names[CUDA_KERNELS] = { "frag_f32_to_bf16", "frag_bf16_
 						 "frag_sums_f32",    "frag_sums_bf16",
 						 "frag_sums_f16" };
 
-/* As nvcc made it, for several kinds of device. */
+/* The kernels as nvcc made them, for several kinds of device. */
 __asm__(".pushsection .rodata\n"
 	".balign 16\n"
 	"device_kernels:\n"

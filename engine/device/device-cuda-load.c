@@ -10,8 +10,8 @@
 
 static const char *const usual[] = { "libcudart.so.13", "libcudart.so.12" };
 
-/* In a process that has loaded one, PyTorch's for example, it is that one.  The library stays
- * in the process, as its threads do.
+/* Opens the runtime: where the process has loaded one, PyTorch's for example, that one.  The
+ * library stays in the process, as its threads do.
  */
 static void *open_library(const char *name)
 {

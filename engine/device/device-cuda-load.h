@@ -60,7 +60,7 @@ struct cuda {
 };
 
 /* Loads the library; NULL: by its usual names.
- * -ENODEV: there is none, or it lacks a call; a line says which.
+ * -ENODEV: there is none, or it lacks a call; a warning is logged.
  */
 int device_cuda_load(struct cuda *cuda, const char *library);
 
@@ -68,7 +68,9 @@ int device_cuda_load(struct cuda *cuda, const char *library);
  * keeps for cudaGetLastError, which is the trainer's to read.
  */
 int device_cuda_errno(const struct cuda *cuda, cudaError_t error);
-/* Does that, and logs an error as "CALL: the runtime's own text". */
+/* Translates a result as device_cuda_errno does, and logs an error as "CALL: the runtime's own
+ * text".
+ */
 int device_cuda_result(const struct cuda *cuda, const char *call, cudaError_t error);
 #define CUDA_CALL(cuda, name, ...)                                                             \
 	device_cuda_result(cuda, "cuda" #name, (cuda)->name(__VA_ARGS__))

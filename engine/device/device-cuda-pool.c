@@ -20,14 +20,19 @@
 
 enum { ALIGN = 256 };
 #define STAYS                                                                                  \
-	(UINT64_C(32) << 20) /* in the pool, when the trainer synchronizes: the rest goes */
+/* bytes that stay in the pool when the trainer synchronizes; the driver gets the rest
+	 * back
+	 */
+(UINT64_C(32) << 20)
 
-static uint64_t stays(const struct device *d)
+	static uint64_t stays(const struct device *d)
 {
 	return u64_min(d->options.keep, STAYS);
 }
 
-/* Once, so that it is known whether it can be, and what stays has been taken. */
+/* Allocates and frees once: this shows whether the pool works, and fills it with the bytes that
+ * stay there.
+ */
 static int try_pool(struct device *d, struct cuda_pool *p)
 {
 	uint64_t threshold = stays(d);
@@ -118,7 +123,9 @@ void device_cuda_pool_close(struct device *d, struct cuda_device *dev)
 
 /* ---- taking and giving ---- */
 
-/* The stream goes on when the memory is there, which it is. */
+/* Lets the stream wait for the allocation, which has been made: nothing waits in the pool's
+ * stream.
+ */
 static int follow(struct device *d, struct cuda_device *dev, cudaStream_t stream)
 {
 	struct device_event *taken;

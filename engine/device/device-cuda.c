@@ -44,7 +44,7 @@ int device_cuda_choose(struct device *d, int number)
 	return rc ? -EIO : 0;
 }
 
-/* The trainer's kernels go first. */
+/* Makes a stream of the least priority: the trainer's kernels go first. */
 static int make_stream(struct device *d, struct cuda_device *dev)
 {
 	struct cuda *c = &d->cuda;
@@ -74,7 +74,7 @@ static void free_ring(struct device *d, struct cuda_device *dev)
 		d->cuda.EventDestroy(dev->ring[i].ended);
 }
 
-/* At most 1 GiB is one slab. */
+/* Returns the staging buffers' memory: at most 1 GiB, and so one slab. */
 static void *slab_of(const struct pinned *staging, uint64_t *size)
 {
 	struct iovec slab;
@@ -194,7 +194,7 @@ static void free_device(struct device *d, struct cuda_device *dev)
 	int before;
 	bool entered = !device_cuda_enter(d, dev->number, &before);
 
-	device_cuda_kernels_unload(d); /* of all devices, in the context of one */
+	device_cuda_kernels_unload(d); /* one library has the kernels of all devices */
 	device_cuda_events_free(d, dev);
 	free_ring(d, dev);
 	free_staging(d, dev);

@@ -69,7 +69,7 @@ struct device {
 	struct device *left; /* closed before, with a lost device */
 };
 
-/* NULL: no such device, or it is not in use. */
+/* Returns the device of that number; NULL: there is none, or it is not in use. */
 struct cuda_device *device_cuda_of(struct device *d, int number);
 
 int device_cuda_where(struct device *d, const void *memory, struct device_where *where);
@@ -105,12 +105,15 @@ int device_cuda_record(struct device *d, struct cuda_device *dev, cudaStream_t s
 
 /* ---- device-cuda-pool.c; the device is the current one ---- */
 
-/* -ENOMEM.  -EIO. */
+/* -ENOMEM.
+ * -EIO.
+ */
 int device_cuda_pool_open(struct device *d, struct cuda_device *dev);
 void device_cuda_pool_close(struct device *d, struct cuda_device *dev);
 /* Takes kept->size bytes, which this stream may write from here on.
- * -ENOSPC: that is more than options.keep.
- * -ENOMEM.  -EIO.
+ * -ENOSPC: more than options.keep would be taken.
+ * -ENOMEM.
+ * -EIO.
  */
 int device_cuda_pool_take(struct device *d, struct cuda_device *dev, cudaStream_t stream,
 			  struct device_kept *kept);
@@ -126,13 +129,14 @@ uint64_t device_cuda_pool_kept(struct device *d, struct cuda_device *dev);
 
 /* ---- device-cuda-kernels.c ---- */
 
-/* Loads the kernels for the current device, where there are any; a line says why there are
+/* Loads the kernels for the current device, where there are any; the log says why there are
  * none.
  */
 void device_cuda_kernels_prepare(struct device *d, struct cuda_device *dev);
 void device_cuda_kernels_unload(struct device *d);
 /* Enqueues io's kernel on the device's stream; partial: for sums, a staging buffer.
- * -EINVAL.  -EIO.
+ * -EINVAL.
+ * -EIO.
  */
 int device_cuda_kernel_launch(struct device *d, struct cuda_device *dev,
 			      const struct device_io *io, void *partial);

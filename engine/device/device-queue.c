@@ -58,7 +58,7 @@ static bool take_what_came(struct device_queue *q, uint64_t pause_us)
 	return stop;
 }
 
-/* 0: the request begins.  -EAGAIN: not yet.  Else the error that it ends with. */
+/* Returns 0 if the request begins; -EAGAIN: not yet; else the error that it ends with. */
 static int may_begin(struct device_queue *q, struct device_io *io, bool stop)
 {
 	int rc;
@@ -82,6 +82,7 @@ static void begin_some(struct device_queue *q, bool stop)
 
 		if (rc == -EAGAIN)
 			STAILQ_INSERT_TAIL(&still, io, port.next);
+		/* a release frees memory, and begins also where its event has failed */
 		else if (rc && io->what != DEVICE_RELEASE)
 			io->done(io, rc);
 		else

@@ -11,7 +11,10 @@
 #include <pthread.h>
 
 struct device_queue_ops { /* called in the queue's thread */
-	/* 0: the event has passed.  -EAGAIN: not yet.  -EIO: it never will. */
+	/* 0: the event has passed.
+	 * -EAGAIN: not yet.
+	 * -EIO: it never will.
+	 */
 	int (*passed)(struct device *d, struct device_event *event);
 	/* Begins the request, whose done it calls at its end. */
 	void (*begin)(struct device *d, struct device_io *io);
@@ -19,7 +22,7 @@ struct device_queue_ops { /* called in the queue's thread */
 	bool (*turn)(struct device *d);
 };
 
-/* The bytes of device memory that a request, which is no copy, reads and writes. */
+/* Gives the bytes of device memory that a request, which is no copy, reads and writes. */
 void device_io_sizes(const struct device_io *io, uint64_t *from, uint64_t *to);
 
 STAILQ_HEAD(device_ios, device_io); /* by port.next */

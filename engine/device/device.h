@@ -77,7 +77,7 @@ static inline bool device_is_sums(enum device_what what)
 	return what >= DEVICE_SUMS_F32 && what <= DEVICE_SUMS_F16;
 }
 
-/* Bytes of an element that a conversion or sums read. */
+/* Returns the bytes of an element that a conversion or sums read. */
 static inline size_t device_element_size(enum device_what what)
 {
 	return what == DEVICE_F32_TO_BF16 || what == DEVICE_F32_TO_F16 ||
@@ -150,7 +150,7 @@ struct device_figures {
 
 struct device_ops {
 	const char *name;
-	/* On error a line says why.
+	/* On error the log says why.
 	 * -ENODEV: no device, driver or runtime, or one that is too old.
 	 * -EINVAL: options.
 	 * -ENOMEM.
@@ -162,16 +162,18 @@ struct device_ops {
 	void (*close)(struct device *d);
 
 	/* Prepares all that the device may need later.  May wait for the device: called before
-	 * training begins, once for each device.  On error a line says why.
+	 * training begins, once for each device.  On error the log says why.
 	 * -EINVAL: no such device.
-	 * -ENOMEM.  -EIO.
+	 * -ENOMEM.
+	 * -EIO.
 	 */
 	int (*use)(struct device *d, int number);
-	/* Finds out what memory this is.  -EIO. */
+	/* Finds out whose memory this is.  -EIO. */
 	int (*where)(struct device *d, const void *memory, struct device_where *where);
 	/* Makes whole pages of the caller's host memory pinned, until unpin.
 	 * -EINVAL: they are pinned already.
-	 * -ENOMEM.  -EIO.
+	 * -ENOMEM.
+	 * -EIO.
 	 */
 	int (*pin)(struct device *d, void *memory, uint64_t size);
 	void (*unpin)(struct device *d, void *memory);
@@ -189,7 +191,8 @@ struct device_ops {
 	/* Makes an event at the point that the stream has reached.
 	 * -EBUSY: the stream is being captured into a graph.
 	 * -EINVAL: the device is not in use.
-	 * -ENOMEM.  -EIO.
+	 * -ENOMEM.
+	 * -EIO.
 	 */
 	int (*mark)(struct device *d, int number, void *stream, struct device_event **event);
 	/* No request may wait for the event. */
@@ -200,7 +203,8 @@ struct device_ops {
 	 * -ENOSPC: `keep` would be exceeded.
 	 * -ENOMEM: the device has no memory left.
 	 * -EINVAL: `to` is not pinned, size is 0, or the device is not in use.
-	 * -EBUSY, -EIO: as of mark.
+	 * -EBUSY: as of mark.
+	 * -EIO: as of mark.
 	 */
 	int (*preserve)(struct device *d, int number, void *stream, const void *from,
 			uint64_t size, void *to, struct device_kept **kept);
