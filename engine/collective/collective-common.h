@@ -23,7 +23,7 @@ static inline bool collective_has_failed(const struct collective_about *about)
 	return about->state && about->state != -EINPROGRESS;
 }
 
-/* The time that an operation may take when its event has passed. */
+/* Returns the time that an operation may take when its event has passed. */
 uint64_t collective_limit_ms(const struct collective_options *o,
 			     const struct collective_io *io);
 

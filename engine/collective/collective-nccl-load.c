@@ -17,7 +17,7 @@ static bool find(void *library, const char *name, void *function)
 	return found;
 }
 
-/* NULL: all are there. */
+/* Returns the first function that the library lacks; NULL: it has all. */
 static const char *find_all(struct nccl *nccl, void *library)
 {
 #define FIND(name)                                                                             \

@@ -53,7 +53,8 @@ struct collective {
 	bool has_id, stop;
 	bool told; /* done was called for all, and nothing can be launched any more */
 	uint64_t open_until_ms, failed_ms;
-	struct collective_ios launched; /* not ended; the first ends first */
+	/* operations that have not ended; the first ends first */
+	struct collective_ios launched;
 	void (*errand)(struct collective *c);
 	bool errand_over,
 		left; /* left: an errand did not return in time, and may use all this */
@@ -206,8 +207,8 @@ static void run_errand(struct collective *c, void (*errand)(struct collective *c
 		pthread_join(thread, NULL);
 }
 
-/* Runs let_go as an errand of at most end_ms, unless one was left already; a
- * line says that it was left.
+/* Runs let_go as an errand of at most end_ms, unless an errand was left already.  A warning is
+ * logged where this one is left.
  */
 static void let_go_in_time(struct collective *c)
 {
@@ -242,7 +243,7 @@ static int append(struct collective *c, struct collective_io *io)
 	return rc;
 }
 
-/* NULL: none */
+/* Returns the launched operation that ends first; NULL: none. */
 static struct collective_io *first_launched(struct collective *c)
 {
 	struct collective_io *io;
@@ -314,7 +315,7 @@ static int start_thread(struct collective *c, void *(*run)(void *collective), un
 	return rc;
 }
 
-/* An errand may use it yet. */
+/* Keeps c for ever: an errand may still use it. */
 static void leave_behind(struct collective *c)
 {
 	static struct collective *_Atomic left;
@@ -429,7 +430,7 @@ static bool make_id(struct collective *c)
 	return true;
 }
 
-/* The trainer's kernels go first. */
+/* Makes a stream of the least priority: the trainer's kernels go first. */
 static int make_stream(struct collective *c)
 {
 	struct cuda *cuda = &c->cuda;
@@ -473,7 +474,7 @@ static bool prepare(struct collective *c)
 	return !rc;
 }
 
-/* Until what was begun is done. */
+/* Waits until NCCL has done what `call` began, or opening is late. */
 static bool settle(struct collective *c, const char *call, ncclResult_t r)
 {
 	while ((r == ncclSuccess || r == ncclInProgress) &&
@@ -558,7 +559,7 @@ static bool await_stream(struct collective *c)
 	return !rc;
 }
 
-/* Connections are made, and code is loaded, when they are first used. */
+/* Connects all pairs and loads NCCL's kernels, which it else does at their first use. */
 static bool warm_up(struct collective *c)
 {
 	return settle(c, "ncclSend, ncclRecv", greet(c)) &&
@@ -708,7 +709,7 @@ static int enqueue(struct collective *c, struct collective_io *io)
 	return 0;
 }
 
-/* NCCL takes nothing while it has not enqueued the last.  Under calls. */
+/* NCCL takes no operation while it has not enqueued the last one.  Under calls. */
 static int is_ready_to_launch(struct collective *c)
 {
 	if (!collective_nccl_state(c) && c->unmarked)
@@ -782,7 +783,7 @@ static void mark(struct collective *c)
 
 /* ---- the port's thread ---- */
 
-/* While the trainer's thread is in a call this is left to the next turn. */
+/* While the trainer's thread is in a call of NCCL, errors are left to the next turn. */
 static void look_for_errors(struct collective *c)
 {
 	ncclResult_t r;
@@ -802,7 +803,7 @@ static int has_passed(struct collective *c, struct device_event *event)
 	return device_cuda_passed(c->options.device, event);
 }
 
-/* 0: the event `after` has passed. */
+/* Returns 0 if the event `after` has passed. */
 static int look_at_event(struct collective *c, struct collective_io *io)
 {
 	int rc = io->port.passed || !io->after ? 0 : has_passed(c, io->after);
@@ -819,7 +820,7 @@ static int look_at_event(struct collective *c, struct collective_io *io)
 	return rc;
 }
 
-/* 0: the operation has ended. */
+/* Returns 0 if the operation has ended. */
 static int look_at_end(struct collective *c, struct collective_io *io)
 {
 	struct device_event *ended;
@@ -852,7 +853,8 @@ static void look_at_launched(struct collective *c)
 		end(c, take_launched(c, 0));
 }
 
-/* Returns whether it goes on. */
+/* Waits for an operation, or for its next look.  Returns true while the communicator goes on.
+ */
 static bool wait_for_more(struct collective *c)
 {
 	struct timespec until = thread_in_us(PAUSE_US);
@@ -882,7 +884,8 @@ static void prepare_thread(struct collective *c)
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 	int rc = CUDA_CALL(cuda, SetDevice, c->options.number);
 
-	/* Else our queries of events would spoil a graph that the trainer captures. */
+	/* in another mode our queries of events would spoil a graph that the trainer captures
+	 */
 	if (!rc)
 		rc = CUDA_CALL(cuda, ThreadExchangeStreamCaptureMode, &mode);
 	if (rc)

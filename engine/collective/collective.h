@@ -82,7 +82,7 @@ struct collective_io {
 	struct device_event *after;
 	/* Called in the port's thread.  After an error the content of memory to be written is
 	 * undefined, and nothing touches it any more, unless the library did not release the
-	 * operation within end_ms: then the result is -EIO, and a line says so.
+	 * operation within end_ms: then the result is -EIO, and a warning is logged.
 	 * 0.
 	 * -ETIMEDOUT: the operation or its event took too long.
 	 * -EIO: the device, the network or the library failed.
@@ -102,9 +102,10 @@ struct collective_io {
 struct collective_about {
 	int version; /* of the library, as it counts them; 0: not loaded */
 	unsigned rank, nranks;
-	int number;                       /* of the device; DEVICE_NONE */
-	int state;                        /* what state() returns */
-	uint64_t launched, ended, failed; /* operations; ended without error; with one */
+	int number; /* of the device; DEVICE_NONE */
+	int state;  /* what state() returns */
+	/* operations: all, ended without an error, ended with one */
+	uint64_t launched, ended, failed;
 	/* By operations that ended without error; a gather: to and from all other ranks. */
 	uint64_t bytes_sent, bytes_received;
 	char error[160]; /* the text of the first error; empty: none */
@@ -129,13 +130,15 @@ struct collective_ops {
 	 * returns.
 	 */
 	int (*id)(struct collective *c, struct collective_id *id);
-	/* After a failure a line has said why, once.
+	/* After a failure the log has said why, once.
 	 * 0: ready.
-	 * -EINPROGRESS: it is being opened.
+	 * -EINPROGRESS: the communicator is being opened.
 	 * -ENODEV: no library, or one that is too old.
 	 * -ETIMEDOUT: a rank did not come in time, or an operation took too long.
 	 * -ECANCELED: aborted.
-	 * -EIO.  -ENOMEM.  -EAGAIN.
+	 * -EIO: the device, the network or the library failed.
+	 * -ENOMEM.
+	 * -EAGAIN: no thread.
 	 */
 	int (*state)(struct collective *c);
 	/* Enqueues an operation; must not be called within a group of the trainer's own.  After
@@ -143,16 +146,18 @@ struct collective_ops {
 	 * part will not end.
 	 * -EINVAL: a peer or a size.
 	 * -EFAULT: memory that the device cannot access.
-	 * -EOVERFLOW.
+	 * -EOVERFLOW: the sum of sizes does not fit 64 bits.
 	 * Errors of state, where the communicator is not ready.
-	 * -EIO, -ETIMEDOUT: the communicator fails by this: the library refused the operation,
-	 * or has not enqueued the one before yet.
+	 * -EIO: the library refused the operation; the communicator has failed by this.
+	 * -ETIMEDOUT: the library has not enqueued the operation before; so it has failed, too.
 	 */
 	int (*launch)(struct collective *c, struct collective_io *io);
-	/* Makes it fail with -ECANCELED, unless it has failed already.  Returns at once. */
+	/* Makes the communicator fail with -ECANCELED, unless it has failed already.  Returns
+	 * at once.
+	 */
 	void (*abort)(struct collective *c);
-	/* True: it has failed, done was called for all operations, and the library is not
-	 * waited for any more, so that close returns at once.
+	/* Returns true if the communicator has failed, done was called for all operations, and
+	 * the library is not waited for any more, so that close returns at once.
 	 */
 	bool (*is_over)(struct collective *c);
 	void (*about)(struct collective *c, struct collective_about *about);
