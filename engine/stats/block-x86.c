@@ -10,12 +10,12 @@
 #include <immintrin.h>
 #include <string.h>
 
-/* How many bytes ahead memory is asked for: these loops wait for nothing else. */
+/* How far ahead memory is prefetched, in bytes: these loops wait for nothing else. */
 enum { AHEAD = 8192 };
 
 /* Defines NAME_ISA, a block_fn of elements of `size` bytes: the loop that all ways have.  Each
  * turn adds `step` bytes to a struct acc_ISA by add_NAME_ISA.  The range begins with elements
- * that load_NAME_ISA returns, and memory is asked for at the end of a turn: either other order
+ * that load_NAME_ISA returns, and memory is prefetched at the end of a turn: either other order
  * is 4 % slower.
  */
 #define WAY(target, name, isa, size, step)                                                     \
@@ -39,7 +39,8 @@ enum { AHEAD = 8192 };
 
 struct acc_512 { /* of two halves of the lanes */
 	__m512d sum[2], squares[2];
-	__m512 min[2], max[2]; /* of all lanes: by two registers that do not wait for another */
+	/* of all lanes, in two registers, so that one need not wait for the other */
+	__m512 min[2], max[2];
 	uint64_t zero;
 };
 
@@ -111,7 +112,7 @@ AVX512_INLINE __m512 load_bf16_512(const uint8_t *at)
 	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(at), 16));
 }
 
-/* Half 0 has the sums of even numbers. */
+/* Adds bfloat16; half 0 has the sums of elements with even numbers. */
 AVX512_INLINE void add_bf16_512(struct acc_512 *a, const uint8_t *at)
 {
 	__m512i words = _mm512_loadu_si512(at), upper = _mm512_set1_epi32(-65536);
@@ -294,7 +295,7 @@ AVX2_INLINE __m256i load_bf16_bits(const uint8_t *at)
 	return _mm256_loadu_si256((const void *)at);
 }
 
-/* Halves that are loaded by themselves need not be taken out of a register. */
+/* Loads each half once more: that is cheaper than to take it out of the register of both. */
 AVX2_INLINE void add_bf16_bits(struct acc_bits *a, const uint8_t *at)
 {
 	__m128i first = _mm_loadu_si128((const void *)at);
@@ -340,8 +341,8 @@ AVX2_INLINE void end_bits(struct block_lanes *to, const struct acc_bits *a)
 
 WAY(AVX2, bf16, bits, sizeof(uint16_t), 32)
 
-/* Looks once: a virtual machine takes microseconds for it.  clang 14 has no
- * __builtin_cpu_supports("f16c").
+/* Asks CPUID once: it traps in a virtual machine, and takes microseconds there.  clang 14 has
+ * no __builtin_cpu_supports("f16c").
  */
 static bool has_f16c(void)
 {

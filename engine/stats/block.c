@@ -11,7 +11,7 @@
 
 #define EACH_LANE(l) for (unsigned l = 0; l < BLOCK_LANES; l++)
 
-/* ---- without vector instructions of a kind ---- */
+/* ---- by plain C ---- */
 
 static void add_lanes(struct block_lanes *to, const float *v)
 {
@@ -77,7 +77,7 @@ static const struct block_ways *block_plain(void)
 	return &ways;
 }
 
-/* ---- all ---- */
+/* ---- the ways ---- */
 
 const struct block_ways *block_ways(unsigned i)
 {
@@ -158,5 +158,5 @@ bool block_add_up(struct block_sums *to, const struct block_ways *ways, enum fra
 	/* which of 0 and -0 is found differs by the instructions */
 	to->min = (double)min + 0.0;
 	to->max = (double)max + 0.0;
-	return isfinite(to->squares); /* no finite float32 makes it infinite */
+	return isfinite(to->squares); /* squares of finite float32 do not add up to infinity */
 }

@@ -13,7 +13,7 @@
 
 enum {
 	BLOCK_LANES = 16,
-	BLOCK_MULTIPLE = 32, /* what numbers of elements are multiples of */
+	BLOCK_MULTIPLE = 32, /* a block has a multiple of so many elements */
 	BLOCK_MAX = 8192,    /* elements */
 };
 
@@ -51,7 +51,7 @@ bool block_has(enum frag_dtype dtype);
 bool block_add_up(struct block_sums *to, const struct block_ways *ways, enum frag_dtype dtype,
 		  const void *values, unsigned n);
 
-/* Returns the ways that AVX-512 gives, AVX2 and F16C give; NULL: this processor lacks them. */
+/* Return the ways by AVX-512, and by AVX2 with F16C; NULL: this processor lacks them. */
 const struct block_ways *block_avx512(void);
 const struct block_ways *block_avx2(void);
 

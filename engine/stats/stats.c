@@ -15,13 +15,13 @@
  */
 enum { BLOCK = 1024, LANES = 8 };
 
-/* Sums of squares that are not of the distances from the mean give the deviations to some 12
- * digits where these are more than so much of the squares.
+/* The deviations are squares - sum * sum / n for float32 in one pass: that has some 12 digits
+ * where it is more than so much of the squares.
  */
 #define CANCELLATION 0x1p-10
 
-/* 2^64 squares of numbers below 2^400 are a float64, and those of numbers above 2^-400 are no
- * subnormals.
+/* 2^64 squares of numbers below 2^400 add up to a finite float64, and squares of numbers above
+ * 2^-400 are no subnormals.
  */
 enum { EXPONENT_UNSCALED = 400 };
 
@@ -97,11 +97,11 @@ static bool all_finite(const double *values, unsigned n)
 
 	for (unsigned i = 0; i < n; i += LANES)
 		EACH_LANE (l)
-			sum[l] += values[i + l] * 0.0; /* NaN where one is not */
+			sum[l] += values[i + l] * 0.0; /* NaN where a value is not finite */
 	return sum_of(sum) == 0;
 }
 
-/* Counts those of n values that are not finite, and closes the gaps that they leave.  Returns
+/* Counts the NaNs and infinities among n values, and moves the finite ones together.  Returns
  * how many are left.
  */
 static unsigned take_out(struct stats *s, double *values, unsigned n, uint64_t first)
@@ -190,7 +190,7 @@ static void of_block(struct values_block *b, const double *values, unsigned n)
 	}
 }
 
-/* Rounding may carry a mean beyond the greatest element, and that beyond float64. */
+/* Rounding may carry a mean beyond the greatest element, and so beyond the range of float64. */
 static double mean_within(double mean, double min, double max)
 {
 	return fmin(fmax(mean, min), max);
@@ -403,7 +403,8 @@ void stats_from_wire(struct stats *s, const struct wire_sums *from, uint64_t fir
 	s->mean = double_of(from->mean);
 	s->deviations = double_of(from->deviations);
 	s->squares = double_of(from->squares);
-	s->scale = (int16_t)from->scale; /* differences of two of them are ints */
+	/* so that the difference of two scales does not overflow */
+	s->scale = (int16_t)from->scale;
 }
 
 double stats_norm(const struct stats *s)

@@ -24,11 +24,12 @@ struct stats {
 	uint64_t count;  /* elements */
 	uint64_t finite; /* of these, those that are neither NaN nor infinite */
 	uint64_t nan, inf, zero;
-	uint64_t first_nan, first_inf; /* numbers of elements; STATS_NONE: there is none */
-	double min, max;               /* of the finite ones; NaN: there is none */
-	double mean;                   /* 0: there is none */
-	double deviations;             /* the sum of squares of the distances from the mean */
-	double squares;                /* the sum of squares */
+	/* numbers of elements; STATS_NONE: there is no such element */
+	uint64_t first_nan, first_inf;
+	double min, max;   /* of the finite elements; NaN: there are none */
+	double mean;       /* of the finite elements; 0: there are none */
+	double deviations; /* the sum of squares of the distances from the mean */
+	double squares;    /* the sum of squares */
 	/* deviations and squares are of elements divided by 2^scale, since the square of a
 	 * float64 may overflow, or be 0.  scale is 0 unless the magnitude of an element is
 	 * above 2^400, or that of all is below 2^-400.
@@ -51,7 +52,7 @@ void stats_init(struct stats *s, bool with_bins);
 void stats_add(struct stats *s, enum frag_dtype dtype, const void *values, uint64_t n,
 	       uint64_t first);
 
-/* Adds what is known of other elements; their numbers may lie anywhere. */
+/* Adds the statistics of other elements; their numbers may lie anywhere. */
 void stats_join(struct stats *s, const struct stats *other);
 
 /* Convert all but the bins.  stats_from_wire adds `first` to the numbers of elements. */
