@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* The door: to each question the answer of what stands behind it. */
+/* The functions of engine.h: each calls the operation of the job or the checkpoint behind an
+ * engine.
+ */
 
 static const struct engine_ops *ops(const struct engine *e)
 {

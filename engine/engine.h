@@ -232,7 +232,7 @@ void engine_job(struct engine *e, struct engine_job *out);
 /* engine_wait waits until the job's step, generation or phase differs from what it was when
  * engine_changes returned `seen`.  The caller calls engine_changes, then looks at the job, then
  * waits.  The engine owns the struct until it calls `done`: once, from another thread, with 0
- * or -ECANCELED.  `done` may wait again with the same struct; it is cancelled if
+ * or -ECANCELED.  `done` may wait again with the same struct; the new wait is cancelled if
  * engine_wait_cancel was called meanwhile.
  */
 struct engine_wait {
@@ -277,22 +277,23 @@ int engine_rank_arena(struct engine *e, uint32_t rank);
 /* Has the states of a job that `states` names move to the tier "host", "swap" or "device", at
  * boundaries to come (engine/rank/registry-place.h); the text "place" tells how far they are.
  * states: "params/NAMES/KEYS", patterns of fnmatch(3), whose * matches dots, too.  A partition
- * moves as a whole.  Returns when every rank has taken it or refused, or after timeout_ms; a
- * rank that has taken it moves its states whatever others say:
- * -EOPNOTSUPP: a rank cannot move one of them; the log says why.
+ * moves as a whole.  Returns when every rank has taken the order or refused it, or after
+ * timeout_ms; a rank that has taken it moves its states whatever others say:
+ * -EOPNOTSUPP: a rank cannot move one of the states; the log says why.
  * -ENOENT: no rank has such a state.
  * -EINVAL, -ENAMETOOLONG: the arguments are wrong.
  * -EROFS: the engine was opened without `writable`.
  * -EAGAIN: the calling thread may not wait (engine_hurry).
- * -EIO, -ETIMEDOUT: no rank has taken it.
+ * -EIO, -ETIMEDOUT: no rank has taken the order.
  * -ENOMEM.
  */
 int engine_place(struct engine *e, const char *states, const char *tier);
 /* Asks the ranks, as engine_place does, whether these states are in the tier, and moves none.
  * A state that is smaller than any on NVMe counts as there.
- * -EBUSY: one of them is on its way there.
- * -ECANCELED: one of them is not, as where a later order has named another tier.
- * The others as engine_place, but -EOPNOTSUPP only of a checkpoint.
+ * -EBUSY: a state is on its way there.
+ * -ECANCELED: a state is not there, as where a later order has named another tier.
+ * -EOPNOTSUPP: the engine is a checkpoint's.
+ * Other errors of engine_place.
  */
 int engine_place_check(struct engine *e, const char *states, const char *tier);
 
@@ -302,7 +303,7 @@ struct engine_fragment {
 	const char *tier; /* "host", "swap", "device", "file" */
 	const char *file; /* of a checkpoint; NULL: in a rank's partition */
 	uint64_t base;    /* bytes in the file */
-	size_t element;   /* bytes of one there, which may be widened when it is read */
+	size_t element;   /* bytes of one element there, which may be widened when it is read */
 	uint32_t group, sub;
 	uint64_t partition_offset, param_offset, numel; /* elements */
 	const uint64_t
@@ -408,7 +409,9 @@ struct engine_read {
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
 	const char *caller; /* set by engine_read: the line of the call, for `comms` */
-	/* Private to the engine; 0 at first.  is_part: another read counts in the metrics. */
+	/* Private to the engine; 0 at first.  is_part: the read is a part of another one, which
+	 * the metrics count.
+	 */
 	void *private;
 	bool is_part;
 };
@@ -496,7 +499,7 @@ struct engine_write {
 	pid_t thread; /* that waits for done, in this pid namespace; 0: not known */
 	void (*done)(struct engine_write *write, int result);
 	void *owner;
-	bool logged;        /* out: the text "log" has a line of what became of it */
+	bool logged;        /* out: the text "log" has a line about the write's outcome */
 	const char *caller; /* set by engine_write: the line of the call, for `comms` */
 	STAILQ_ENTRY(engine_write) entry; /* private to the engine */
 };
@@ -525,7 +528,7 @@ void engine_write_cancel(struct engine *e, struct engine_write *write);
  * ended it.  When the job is started again, so is the watch.  More errors:
  * -EINVAL: the text is no condition.
  * -ENAMETOOLONG: the pattern has more than 127 bytes.
- * -ENOENT: it names no parameter that has such a state.
+ * -ENOENT: the condition names no parameter that has such a state.
  * -E2BIG: a norm of too many parameters.
  * -EBUSY: another engine watches the job.
  */

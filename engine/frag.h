@@ -326,12 +326,13 @@ FRAG_API int frag_fragments_move(struct frag *f, const int *params, size_t n, co
 
 /* Gives a parameter's low-precision values other memory, with NULL none for now: with flags 0
  * the lp of frag_param, with FRAG_SHARD the lp_shard, whether there was one or not.
- * -ENOENT: memory is NULL and there were none; FRAG_SHARD of a parameter that is not cut, or
- * of which this rank has no element.
+ * -ENOENT: memory is NULL and there were none; FRAG_SHARD of a parameter that is not cut, or of
+ * which this rank has no element.
  * -EINVAL: no such parameter; flags 0 of a parameter with cuts, which has no lp; memory is on
  * another device than before.
- * -EOPNOTSUPP: they are in an arena, or on NVMe.
- * -ENOMEM. -ENOSPC: too many states.
+ * -EOPNOTSUPP: the values are in an arena, or on NVMe.
+ * -ENOSPC: too many states.
+ * -ENOMEM.
  */
 FRAG_API int frag_lp_move(struct frag *f, int param, unsigned flags, void *memory);
 
@@ -345,14 +346,15 @@ FRAG_API int frag_state_drop(struct frag *f, int group, uint32_t sub, const char
  * boundary.
  */
 FRAG_API int frag_hyper(struct frag *f, int group, const char *name, double *value);
-/* Does the same for a value that the trainer's own functions get and set.  get is called in
- * this call and before each boundary (frag_step_begin, frag_step_end, frag_safe_point), which
- * shows readers what it returns; set is called with an edit's value before the boundary
- * returns at which the edit was applied.  Both are called in the thread that makes the frag_
- * call, which holds no lock of the library then.  They may call frag_state_drop,
- * frag_state_move, frag_fragments_move, frag_lp_move and frag_grads_gone of f, as finalizers
- * of memory do, and no other function that takes f.  get, set and arg stay the caller's, and
- * are used until frag_close.  get NULL: arg is the double itself, as in frag_hyper.
+/* Shows a hyper-parameter of a group whose value the trainer's own functions get and set.  get
+ * is called in this call and before each boundary (frag_step_begin, frag_step_end,
+ * frag_safe_point), which shows readers what it returns; set is called with an edit's value
+ * before the boundary returns at which the edit was applied.  Both are called in the thread
+ * that makes the frag_ call, which holds no lock of the library then.  They may call
+ * frag_state_drop, frag_state_move, frag_fragments_move, frag_lp_move and frag_grads_gone of f,
+ * as finalizers of memory do, and no other function that takes f.  get, set and arg stay the
+ * caller's, and are used until frag_close.  get NULL: arg is the double itself, as in
+ * frag_hyper.
  * -EINVAL: no such group; a wrong name; set is NULL; get and arg are NULL.
  * -EEXIST: the group shows that name already.
  * -ENOMEM.
@@ -372,7 +374,7 @@ FRAG_API int frag_publish(struct frag *f, const char *name, void *memory, uint64
 FRAG_API int frag_ready(struct frag *f);
 /* Waits until all ranks have called frag_ready: from then on mounts are admitted, and
  * frag_address is known on every rank.
- * -ETIMEDOUT: they have not within timeout_ms.
+ * -ETIMEDOUT: a rank has not called it within timeout_ms.
  * -EPROTO, -EACCES and others: this rank cannot join its job; the log says why.
  */
 FRAG_API int frag_wait_ready(struct frag *f, unsigned timeout_ms);
@@ -456,8 +458,8 @@ FRAG_API int frag_local_set(struct frag *f, int param, const char *key, const vo
 /* Points *memory at the fragment in the flat state: frag_fragment's numel elements.  A state on
  * NVMe has it only while a sweep or frag_params_in holds it, and one that a mount can move
  * until the next boundary.
- * -EOPNOTSUPP: neither does, the fragment lies in two slices, or a mount has moved the state to
- * a device.
+ * -EOPNOTSUPP: the state is on NVMe and neither holds it, the fragment lies in two slices, or a
+ * mount has moved the state to a device.
  */
 FRAG_API int frag_local_view(struct frag *f, int param, const char *key, void **memory,
 			     enum frag_dtype *dtype);
@@ -512,8 +514,8 @@ struct frag_swp {
 /* Reads masters and optimizer states of this rank's sub-groups from these files, and leaves the
  * files as they are; a state that is not registered is allocated as by frag_state_alloc,
  * float32.  To be called where the trainer may change states.  Returns the number of files.
- * -ENOENT, -EINVAL, -ELOOP ...: a file is missing or is not what it must be; a line says which,
- * and no state has changed.
+ * -ENOENT, -EINVAL, -ELOOP ...: a file is missing or is not what it must be; the line on stderr
+ * says which, and no state has changed.
  * -EIO: reading failed midway; states of the files before have changed.
  */
 FRAG_API int64_t frag_swp_import(struct frag *f, const struct frag_swp *swp);
@@ -572,7 +574,7 @@ FRAG_API int frag_arena_alloc(struct frag *f, uint64_t bytes, uint64_t *block);
  * -EBUSY: the block is pinned.
  */
 FRAG_API int frag_arena_release(struct frag *f, uint64_t block);
-/* Does the same with the block that the parameter is assigned to. */
+/* Frees the block that the parameter is assigned to, as frag_arena_release does. */
 FRAG_API int frag_arena_release_param(struct frag *f, int param, unsigned flags);
 
 /* Gives the block's address, which holds until the next frag_arena_compact, and while the block
@@ -618,7 +620,8 @@ FRAG_API int frag_arena_find(struct frag *f, int param, unsigned flags, uint64_t
  * -EIO: the device failed.  Where it lost the bytes of a block, the log says so: the block's
  * parameters are not assigned any more (frag_arena_find: -ENOENT), and have no low-precision
  * values on this rank; the other bytes of the block are undefined.
- * -EINVAL. -ENOMEM.
+ * -EINVAL.
+ * -ENOMEM.
  */
 FRAG_API int64_t frag_arena_compact(struct frag *f, uint64_t want, uint64_t most);
 
@@ -710,7 +713,8 @@ FRAG_API int frag_sweep_then(struct frag_sweep *sweep, int group, uint32_t sub);
  * taken back; the others' are still the caller's.
  * -ENOSPC, -EIO and others: not every state's last slice could be taken back.
  * -EIO: the next slice is damaged on the disk.
- * -ENOMEM. -ETIMEDOUT.
+ * -ETIMEDOUT: the disk is silent.
+ * -ENOMEM.
  */
 FRAG_API int frag_sweep_next(struct frag_sweep *sweep, uint64_t *first, uint64_t *numel,
 			     void **memory);
@@ -806,7 +810,9 @@ FRAG_API int frag_leaf_get(struct frag *f, int param, const char *key, void *out
  * -EEXIST: a piece is on NVMe already, or named twice.
  * -EBUSY: a piece is in an arena.
  * -EOPNOTSUPP: this rank has no swap folder.
- * -EFAULT. -ENOMEM. Errors of frag_state_put.
+ * -EFAULT: the memory of the values is not mapped.
+ * -ENOMEM.
+ * Errors of frag_state_put.
  */
 FRAG_API int frag_params_swap(struct frag *f, const int *params, size_t n,
 			      const void *const *values);
@@ -814,9 +820,11 @@ FRAG_API int frag_params_swap(struct frag *f, const int *params, size_t n,
  * frag_params_out was called for it as often as frag_params_in.  An edit changes it there, at a
  * boundary.
  * -ENOENT: a parameter is not on NVMe.
- * -ENOBUFS: they need more pinned memory than there is; a line says how much; none is in.
+ * -ENOBUFS: the pieces need more pinned memory than there is; the line on stderr says how much;
+ * none is in.
  * -EIO: a piece is damaged on the disk.
- * -ENOMEM. -ETIMEDOUT.
+ * -ETIMEDOUT: the disk is silent.
+ * -ENOMEM.
  */
 FRAG_API int frag_params_in(struct frag *f, const int *params, size_t n, void **memory);
 /* Begins to read pieces that are not in, in this order, as far as there are free buffers.
@@ -842,8 +850,9 @@ FRAG_API int frag_params_out(struct frag *f, const int *params, size_t n, unsign
 /* Sets elements [first, first + numel) of this rank's piece, whether it is in or not, on NVMe
  * or not.
  * -EINVAL: the range is not inside the piece.
- * -ENOENT: this rank has no piece of it.
- * -EFAULT. Errors of frag_state_put.
+ * -ENOENT: this rank has no piece of the parameter.
+ * -EFAULT: values, or the piece's memory, is not mapped.
+ * Errors of frag_state_put.
  */
 FRAG_API int frag_param_put(struct frag *f, int param, uint64_t first, const void *values,
 			    uint64_t numel);
@@ -886,11 +895,12 @@ struct frag_devices {
 /* Lets lp, lp_shard and the memory of frag_state_keep, frag_state_keep_whole,
  * frag_fragment_keep and frag_publish be this device's.  To be called for each device before
  * its first memory is given, while the device is the current one.  A second call for a device
- * names another stream, on which states change from then on; it also is for memory that was
- * given before.
- * -ENODEV: no devices or no driver; a line says why, and the job goes on.
+ * names another stream, on which states change from then on, also those whose memory was given
+ * before.
+ * -ENODEV: no devices or no driver; the line on stderr says why, and the job goes on.
  * -EINVAL: no such device.
- * -ENOMEM. -EIO.
+ * -ENOMEM.
+ * -EIO.
  */
 FRAG_API int frag_devices(struct frag *f, const struct frag_devices *devices);
 
@@ -902,8 +912,8 @@ FRAG_API int frag_devices(struct frag *f, const struct frag_devices *devices);
 FRAG_API int frag_peer_read(struct frag *f, int rank, const char *name, uint64_t offset,
 			    void *out, uint64_t bytes);
 
-/* Returns 0 when all ranks have called it as often.  A rank whose process was started again
- * must call it with the others before they train on: from then on its counts are theirs.
+/* Returns 0 when all ranks have called frag_barrier as often.  A rank whose process was started
+ * again must call it with the others before they train on: from then on its counts are theirs.
  * -ETIMEDOUT: the log names ranks that have not come.  This rank has come, and must call again.
  * -EIO: a rank is lost.
  */

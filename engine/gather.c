@@ -14,8 +14,8 @@ struct gather_part { /* one range of the state that is read */
 	struct engine_read read;
 	uint64_t first, count; /* elements of the request that are in it */
 	enum part_state state; /* under the lock, as what follows */
-	bool is_cancelling;    /* engine_read_cancel has not returned: done waits for it */
-	pthread_t canceller;   /* the thread in it: done does not wait for its own */
+	bool is_cancelling;    /* engine_read_cancel has not returned: `came` waits for it */
+	pthread_t canceller;   /* the thread in that call: there `came` does not wait */
 };
 
 struct gather_run {
@@ -25,7 +25,8 @@ struct gather_run {
 	uint64_t next;       /* element of the request that no part has yet */
 	unsigned users;      /* calls that use the run, and parts that are read */
 	unsigned parts_used; /* parts that are not idle */
-	bool is_starting;    /* a thread starts reads: it starts those that others want, too */
+	/* a thread is in go_on, and starts the reads that other threads want, too */
+	bool is_starting;
 	bool canceled, over;
 	int error;
 	struct gather_part parts[GATHER_READS];
@@ -219,7 +220,7 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 	struct gather_run *run = p->run;
 
 	if (result >= 0 && (size_t)result < read->size)
-		result = -ESTALE; /* the state is another, and shorter */
+		result = -ESTALE; /* the state was replaced by a shorter one */
 	if (result > 0)
 		pick(p, data);
 	pthread_mutex_lock(&run->lock);

@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 
 enum {
-	GATHER_GAP = 4096, /* bytes that are read in vain, at most, rather than by two reads */
+	GATHER_GAP = 4096, /* the most bytes that are read in vain to save a second read */
 	GATHER_READS = 16, /* at a time */
 };
 

@@ -162,6 +162,7 @@ static int replace(struct overlay_log *r, struct table *t, int dir, const struct
 static int write_locked(struct overlay_log *r, struct table *t, int dir, struct patches *p,
 			char *why, size_t whysize)
 {
+	/* nobody cancels a commit of fragctl */
 	static const _Atomic bool never;
 	int rc = fd_lock(dir, LOCK_MS);
 
