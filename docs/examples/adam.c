@@ -45,7 +45,8 @@ static void narrow_slice(struct trainer *t, int number, const struct slice *s)
 	}
 }
 
-/* Gives the next slice of a partition on NVMe, and the one before back; false: there is none.
+/* Gives back the slice before, and takes the next one of a partition on NVMe; false: there are
+ * no more.
  */
 static bool next_slice(const struct trainer *t, struct frag_sweep *sweep, struct slice *s)
 {

@@ -18,7 +18,9 @@ static uint64_t block_bytes(uint64_t elements)
 	return (elements * sizeof(uint16_t) + 255) / 256 * 256;
 }
 
-/* The shards, and two gathered parameters, one after the other. */
+/* Returns bytes for the shards and for two gathered parameters that follow each other: the
+ * newer is there before the older is released.
+ */
 static uint64_t arena_bytes(const struct trainer *t)
 {
 	uint64_t shards = 0, most = 0, before = 0;
@@ -77,7 +79,7 @@ void arena_report(const struct trainer *t)
 	       (unsigned long long)figures.moved);
 }
 
-/* Its address is another one when the arena has been compacted. */
+/* Returns the address of a shard, which changes when the arena is compacted. */
 static uint16_t *shard_of(struct trainer *t, int p)
 {
 	void *memory = NULL;

@@ -68,9 +68,9 @@ static float *add_on_device(struct trainer *t, struct group *g, int state, const
 	return zeroed(g->numel, sizeof(*memory));
 }
 
-/* Adds a state of the partition: on NVMe, from where a mount may move it to the device, on a
- * device, in the library's memory or, where the rank trains alone, in our own.  Returns the
- * state's memory; NULL: the state is on NVMe.
+/* Adds a state of the partition: on NVMe, from where a mount may move it to the device; on a
+ * device; in the library's memory; or, if the rank trains without the library, in the
+ * trainer's.  Returns the state's memory; NULL: the state is on NVMe.
  */
 static float *add_state(struct trainer *t, struct group *g, int state, const char *key)
 {
@@ -87,7 +87,7 @@ static float *add_state(struct trainer *t, struct group *g, int state, const cha
 	return memory;
 }
 
-/* Finds this rank's part of parameter p: all of it where the rank trains alone. */
+/* Finds this rank's part of parameter p: all of it if the rank trains without the library. */
 static void find_fragment(struct trainer *t, int p)
 {
 	struct param *param = &t->param[p];
@@ -149,7 +149,7 @@ static void first_masters(struct trainer *t)
 }
 
 /* Puts the bf16 shards on NVMe, made of the masters, in the order in which load_weights() reads
- * them.  The weight and the bias of a layer are brought in and gathered as one.
+ * them.  Weight and bias of a layer are one leaf: they are brought in and gathered together.
  */
 static void swap_params(struct trainer *t)
 {

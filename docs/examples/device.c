@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* cudaMemcpyDefault and cudaStreamNonBlocking: the example is built without CUDA's headers, and
+ * loads the runtime.
+ */
 enum { MEMCPY_DEFAULT = 4, NON_BLOCKING = 1 };
 
 static struct {

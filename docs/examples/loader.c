@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Numbers the tokens in use 0, 1, 2 ... in their order. */
+/* Numbers the different tokens of the file 0, 1, 2 ... in rising order. */
 static void number_tokens(struct loader *l)
 {
 	bool used[256] = { false };

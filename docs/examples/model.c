@@ -9,6 +9,7 @@ uint64_t mix(uint64_t seed, uint64_t a, uint64_t b)
 	uint64_t x =
 		seed * 0x9e3779b97f4a7c15 + a * 0xd1b54a32d192ed03 + b * 0x8cb92ba72f3d8dd7;
 
+	/* The finalizer of splitmix64, three times. */
 	for (int i = 0; i < 3; i++) {
 		x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
 		x = (x ^ x >> 27) * 0x94d049bb133111eb;
@@ -16,6 +17,7 @@ uint64_t mix(uint64_t seed, uint64_t a, uint64_t b)
 	return x ^ x >> 31;
 }
 
+/* 1.7 is about sqrt(3): a weight, uniform in [-spread, spread], has the variance 1 / in. */
 static void set_matrix(struct model *m, int p, const char *name, uint64_t in, uint64_t out)
 {
 	m->param[p] = (struct model_param){ .name = name,
@@ -101,6 +103,7 @@ static double cross_entropy(float *logit, uint32_t n, uint32_t target)
 	float top = logit[0];
 	double sum = 0, loss;
 
+	/* The greatest logit is subtracted, so that exp() does not overflow. */
 	for (uint32_t i = 1; i < n; i++)
 		top = fmaxf(top, logit[i]);
 	for (uint32_t i = 0; i < n; i++)
@@ -159,7 +162,7 @@ static void forward(const struct model *m, const uint8_t *symbols, float *const 
 	dense(a->logit, a->scaled, n, m->vocab, w[MODEL_HEAD_WEIGHT], w[MODEL_HEAD_BIAS]);
 }
 
-/* a->logit has d(loss)/d(logit). */
+/* Adds d(loss)/d(parameter) to dw; a->logit has d(loss)/d(logit). */
 static void backward(const struct model *m, const uint8_t *symbols, float *const *w,
 		     const struct activations *a, float *const *dw)
 {

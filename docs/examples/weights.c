@@ -23,7 +23,8 @@ static uint16_t bf16_of(float value)
 
 	memcpy(&bits, &value, sizeof(bits));
 	if (isnan(value))
-		return (uint16_t)(bits >> 16 | 0x40);
+		return (uint16_t)(bits >> 16 | 0x40); /* quiet, so that the rest is never 0 */
+	/* Rounds to nearest, ties to even. */
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
@@ -59,10 +60,10 @@ static void pull_param(struct trainer *t, int p, uint64_t at, uint16_t *to, uint
 				    n * sizeof(*to)));
 }
 
-/* Gathers the leaf that begins with parameter p, or p alone if it is in none, whose shards are
- * on NVMe.  This rank's come in first, to be read from its memory; the next parameter's are on
- * their way meanwhile; and all ranks' are read as one.  Returns how many parameters are in
- * `to`, one behind the other.
+/* Gathers the leaf that begins with parameter p, or p alone if it is in no leaf; the shards are
+ * on NVMe.  This rank's shards are brought in first, so that they are read from its memory;
+ * those of the next parameter are brought in meanwhile; and one read gathers all ranks' shards.
+ * Returns how many parameters are in `to`, one behind the other.
  */
 static int gather_leaf(struct trainer *t, int p, uint16_t *to)
 {
@@ -114,7 +115,9 @@ static void gather(struct trainer *t, int p, uint16_t *to)
 	}
 }
 
-/* Gathers parameter p, and perhaps those after it; returns how many are in `to`. */
+/* Gathers parameter p or, if p begins a leaf, all of the leaf; returns how many parameters are
+ * in `to`.
+ */
 static int gather_next(struct trainer *t, int p, uint16_t *to)
 {
 	if (t->options.swap_params)
