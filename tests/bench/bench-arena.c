@@ -14,7 +14,7 @@
 
 enum {
 	ACTIONS = 1000000,
-	OF_PYTHON = 1000, /* timed; one takes as long as there are holes */
+	OF_PYTHON = 1000, /* timed actions; each takes as long as there are holes */
 	ROUNDS = 3,
 	PLANS = 50,
 	LEAST = 256,  /* bytes of a block */
@@ -54,7 +54,7 @@ static uint32_t draw_size(void)
 
 struct making {
 	struct actions *s;
-	uint32_t *live, *sizes; /* numbers; by number */
+	uint32_t *live, *sizes; /* live: [nlive] numbers; sizes: by number */
 	uint32_t nlive;
 	uint64_t used;
 };
@@ -81,8 +81,8 @@ static void make_release(struct making *m)
 	*live = m->live[--m->nlive];
 }
 
-/* All of it in a row, then a tenth released here and there: no hole is left over from the
- * beginning.
+/* Allocates SIZE bytes in a row and releases blocks at random until FILL are used, so that the
+ * first hole, behind all blocks, is gone; then makes ACTIONS random actions.
  */
 static void make_actions(struct actions *s)
 {
@@ -114,7 +114,7 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static uint64_t *blocks; /* by number; 0: none */
+static uint64_t *blocks; /* by number; 0: no block */
 static void **memory;
 static uint32_t refused;
 
@@ -174,7 +174,7 @@ static double malloc_ns(const struct actions *s)
 	return ns;
 }
 
-/* The same actions, and where the arena put them, for the script. */
+/* Writes the actions, and the places that the arena gave their blocks, for the script. */
 static void write_actions(const struct actions *s, FILE *to)
 {
 	struct arena a;
@@ -201,7 +201,7 @@ static void write_actions(const struct actions *s, FILE *to)
 	arena_fini(&a);
 }
 
-/* Nanoseconds; 0: there is no python3. */
+/* Returns the nanoseconds of an action in the script; 0: there is no python3. */
 static double python_ns(const struct actions *s)
 {
 	const char *top = getenv("top_srcdir");
@@ -263,10 +263,10 @@ static void plan(struct arena *a, uint64_t want, struct moved *m)
 
 static const struct want {
 	const char *name;
-	uint64_t divisor; /* of what is free */
+	uint64_t divisor; /* of the free units */
 } wants[] = { { "a tenth of what is free", 10 }, { "half of what is free", 2 } };
 
-/* Planned, not made, now and then among the actions. */
+/* Plans compactions, and makes none, now and then among the actions. */
 static void plan_often(const struct actions *s, struct moved moved[ARRAY_SIZE(wants)])
 {
 	struct arena a;

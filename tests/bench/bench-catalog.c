@@ -28,7 +28,7 @@ static size_t heap_bytes(void)
 	return m.uordblks + m.hblkhd;
 }
 
-/* Shapes and names of transformer blocks. */
+/* Adds parameters with shapes and names of transformer blocks. */
 static void add_params(struct catalog *c)
 {
 	static const uint64_t shapes[][2] = { { 12288, 8192 }, { 8192, 1 }, { 8192, 28672 } };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What a rank reads of another's state that is not in reach of its memory, by ZeroMQ, by
- * TLS and by UCX, all on TCP over lo, and beside each other: two processes, a job for each way,
- * asked in turn.  The reference of all is a TCP socket by which the same bytes are asked for,
+/* Reads of a state of another rank, whose memory the reader cannot reach, by ZeroMQ, by TLS and
+ * by UCX, all on TCP over lo, beside each other: two processes, a job for each way, which are
+ * read by turns.  The reference of all is a TCP socket by which the same bytes are asked for,
  * sent and received in a loop.
  */
 
@@ -46,8 +46,8 @@ enum { CURVE, PLAIN, TLS, TCP, UCX, JOBS };
 
 static unsigned njobs;
 static pid_t launcher;
-static uint8_t *memory; /* the owner's, of its socket; the reader's, for what comes */
-static int stream;      /* a socket */
+static uint8_t *memory; /* the owner's: the bytes of its socket; the reader's: the bytes read */
+static int stream;      /* the TCP socket of the reference */
 
 static void must(const char *what, int rc)
 {
@@ -199,7 +199,7 @@ static void no_delay(void)
 		   setsockopt(stream, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)));
 }
 
-/* ---- ways: by a job, or NULL: by the socket ---- */
+/* ---- ways: a job, or NULL: the socket ---- */
 
 static void ask(const struct job *j, uint64_t offset, void *to, uint64_t size)
 {
@@ -256,7 +256,7 @@ static void check(const struct job *j)
 
 enum { WAYS = JOBS + 1 };
 
-/* The goals are of bytes that are encrypted. */
+/* Returns the goal of a row: only encrypted bytes have one. */
 static double goal_of(bool less, const struct rows_way *way, const struct rows_way *of)
 {
 	if (way->arg != &jobs[TLS] || of->arg)
@@ -343,7 +343,7 @@ int main(void)
 	njobs = ucx_is_there() ? JOBS : UCX;
 	if (njobs < JOBS)
 		fprintf(stderr, "bench-fabric: by UCX: skipped: it is not there\n");
-	setenv("FRAG_LOG", "error", 1); /* ranks part */
+	setenv("FRAG_LOG", "error", 1); /* without warnings of ranks that leave */
 	memory = aligned_alloc(2 << 20, SIZE);
 	must("memory", memory ? 0 : -ENOMEM);
 	memset(memory, 1, SIZE);

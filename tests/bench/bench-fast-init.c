@@ -27,7 +27,9 @@ static int must(const char *what, int rc)
 	exit(1);
 }
 
-/* One small parameter after each few, as biases and norms stand between matrices. */
+/* Returns true if parameter i is large.  Small ones stand between, as biases and norms between
+ * matrices.
+ */
 static bool is_large(int i)
 {
 	return i % (N / LARGE) == 0 && i / (N / LARGE) < LARGE;

@@ -6,9 +6,9 @@
 
 #include <stdio.h>
 
-/* What the ports of devices and of NCCL make of a GPU, beside the calls that they are made of.
- * Each way once in each round; a ratio is the median of those of the rounds.  TEST_MIB: bytes
- * of a copy: 1024.
+/* What the ports of devices and of NCCL make of a GPU, beside the calls of CUDA and NCCL that
+ * they use.  Each way runs once in each round; a ratio is the median of the rounds' ratios.
+ * TEST_MIB: MiB of a copy: 1024.
  */
 
 #ifndef HAVE_NCCL
@@ -30,7 +30,7 @@ enum { ROUNDS = 7, SENDS = 16, DEFAULT_MIB = 1024 };
 #define MIB ((uint64_t)1 << 20)
 
 static struct gpu gpu;
-static uint64_t size; /* of a copy; a sixteenth of it: of a send */
+static uint64_t size; /* bytes of a copy; of a send: a sixteenth */
 static uint8_t *on_device, *pinned, *pageable;
 static cudaStream_t stream;
 static struct collective *ours;
@@ -59,7 +59,7 @@ static void must_nccl(const char *what, ncclResult_t r)
 struct pair {
 	const char *name, *reference;
 	void (*value)(void), (*measured)(void);
-	uint64_t bytes; /* of either */
+	uint64_t bytes; /* bytes that each of the two moves */
 	double goal;    /* 0: none */
 };
 
@@ -154,8 +154,7 @@ static void f16_to_f32(void)
 	convert(DEVICE_F16_TO_F32);
 }
 
-/* As many bytes are read and written as by the conversion of an eighth of size elements: six
- * for each.
+/* Copies as many bytes as the conversion of size / 8 elements reads and writes: six for each.
  */
 static void plain_on_device(void)
 {
@@ -220,7 +219,7 @@ static void plain_send(void)
 	must_cuda("cudaStreamSynchronize", gpu.StreamSynchronize(stream));
 }
 
-/* As few blocks of threads as ours has. */
+/* Opens NCCL with as few blocks of threads as the port of NCCL does. */
 static void open_plain(void)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -289,7 +288,7 @@ static void measure_copies(void)
 				0 });
 }
 
-/* Kernels are there where nvcc was, and the runtime can load them. */
+/* The kernels exist if nvcc was there, and the runtime can load them. */
 static void measure_conversions(void)
 {
 #if defined(HAVE_NVCC) && CUDART_VERSION >= 12080

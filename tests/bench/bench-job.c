@@ -62,8 +62,8 @@ static void need(int rc, const char *what)
 struct trainer {
 	struct frag *frag;
 	int group;
-	uint64_t numel; /* of its partition */
-	uint64_t at;    /* where the next step begins */
+	uint64_t numel; /* elements of its partition */
+	uint64_t at;    /* element where the next step begins */
 	float *fp32;
 };
 
@@ -144,7 +144,7 @@ static void step(struct trainer *t)
 	frag_step_end(t->frag);
 }
 
-/* Each command is a turn of a mode: 't' trains a step, 'c' only passes a boundary. */
+/* Runs a turn for each byte of commands: 't' trains a step, 'c' only passes a boundary. */
 static void train(struct trainer *t, int commands, int answers)
 {
 	char mode;
@@ -175,7 +175,7 @@ static int be_rank(unsigned rank, int commands, int answers)
 	return 0;
 }
 
-/* ---- their launcher ---- */
+/* ---- the launcher of the ranks ---- */
 
 static void launch(unsigned i)
 {
@@ -228,7 +228,7 @@ static void turn(char mode)
 	collect(&ok, 1);
 }
 
-/* Turns of the mode until there is input. */
+/* Makes turns of the mode until there is input. */
 static void turn_until_told(char mode)
 {
 	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
@@ -255,7 +255,7 @@ static int finish(void)
 {
 	int status, result = 0;
 
-	alarm(30); /* they end by themselves */
+	alarm(30); /* ranks end by themselves; one that hangs does not keep the launcher */
 	for (unsigned i = 0; i < job.ranks; i++)
 		close(job.rank[i].command);
 	for (unsigned i = 0; i < job.ranks; i++) {
@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 
 	parse(argc, argv);
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	setvbuf(stdin, NULL, _IONBF, 0); /* poll says whether there is a line */
+	setvbuf(stdin, NULL, _IONBF, 0); /* unbuffered, so that poll(2) sees each line */
 	signal(SIGPIPE, SIG_IGN);
 	for (unsigned i = 0; i < job.ranks; i++)
 		launch(i);

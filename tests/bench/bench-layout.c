@@ -23,7 +23,7 @@ static const struct {
 
 static struct layout_param params[PARAMS];
 
-/* The shapes of transformer blocks: matrices, and vectors beside them. */
+/* Makes shapes of transformer blocks: matrices, and vectors between them. */
 static void make_params(void)
 {
 	static const uint64_t rows[] = { 12288, 8192, 28672, 1 };
@@ -52,7 +52,7 @@ static void print(const char *what, const char *name, double value, const char *
 	       PARAMS / 1000, RANKS, name, what, value, unit, goal);
 }
 
-/* The best of a few rounds, milliseconds; the last one's layout stays in *l. */
+/* Returns the milliseconds of the best round; *l has the last round's layout. */
 static double build_ms(const struct layout_spec *spec, struct layout *l)
 {
 	double best = 0;

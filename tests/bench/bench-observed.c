@@ -25,9 +25,9 @@ enum { NUMEL = 1 << 18, STEPS = 20, COUNTS = 100000, PHASES_A_STEP = 10, TRACED_
 
 static struct frag *job;
 static float *values;
-static int errors; /* standard error as it was given */
+static int errors; /* the standard error that the bench was started with */
 
-/* Without the time in which others had the core. */
+/* Returns the thread's time on a core, without the time in which others had the core. */
 static uint64_t thread_ns(void)
 {
 	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -43,8 +43,9 @@ static void compute(void)
 
 struct kind {
 	bool calls;
-	enum log_level most; /* LOG_INFO: as without FRAG_LOG */
-	unsigned phases;     /* in a step */
+	/* the highest level that is logged; LOG_INFO: as without FRAG_LOG */
+	enum log_level most;
+	unsigned phases; /* in a step */
 };
 
 static void time_phases(unsigned n)
@@ -57,7 +58,7 @@ static void time_phases(unsigned n)
 	}
 }
 
-/* Milliseconds of a step on a core. */
+/* Returns the milliseconds of a step on a core. */
 static double steps(const void *arg)
 {
 	const struct kind *kind = arg;
@@ -87,7 +88,7 @@ static double counts(const void *arg)
 	return (double)(thread_ns() - begin) / COUNTS;
 }
 
-/* Has bpftrace count this process's phases, and returns when it does.  Returns the process;
+/* Makes bpftrace count this process's phases, and returns when it counts.  Returns its process;
  * -1: there is no bpftrace that works.
  */
 static pid_t trace_phases(void)
@@ -123,7 +124,7 @@ static pid_t trace_phases(void)
 		waitpid(child, NULL, 0);
 		child = -1;
 	}
-	return child; /* ends[0] stays open, for what bpftrace says in the end */
+	return child; /* ends[0] stays open, for the output of bpftrace at its end */
 }
 
 static void end_trace(pid_t tracer)
@@ -175,7 +176,8 @@ int main(void)
 		return 1;
 	setenv("FRAG_LOG", "trace", 1);
 	attach();
-	setenv("FRAG_COMMS", "1", 1); /* for counts: the job was opened without */
+	/* for the cost of counts: the job was opened without FRAG_COMMS */
+	setenv("FRAG_COMMS", "1", 1);
 	rows_run(ways, ARRAY_SIZE(ways), rounds);
 	rows_compare(&(struct row){ "step of a rank on a core, observed by nothing", "ms",
 				    "no calls of frag.h", true, 1.00 },

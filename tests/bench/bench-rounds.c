@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What ranks take from each other by the communicator, beside the same bytes read by each from
- * the owners' memory, and beside memcpy; what one gives to all, beside writing it by messages;
- * and what a round costs who trains.  Four ranks are threads of this process, each with an
- * engine, ZeroMQ between them; the communicator is collective_host, which copies in one thread
- * at a time: what it takes is not what devices would, but what is around it, agreeing, meeting,
- * keeping aside what is sent, is what they have too.  Once with states in memory of the host,
- * once on devices, which are device_host's: the owners' memory is then read by messages.
+/* Gathers by the communicator, beside frag_get of the same bytes by each rank from the owners'
+ * memory, and beside memcpy; scatters from one rank to all, beside frag_set by messages; and
+ * the time that a round costs a trainer.  Four ranks are threads of this process, each with an
+ * engine, and ZeroMQ between them.  The communicator is collective_host, which copies in one
+ * thread at a time: its copies are not those of devices, but what is around them, to agree, to
+ * meet, to keep the sent bytes, devices have too.  All runs once with states in memory of the
+ * host, and once on devices, those of device_host: then the owners' memory is read by messages.
  */
 
 #include "engine/api/api.h"
@@ -28,14 +28,16 @@
 enum {
 	RANKS = 4,
 	PARAMS = 4,  /* of a group */
-	SHARES = 32, /* of a group's bytes: what a parameter has of them */
+	SHARES = 32, /* of a group's bytes: a parameter has some of these shares */
 	WAIT_MS = 120000,
 	PAUSE_US = 1000, /* between boundaries */
-	BARE = 20000,    /* boundaries with nothing to do */
+	BARE = 20000,    /* boundaries that do nothing */
 	SMALL = 4096,    /* bytes of each rank */
 };
 
-/* Equal pieces: each parameter is cut.  Others: the vector of all is. */
+/* Equal pieces: each parameter is cut into one for each rank.  Unequal: the vector of all is
+ * cut.
+ */
 static const struct shape {
 	const char *name;
 	int stage;
@@ -63,12 +65,12 @@ static struct rank {
 	struct device_host_stream *stream;
 } ranks[RANKS];
 
-/* Where states are, and how they go. */
+/* Where states are, and which communicator moves them. */
 static const struct mode {
 	const char *name;
 	const struct collective_ops *by;
 	bool on_device;
-	uint64_t total; /* bytes of a group: by messages it takes long */
+	uint64_t total; /* bytes of a group; fewer where messages, which are slow, carry them */
 } modes[] = {
 	{ ", devices", &collective_host, true, 64 << 20 },
 	{ "", &collective_host, false, 256 << 20 },
@@ -77,9 +79,9 @@ static const struct mode {
 static const struct mode *mode;
 
 static void (*work)(struct rank *r);
-static const struct shape *shape; /* that work is about */
+static const struct shape *shape; /* of the current work */
 static pthread_barrier_t begun, ended, met;
-static bool come; /* what was fetched, as rank 0 says it between two meetings */
+static bool come; /* rank 0 says, between two barriers, that the work is done */
 
 static void must(const char *what, int rc)
 {
@@ -196,7 +198,9 @@ static void describe(struct rank *r, const struct shape *s)
 	}
 }
 
-/* Before it is ready: who is asked then and has none takes no part. */
+/* Gives a rank its communicator before the rank is ready: a rank that has none when it is asked
+ * takes no part.
+ */
 static void use_communicator(struct engine *e)
 {
 	const struct collective_options options = {
@@ -264,7 +268,7 @@ static void *run(void *arg)
 	}
 }
 
-/* By all ranks at once: seconds. */
+/* Makes all ranks do it at once; returns the seconds. */
 static double all_do(void (*what)(struct rank *r))
 {
 	uint64_t since;
@@ -371,7 +375,7 @@ static bool all_fetched(struct rank *r)
 	return all;
 }
 
-/* Rank 0 asks; all pass boundaries together until it has what it asked for. */
+/* Rank 0 asks; all ranks pass boundaries together until rank 0 has its bytes. */
 static void fetch(struct rank *r)
 {
 	if (!r->number)
@@ -399,7 +403,7 @@ static void set_one(struct rank *r, unsigned i, void *out, uint64_t bytes)
 	pthread_barrier_wait(&met);
 }
 
-/* All pass boundaries together until what was agreed on is applied. */
+/* All ranks pass boundaries together until the agreed edits are applied. */
 static void apply(struct rank *r)
 {
 	do {
@@ -441,7 +445,7 @@ static void first_checks(struct rank *r)
 		check(r);
 }
 
-/* ---- what comes in a second ---- */
+/* ---- rates ---- */
 
 struct of {
 	void (*what)(struct rank *r);
@@ -486,7 +490,7 @@ static void measure_gathers(const struct shape *s, unsigned rounds)
 	compare(name, "frag_get", ways, rounds);
 }
 
-/* The value is what is there. */
+/* The values are those that are there already. */
 static void measure_scatters(const struct shape *s, unsigned rounds)
 {
 	const struct of by[] = { { scatter, s, 1 }, { set, s, 1 }, { first_copies, s, 1 } };
@@ -516,7 +520,7 @@ static void measure_fetches(unsigned rounds)
 	compare(name, "frag_get", ways, rounds);
 }
 
-/* ---- what it costs who trains ---- */
+/* ---- the cost for a trainer ---- */
 
 static uint64_t held_ns(void)
 {
@@ -527,7 +531,7 @@ static uint64_t held_ns(void)
 	return ns;
 }
 
-/* Of a rank, in us. */
+/* Returns the microseconds that a round holds a rank's trainer. */
 static double held_by_round(const void *arg)
 {
 	uint64_t before;
@@ -599,7 +603,7 @@ static void measure_boundaries(unsigned rounds)
 
 /* ---- all ---- */
 
-/* What was to be measured is what was. */
+/* Checks that the communicator has carried the bytes. */
 static void check_figures(void)
 {
 	struct collective_about about;
@@ -652,7 +656,7 @@ int main(void)
 {
 	unsigned rounds = rows_rounds(7);
 
-	setenv("FRAG_LOG", "error", 1); /* ranks part */
+	setenv("FRAG_LOG", "error", 1); /* without warnings of ranks that leave */
 	rows_go_first("bench-rounds");
 	for (mode = modes; mode < modes + ARRAY_SIZE(modes); mode++)
 		measure_all(rounds);

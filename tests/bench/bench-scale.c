@@ -29,12 +29,13 @@ enum {
 	PARTITION = 1024, /* elements of a rank's partition */
 	PARAMS = 300,
 	WIDE = 1,   /* a parameter on several ranks */
-	NARROW = 2, /* a parameter on one, which is not the coordinator */
+	NARROW = 2, /* a parameter on one rank, which is not the coordinator */
 	WIDE_NUMEL = 3000,
 	NARROW_NUMEL = 50,
 	STACK = 128 << 10,
-	SILENCE_MS = 2000, /* after which a lost rank's reader is told */
-	TRAINER_MS = 200,  /* a trainer that waits looks again, though nothing came */
+	SILENCE_MS = 2000, /* time after which the reader of a lost rank is told */
+	/* a waiting trainer looks again after so long, even without a message */
+	TRAINER_MS = 200,
 	WAIT_MS = 60000,
 	IDLE_MS = 3000,
 	STEP_MS = 20,
@@ -43,8 +44,8 @@ enum {
 
 struct traffic {
 	uint64_t messages, bytes; /* sent and received */
-	uint64_t pings, waits;    /* these, and their answers, are counted here alone */
-	uint64_t ns;              /* of its engine's thread on a core */
+	uint64_t pings, waits;    /* of these kinds and their answers; not among messages */
+	uint64_t ns;              /* time of its engine's thread on a core */
 };
 
 struct trainer {
@@ -52,15 +53,16 @@ struct trainer {
 	uint8_t *memory;
 	ucontext_t context;
 	char *stack;
-	bool inside;               /* of a boundary */
-	uint64_t looked_ms, heard; /* when it looked last, and its messages then */
+	bool inside; /* of a boundary */
+	/* time of its last look, and the count of its messages then */
+	uint64_t looked_ms, heard;
 };
 
 static struct trainer ranks[RANKS_MAX];
 static struct engine *engines[RANKS_MAX + 1]; /* the last is the mount's; NULL: none */
 static struct traffic traffic[RANKS_MAX + 1], before[RANKS_MAX + 1];
 static uint64_t turned_ms[RANKS_MAX + 1];
-static uint32_t world, current; /* whose turn it is */
+static uint32_t world, current; /* current: the engine whose turn it is */
 static struct trainer *training;
 static ucontext_t here;
 static struct transport_ops counted;
@@ -68,7 +70,7 @@ static struct transport_ops counted;
 static const struct kind {
 	const char *name;
 	int stage;
-	uint32_t shards; /* 0: as many as ranks; else each has copies */
+	uint32_t shards; /* 0: as many as ranks; else the shards have copies */
 } zero_1 = { "zero-1", 1, 0 }, zero_3 = { "zero-3", 3, 0 },
   copies = { "zero-1 on 8 ranks, copied", 1, 8 }, *kind;
 
@@ -153,7 +155,7 @@ static struct traffic since(uint32_t i)
 				 traffic[i].ns - before[i].ns };
 }
 
-/* Of ranks [first, world). */
+/* Returns the most messages of a rank of [first, world). */
 static uint64_t most_messages(uint32_t first)
 {
 	uint64_t most = 0;
@@ -191,7 +193,7 @@ static void turn_engine(uint32_t i, uint64_t now)
 
 	uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 
-	(void)n; /* there may be none */
+	(void)n; /* there may be no wake-up */
 	current = i;
 	turned_ms[i] = now;
 	do {
@@ -209,14 +211,14 @@ static void resume(struct trainer *t)
 	training = NULL;
 }
 
-/* A trainer that waits is woken by what its engine hears. */
+/* Returns true if the trainer waits and its engine has heard something since its last look. */
 static bool is_woken(const struct trainer *t, uint64_t now)
 {
 	return t->inside &&
 	       (traffic[t - ranks].messages != t->heard || now >= t->looked_ms + TRAINER_MS);
 }
 
-/* The mount and the coordinator look at their clocks more often. */
+/* Returns true if the idle time is over: it is shorter for the mount and the coordinator. */
 static bool is_due(uint32_t i, uint64_t now)
 {
 	unsigned tick = i == world || !i ? NODE_TICK_MS : NODE_IDLE_MS;
@@ -253,7 +255,7 @@ static void turn_for(uint64_t ms)
 		turn(NULL);
 }
 
-/* Until nothing is under way any more. */
+/* Turns until no message is under way. */
 static void settle(void)
 {
 	bool busy = true;
@@ -304,7 +306,7 @@ static void enter_boundary(struct trainer *t)
 	resume(t);
 }
 
-/* Each trainer that stands at none enters its next boundary. */
+/* Each trainer outside of a boundary enters its next one. */
 static void all_enter_boundaries(void)
 {
 	for (uint32_t i = 0; i < world; i++)
@@ -352,7 +354,9 @@ static uint64_t numel_of(uint32_t param)
 	return param == NARROW ? NARROW_NUMEL : rest / (PARAMS - 3);
 }
 
-/* The low-precision parameter's memory is the same for all ranks: they write the same there. */
+/* Returns the low-precision parameter's memory, which all ranks share: they write the same
+ * values.
+ */
 static void *lp_memory(uint32_t param)
 {
 	static uint8_t *all;
@@ -656,7 +660,7 @@ static void edit(void)
 	size_t heap = heap_bytes();
 	uint64_t began;
 
-	/* with it come the tables of states of all holders */
+	/* the tables of states of all holders come with the first commit */
 	began = monotonic_ns();
 	need(!commit(NARROW), "the first commit");
 	row("the first commit", (double)(monotonic_ns() - began) / 1e9, "s", 0);
@@ -727,7 +731,7 @@ static void events(void)
 	row("events of 10 steps are followed, messages of a rank", (double)most, "messages", 0);
 }
 
-/* Its numbers come with the next answers. */
+/* The first read of .frag/health makes the mount ask; the second has the answers. */
 static void health(void)
 {
 	size_t heap = heap_bytes();
@@ -756,14 +760,14 @@ static uint32_t holder_of(uint32_t param)
 	return rank;
 }
 
-/* The last parameter's, so that it is not the coordinator. */
+/* Loses the rank of the last parameter, which is not the coordinator. */
 static void lose_rank(void)
 {
 	uint32_t rank = holder_of(PARAMS - 1);
 	uint64_t began;
 
 	need(read_state(PARAMS - 1, "fp32") > 0, "a read");
-	engines[rank]->job.ready = false; /* a killed process tells nobody */
+	engines[rank]->job.ready = false; /* a killed process sends no LEAVE */
 	engines[world]->timeout_ms = SILENCE_MS;
 	close_rank(rank);
 	begin_counting();

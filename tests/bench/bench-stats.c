@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* A statistics pass against a plain read of the same memory, by vectors and with as much asked
- * for ahead, by as many processes as there are cores, each of its own memory.
+/* A statistics pass beside a plain read of the same memory, by vectors and with the same
+ * prefetch distance, in as many processes as there are cores, each on memory of its own.
  */
 
 #include "engine/stats/stats.h"
@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 enum {
-	BYTES = 512 << 20, /* of each process; larger than caches */
+	BYTES = 512 << 20, /* bytes of each process; more than caches hold */
 	ROUNDS = 9,
 	HUGE_PAGE = 2 << 20,
-	AHEAD = 8192, /* as engine/stats/block-x86.c asks for */
+	AHEAD = 8192, /* the prefetch distance of engine/stats/block-x86.c */
 };
 
 static uint8_t *memory;
@@ -66,7 +66,7 @@ struct task {
 	enum frag_dtype dtype;
 };
 
-/* Bytes per second of all processes. */
+/* Returns the bytes per second of all processes. */
 static double measure(const void *arg)
 {
 	const struct task *task = arg;

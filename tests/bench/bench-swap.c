@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Swapping to the disk under the build folder (BENCH_DIR: elsewhere), checksums on, beside
- * fio's best, beside DeepNVMe's strategy (swap-reference.h), and an optimizer's step beside its
- * bound.  Every way once in each round, in another order in each; a ratio is the median of
- * those of the rounds.
- *
- * Buffers in huge pages are worth twice those in small ones on some disks, so that fio gets
- * huge ones too.
+/* Swapping to the disk under the build folder (BENCH_DIR: elsewhere), checksums on, beside the
+ * best of fio, beside DeepNVMe's strategy (swap-reference.h), and an optimizer's step beside
+ * its bound.  Each way runs once in each round, in another order in each; a ratio is the median
+ * of the rounds' ratios.
  */
 
 #include "engine/swap/swapper.h"
@@ -31,10 +28,10 @@ enum {
 	STATES = 16,
 	SMALL = 64 << 10,
 	SMALL_MIB = 1024,
-	GROUPS = 6, /* of a step, a state of each */
+	GROUPS = 6, /* sub-groups of a step, each with a state of each kind */
 	SLOTS = 12, /* buffers as large as a state: three groups of four states */
 #ifndef SLICES
-	SLICES = 4, /* of a state: 16 MiB, as the engine has them unless told otherwise */
+	SLICES = 4, /* slices of a state: of 16 MiB, the engine's default */
 #endif
 	ROOM_GIB = 12
 };
@@ -64,7 +61,7 @@ static void must(const char *what, int rc)
 
 struct way {
 	const char *name;
-	double (*run)(const struct way *w); /* seconds; 0: not here */
+	double (*run)(const struct way *w); /* returns seconds; 0: the way is not there */
 	uint64_t bytes;
 	bool write;
 	const void *how;
@@ -91,7 +88,8 @@ static void run_round(struct way *ways, unsigned n, int round)
 		struct way *w = &ways[(i + (unsigned)(round + 1)) % n];
 		double cpu = cpu_now(), seconds = w->run(w);
 
-		if (round < 0) /* to warm up: what was never written is slower */
+		/* A first write is slower than an overwrite, so two rounds warm up. */
+		if (round < 0)
 			continue;
 		w->seconds[round] = seconds;
 		w->cpu[round] = cpu_now() - cpu;
@@ -120,7 +118,7 @@ static double gb_per_second(const struct way *w)
 	return (double)w->bytes / rows_median(w->seconds, ROUNDS) / 1e9;
 }
 
-/* Rates: more is better. */
+/* Prints a row of rates: more is better. */
 static void compare_rates(const char *what, const struct way *ours, const struct way *other,
 			  double goal)
 {
@@ -198,7 +196,7 @@ static void remove_all(void)
 		fprintf(stderr, "bench-swap: %s is left\n", dir);
 }
 
-/* ---- ours ---- */
+/* ---- the swapper ---- */
 
 static struct swapper_state *states[STATES];
 
@@ -300,7 +298,7 @@ static double file_per_tensor(const struct way *way)
 
 /* ---- fio ---- */
 
-/* Field number n, from 1, of its terse line: KiB/s. */
+/* Returns field n, from 1, of a line of fio --output-format=terse: KiB/s. */
 static double field(const char *line, unsigned n)
 {
 	while (--n && line)
@@ -393,7 +391,7 @@ static double step(const struct way *way)
 	return begin;
 }
 
-/* What Adam reads and writes of an element: four floats and three, and a bf16. */
+/* Bytes that Adam reads and writes for an element: four floats, three floats, and a bf16. */
 enum { ADAM_BYTES = 7 * sizeof(float) + sizeof(uint16_t) };
 #define PASS_BYTES (GROUPS * NUMEL * ADAM_BYTES)
 
@@ -431,9 +429,6 @@ static double triad_only(const struct way *way)
 	return now() - begin;
 }
 
-/* Each sub-group a walk of its own; how: the next one's first slices are read while this one's
- * last are in.
- */
 static struct swapper_state *groups[GROUPS][4];
 
 static void walked_of(unsigned group, struct swapper_swept *walked)
@@ -459,6 +454,9 @@ static void step_group(struct swapper_sweep *w)
 	swapper_sweep_end(w);
 }
 
+/* Steps each sub-group in a sweep of its own; with way->how the first slices of the next
+ * sub-group are read while the last slices of this one are computed.
+ */
 static double step_groups(const struct way *way)
 {
 	struct swapper_swept walked[4];
@@ -482,7 +480,7 @@ static double step_groups(const struct way *way)
 	return begin;
 }
 
-/* Reads, computes, writes, one sub-group after the other: its default. */
+/* Reads, computes and writes one sub-group after the other, which is DeepSpeed's default. */
 static double serial(const struct way *way)
 {
 	const struct how *how = way->how;
@@ -503,8 +501,8 @@ static double serial(const struct way *way)
 	return now() - begin;
 }
 
-/* From 1 to 2: a disk may have a way of its own with zeros, and a core with what is next to
- * them.
+/* Fills with numbers from 1 to 2: a disk may treat zeros, and a core denormal numbers, in a way
+ * of their own.
  */
 static void fill(float *to, uint64_t n)
 {
@@ -516,7 +514,7 @@ static void fill(float *to, uint64_t n)
 	}
 }
 
-/* What was never written would not be read. */
+/* Writes all states: blocks that were never written would not be read from the disk. */
 static void write_states(struct swapper_state *const *of)
 {
 	struct swapper_swept walked = { NULL, SWAPPER_WRITE };
@@ -697,7 +695,9 @@ static void steps_of_groups(void)
 			swapper_drop(place, groups[i][k]);
 }
 
-/* By this process, as the kernel counts what goes to disks; page caches take no part in it. */
+/* Returns the bytes that this process has read from disks, as the kernel counts them, without
+ * page caches.
+ */
 static uint64_t device_bytes_read(void)
 {
 	FILE *f = fopen("/proc/self/io", "re");

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What dd cannot say.
+/* Measurements that dd cannot make.
  *
  *   measure random FILE COUNT	4 KiB reads at random places of an open file: median and 99th
  *				percentile, microseconds
  *   measure write FILE		writes the whole file by 1 MiB, in place, and closes it:
  *				seconds of the writes, seconds of the close
- *   measure socket BYTES	gets them from another process by a TCP socket on lo: seconds
+ *   measure socket BYTES	gets BYTES from another process by a TCP socket on lo: seconds
  *   measure asks COUNT		asks another process for 4 KiB by a TCP socket on lo: median and
  *				99th percentile, microseconds
  *   measure copy BYTES		memcpy from and to memory in huge pages: seconds
- *   measure time COMMAND...	runs it, its output thrown away: seconds
- *   measure load FILE...	reads them all by O_DIRECT: MiB it then had at most
+ *   measure time COMMAND...	runs COMMAND without its output: seconds
+ *   measure load FILE...	reads the files by O_DIRECT: most MiB of memory in use
  */
 
 #include "engine/base/base.h"
@@ -159,7 +159,7 @@ static void move(int fd, char *bytes, size_t size, bool out)
 	}
 }
 
-/* Answers a question, a number, with so many bytes, until it is 0. */
+/* Answers each question, a number, with that many bytes, until the number is 0. */
 static _Noreturn void answer(const struct sockaddr_in *at, size_t most)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
@@ -178,7 +178,7 @@ static _Noreturn void answer(const struct sockaddr_in *at, size_t most)
 	}
 }
 
-/* Returns a socket to a process that answers. */
+/* Starts a process that answers; returns a socket to it. */
 static int start_answering(size_t most)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
@@ -213,7 +213,7 @@ static int get_by_socket(size_t size)
 	char *block = aligned(BLOCK);
 	uint64_t begin;
 
-	ask(fd, block, PAGE); /* it is there */
+	ask(fd, block, PAGE); /* after this the other process is there */
 	begin = monotonic_ns();
 	ask(fd, block, size);
 	printf("%.6f\n", seconds_since(begin));

@@ -37,6 +37,7 @@ double rows_spread(const double *values, unsigned n)
 	unsigned off = 0, low, high;
 
 	sort(sorted, values, n);
+	/* 0.98 * sqrt(n): 1.96 standard deviations of the median's rank, sqrt(n) / 2. */
 	while (off * off < 0.98 * 0.98 * n)
 		off++;
 	low = n / 2 > off ? n / 2 - off : 0;
@@ -60,7 +61,8 @@ void rows_print(const struct row *r, double value, double of, const double *rati
 	else
 		printf("\"goal\": null, ");
 	printf("\"better\": \"%s\"}\n", r->less ? "lower" : "higher");
-	fflush(stdout); /* a row is there also when the program is ended in the next */
+	/* so that the row is not lost if the program is ended in the next one */
+	fflush(stdout);
 }
 
 void rows_compare(const struct row *r, const double *value, const double *of, unsigned n)
@@ -72,7 +74,9 @@ void rows_compare(const struct row *r, const double *value, const double *of, un
 	rows_print(r, rows_median(value, n), rows_median(of, n), ratios, n);
 }
 
-/* What else runs here takes a core for milliseconds, in which a disk, or a peer, stands. */
+/* Runs this thread before others: another program takes a core for milliseconds, in which a
+ * disk, or a peer, waits.
+ */
 void rows_go_first(const char *who)
 {
 	if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){ .sched_priority = 1 }))

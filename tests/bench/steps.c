@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* What something costs the steps of a running trainer: windows of some steps, in turn with it
- * (A) and with what it is compared with (B), as A B B A A B B A ...
+/* Measures the steps of a running trainer under two loads, A and B, in windows of some steps,
+ * in the order A B B A A B B A ...
  *
  *   steps PAIRS PID,PID... N RATE A... -- B...
  *
@@ -11,11 +11,11 @@
  * as they can) or slower where they must wait. N 0: A and B are a shell command each, run
  * before each window.
  *
- * Prints, a line each: a name, the median of A's windows, of B's, of the pairs' quotients, and
- * how far from it the true one may be (95 %).
+ * Prints lines of a name, the median of A's windows, that of B's, the median of the pairs'
+ * quotients, and how far from that median the true one may be (95 %).
  *   step   ms		cpu    ms of a trainer's thread in a step
  *   other  ms of a rank's other threads in a step	read   bytes a second
- * and "steps" with how many there were.
+ * and "steps" with their number.
  */
 
 #include "tests/bench/rows.h"
@@ -49,13 +49,13 @@ struct arm {
 	char **what;
 	int n;
 	double value[NMETRICS][PAIRS_MAX];
-	unsigned long steps; /* also those that are not measured */
+	unsigned long steps; /* all steps, also those that are not measured */
 };
 
 static struct arm arms[2];
 static int ranks[RANKS_MAX], nranks, nreaders;
 
-/* With the readers. */
+/* memory that the readers share */
 static struct shared {
 	_Atomic int arm;
 	_Atomic uint64_t bytes;
@@ -88,7 +88,9 @@ static uint64_t read_whole(const char *path, char *block)
 	return bytes;
 }
 
-/* Who is a second late does not make up for it. */
+/* Sleeps until the bytes are due.  A reader that is more than a second late does not make up
+ * for it.
+ */
 static void pace(double *due, uint64_t bytes, double rate)
 {
 	double now = (double)monotonic_ns() / 1e9;
@@ -156,7 +158,7 @@ static bool a_line_waits(int timeout_ms)
 	return poll(&p, 1, timeout_ms) > 0;
 }
 
-/* Milliseconds, as its line says. */
+/* Returns the milliseconds in the next line of the trainer. */
 static double next_step(int arm)
 {
 	char line[256], *ms;
@@ -176,7 +178,8 @@ static double next_step(int arm)
 }
 
 struct used {
-	double rank, other; /* ms on a core, of all ranks: all threads; without trainers' */
+	/* ms on a core of all ranks: of all threads, and of threads other than the trainers' */
+	double rank, other;
 	uint64_t bytes;
 	uint64_t at_ns;
 };
@@ -191,7 +194,7 @@ static double process_ms(int pid)
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* As of the kernel's last tick, or when it slept. */
+/* Returns a thread's time on a core, as of the kernel's last tick, or when the thread slept. */
 static double thread_ms(int pid, int thread)
 {
 	char path[64];
@@ -259,7 +262,7 @@ static void measure(int arm, int pair)
 				      (double)(after.at_ns - before.at_ns);
 }
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
 static void tell(int metric, unsigned pairs)
 {

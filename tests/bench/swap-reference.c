@@ -40,7 +40,7 @@ static void submit(aio_context_t context, struct iocb *cb, int fd, const struct 
 		fail("io_submit");
 }
 
-/* The queue is filled, then each that ends makes room for the next. */
+/* Fills the queue, then submits a block for each that has ended. */
 static void run_part(const struct part *p, aio_context_t context, int fd)
 {
 	struct iocb blocks[DEPTH_MAX];
@@ -67,7 +67,7 @@ static void run_part(const struct part *p, aio_context_t context, int fd)
 	}
 }
 
-/* Made once, as the handle's are. */
+/* Made once, as by DeepNVMe's handle. */
 static aio_context_t contexts[REFERENCE_THREADS];
 
 static void *work(void *arg)

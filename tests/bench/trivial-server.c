@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* trivial-server MOUNTPOINT BYTES [FILES [keep]]: what fragfs is measured against.  One file,
- * `state`, or equal ones, `0`, `1` and so on, in memory of its own in huge pages, answered
- * straight from there; session, loop and open flags as fragfs has them: of a job, or with
- * `keep` those of a checkpoint, whose pages the kernel keeps. Returns when it is mounted; ends
+/* trivial-server MOUNTPOINT BYTES [FILES [keep]]: the server that fragfs is compared with.  One
+ * file, `state`, or equal ones, `0`, `1` and so on, in memory of its own in huge pages,
+ * answered straight from there; session, loop and open flags as fragfs has them for a job, or
+ * with `keep` for a checkpoint, whose pages the kernel keeps.  Returns when it is mounted; ends
  * when it is unmounted.
  */
 
