@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* engine/commit/coordinator.c */
+/* The model of engine/commit/coordinator.c. */
 
 static struct message about(enum type type, unsigned edit, unsigned n, unsigned value)
 {
@@ -25,7 +25,7 @@ static void ended(struct coordinator_transaction *a, unsigned rank)
 	a->outstanding &= (uint8_t) ~(1u << rank);
 }
 
-/* value: it refuses. */
+/* Hears DECIDED, whose value is true if the rank refuses the decision, or APPLIED. */
 void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message m)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[m.edit];
@@ -37,7 +37,7 @@ void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message
 	a->refused |= refused;
 	a->spoiled |= m.type == APPLIED && m.value;
 	if (refused || m.type == APPLIED || !a->commit)
-		ended(a, from); /* else APPLIED follows */
+		ended(a, from); /* after DECIDED of a commit, APPLIED follows */
 }
 
 static void tell(struct state *s, unsigned r, unsigned edit, unsigned rank)
@@ -65,7 +65,7 @@ static void decide(struct state *s, unsigned r, unsigned edit, bool commit)
 		send(s, r, WRITER, about(VERDICT, edit, 0, 0));
 }
 
-/* Its own decision is the last: those that held it for dead may have aborted. */
+/* Tells itself the decision last: ranks that held it for dead may have aborted. */
 static void decide_here(struct state *s, unsigned r, unsigned edit)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
@@ -126,7 +126,7 @@ static void ask_later(struct state *s, unsigned r, unsigned edit)
 	struct rank *me = &s->ranks[r];
 	struct coordinator_transaction *a = &me->agreements[edit];
 
-	if (is_watch(edit) && a->passed < a->n) { /* the message was lost */
+	if (is_watch(edit) && a->passed < a->n) { /* a PREPARE or its VOTE was lost */
 		ask_all(s, r, edit);
 		return;
 	}
@@ -226,7 +226,7 @@ void coordinator_checked(struct explore *x, struct state *s, unsigned r, unsigne
 	a->found |= m.value;
 }
 
-/* False: nothing to do. */
+/* Returns false if there was nothing to do. */
 bool coordinator_turn(struct state *s, unsigned r, unsigned edit)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
@@ -304,7 +304,7 @@ static void tell_known(struct state *s, unsigned r, unsigned to, unsigned edit,
 	send(s, r, to, about(ARRIVED_KNOWN, edit, 0, outcome));
 }
 
-/* Calls explore_next itself when time decides. */
+/* Answers ARRIVED.  Calls explore_next itself when the answer comes by a timer. */
 void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigned from,
 			 unsigned edit)
 {
@@ -385,7 +385,7 @@ bool agree_end_inquiry(struct state *s, unsigned r, unsigned edit)
 
 /* ---- silence ---- */
 
-/* What r asked the rank is neither answered nor under way. */
+/* Asks the rank again, if neither r's question nor its answer is under way. */
 bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
@@ -418,7 +418,7 @@ bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit)
 	return any;
 }
 
-/* r holds the rank for lost: what it asked it ends. */
+/* r holds the rank for lost: its questions to the rank end. */
 void agree_lost(struct state *s, unsigned r, unsigned rank)
 {
 	for (unsigned edit = 0; edit < EDITS; edit++) {

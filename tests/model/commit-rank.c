@@ -3,7 +3,7 @@
 
 #include "tests/model/commit.h"
 
-/* engine/rank/participant.c and what serve.c does with it. */
+/* The model of engine/rank/participant.c and of its calls by engine/serve/serve.c. */
 
 static bool bars(const struct edit *e)
 {
@@ -34,7 +34,7 @@ static void vote(struct state *s, unsigned r, unsigned from, unsigned edit, enum
 	send(s, r, from, (struct message){ VOTE, edit & 1, passed & 31, vote & 31 });
 }
 
-/* The first half: from here on the trainer sees it. */
+/* The first half of a promise: from here on the trainer sees the edit. */
 void participant_prepare(struct state *s, unsigned r, unsigned from, struct message m)
 {
 	struct rank *rank = &s->ranks[r];
@@ -63,7 +63,7 @@ void participant_prepare(struct state *s, unsigned r, unsigned from, struct mess
 	rank->promising = (uint8_t)(m.edit + 1);
 }
 
-/* The second half. */
+/* The second half of a promise: votes by where the trainer is. */
 void edits_promise(struct state *s, unsigned r)
 {
 	struct rank *rank = &s->ranks[r];
@@ -73,7 +73,8 @@ void edits_promise(struct state *s, unsigned r)
 
 	rank->promising = 0;
 	if (is_watch(edit) && e->arrived && rank->boundary < e->n)
-		e->arrived = e->checked = e->found = 0; /* the rank goes on */
+		/* the trainer goes on past this boundary */
+		e->arrived = e->checked = e->found = 0;
 	if (mutation == MUTATION_LOOKS_BEFORE_PROMISE) {
 		e->state = EDIT_PREPARED;
 		in_time = true;
@@ -99,7 +100,7 @@ static void settle(struct edit *e, bool commit, unsigned peer)
 		clear(e);
 }
 
-/* 0; 1: refused; 2: it is over. */
+/* Returns 0, 1: refused, or 2: decided and applied already. */
 static unsigned decide(struct edit *e, bool commit, unsigned peer)
 {
 	if (e->remembered) {
@@ -163,7 +164,7 @@ void participant_resolve(struct state *s, unsigned r, unsigned edit, bool commit
 		settle(e, commit, NODES);
 }
 
-/* The coordinator's answer to ARRIVED. */
+/* Hears the coordinator's answer to ARRIVED. */
 void participant_hear(struct state *s, unsigned r, unsigned edit, bool commit)
 {
 	struct edit *e = &s->ranks[r].edits[edit];
@@ -185,7 +186,9 @@ bool participant_pending(const struct state *s, unsigned r)
 	return false;
 }
 
-/* A watch waits for the decision of other edits. */
+/* Marks the edits at which the trainer has arrived.  Returns true if one is undecided; a watch
+ * does not count, because it waits for the decision of other edits.
+ */
 static bool arrive(struct rank *rank)
 {
 	bool any = false;
@@ -267,13 +270,13 @@ bool participant_look(struct state *s, unsigned r)
 	return true;
 }
 
-/* Of a round: whether what was sent is not what it ought to be. */
+/* Returns true if a round's rank has sent other bytes than those asked for. */
 static bool was_spoiled(const struct state *s, unsigned r, unsigned edit)
 {
 	return s->ranks[r].launches[edit].how > LAUNCHED;
 }
 
-/* The engine thread takes it out. */
+/* Reports an applied edit, and takes it out, as the engine thread does. */
 bool edits_report(struct state *s, unsigned r, unsigned edit)
 {
 	struct edit *e = &s->ranks[r].edits[edit];

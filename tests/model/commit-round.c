@@ -3,9 +3,9 @@
 
 #include "tests/model/commit.h"
 
-/* engine/rounds/rounds-launch.c, communicator.c and the collective under them: launches of one
- * rank run one after the other, and what is sent between two of them is taken in their order,
- * whatever it is.
+/* The model of engine/rounds/rounds-launch.c, communicator.c and the collective below them.
+ * Launches of one rank run one after the other.  Bytes between two ranks are taken in the order
+ * of their launches, whatever round they are of.
  */
 
 struct round_next round_next;
@@ -59,7 +59,9 @@ void round_part(struct state *s, unsigned r, bool tell)
 			send(s, r, rank, (struct message){ .type = PART });
 }
 
-/* The reader has given it up, there is no communicator any more, or no memory. */
+/* Returns true if the reader has given the round up, its communicator has ended, or there is no
+ * memory.
+ */
 static bool is_gone(const struct state *s, unsigned r, unsigned edit)
 {
 	return s->ranks[r].parted || round_next.how == FAILED ||
@@ -88,7 +90,7 @@ void round_launch(struct state *s, unsigned r, unsigned edit)
 
 /* ---- bytes ---- */
 
-/* EDITS: none. */
+/* Returns the round of r that was launched first and is not complete; EDITS: none is. */
 static unsigned first_pending(const struct state *s, unsigned r)
 {
 	unsigned first = EDITS;

@@ -3,7 +3,7 @@
 
 #include "tests/model/commit.h"
 
-/* engine/write/transaction.c: cancelled is 2 when CANCEL was sent. */
+/* The model of engine/write/transaction.c.  cancelled is 2 when CANCEL was sent. */
 
 static void say(struct state *s, enum type type, unsigned edit, unsigned to)
 {
@@ -54,7 +54,7 @@ static void ask_commit(struct state *s, unsigned edit)
 	say(s, COMMIT, edit, r);
 }
 
-/* The reader's part here has failed. */
+/* Returns true if the reader's own part of the round has failed. */
 static bool has_failed(const struct state *s, unsigned edit)
 {
 	unsigned r = bounds.reader - 1u;
@@ -63,7 +63,7 @@ static bool has_failed(const struct state *s, unsigned edit)
 	       !round_came(s, edit);
 }
 
-/* Of a round: when nothing of it is under way here. */
+/* Ends a round for the reader, when nothing of it is under way there. */
 static void end_round(struct state *s, unsigned edit)
 {
 	struct write *w = &s->writes[edit];
@@ -92,7 +92,7 @@ static void tell(struct write *w, enum result result)
 	w->result = (uint8_t)result;
 }
 
-/* What it does by itself. */
+/* Makes the steps of the writer that wait for no message. */
 void write_turn(struct state *s)
 {
 	for (unsigned edit = 0; edit < bounds.edits; edit++) {
@@ -109,7 +109,7 @@ void write_turn(struct state *s)
 	}
 }
 
-/* What it asked is neither answered nor under way. */
+/* Asks again, if neither the writer's question nor its answer is under way. */
 static void ask_again(struct explore *x, struct state *s, unsigned edit)
 {
 	struct write *w = &s->writes[edit];
@@ -120,7 +120,8 @@ static void ask_again(struct explore *x, struct state *s, unsigned edit)
 			if (w->outstanding >> r & 1 && is_up(s, r) &&
 			    !is_under_way(s, WRITER, r, STAGE, edit) &&
 			    !is_under_way(s, r, WRITER, STAGED, edit))
-				w->failed = 1; /* it begins anew with another edit */
+				/* the real writer begins anew with another edit */
+				w->failed = 1;
 	} else if (is_up(s, r) && !is_under_way(s, WRITER, r, COMMIT, edit) &&
 		   !is_under_way(s, r, WRITER, ACCEPTED, edit) &&
 		   !is_under_way(s, r, WRITER, VERDICT, edit)) {

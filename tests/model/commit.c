@@ -118,7 +118,8 @@ static bool is_busy(const struct state *s, unsigned r)
 	return s->ranks[r].promising;
 }
 
-/* What an engine does in the same turn: with what it said to itself, and with what that led to.
+/* Makes what an engine does in one turn: it hears its messages to itself, and those that follow
+ * from them.  Returns false if there was nothing.
  */
 static bool turn(struct explore *x, struct state *s, unsigned r)
 {
@@ -136,7 +137,7 @@ static bool turn(struct explore *x, struct state *s, unsigned r)
 	return any;
 }
 
-/* Without delay: what the writer then says has one. */
+/* Gives the writer its answers at once; its next messages have a delay. */
 static bool hear_answers(struct state *s)
 {
 	bool any = false;
@@ -200,7 +201,7 @@ static bool may_enter(const struct state *s, unsigned r)
 	return s->ranks[r].place == RUNNING && s->ranks[r].boundary < bounds.boundaries;
 }
 
-/* What it then launches is launched so. */
+/* The trainer looks at its edits.  how: how a launch that follows goes. */
 static void look(struct explore *x, const struct state *s, unsigned r, enum launch how)
 {
 	struct state next = *s;
@@ -212,7 +213,7 @@ static void look(struct explore *x, const struct state *s, unsigned r, enum laun
 	round_next = (struct round_next){ .how = how };
 	rank->place = again || participant_pending(s, r) ? WAITING : RUNNING;
 	if (rank->place == WAITING && !is_busy(s, r) &&
-	    !participant_look(&next, r)) /* the same lock */
+	    !participant_look(&next, r)) /* in the real engine one lock covers both */
 		rank->place = RUNNING;
 	if (how != LAUNCHED && !round_next.used)
 		return;
@@ -320,7 +321,7 @@ static void stop(struct explore *x, const struct state *s, unsigned r)
 	if (s->stopped >> r & 1) {
 		next.stopped = 0;
 		then(x, &next, "%d goes on", (int)r, 0);
-	} else if (s->stops && is_up(s, r) && !r) { /* who coordinates */
+	} else if (s->stops && is_up(s, r) && !r) { /* rank 0, which coordinates */
 		next.stops--;
 		next.stopped = (uint8_t)(1u << r);
 		then(x, &next, "%d is stopped", (int)r, 0);
@@ -401,14 +402,15 @@ static const struct edit *edit_of(const struct state *s, unsigned r, unsigned ed
 	return s->dead >> r & 1 ? NULL : &s->ranks[r].edits[edit];
 }
 
-/* Rank r is beyond the boundary, counted from 0. */
+/* Returns true if rank r has passed the boundary; boundaries count from 0. */
 static bool is_beyond(const struct state *s, unsigned r, unsigned boundary)
 {
 	return s->ranks[r].boundary > boundary ||
 	       (s->ranks[r].boundary == boundary && s->ranks[r].place == RUNNING);
 }
 
-/* One that was held for lost although it lives, and has no bytes of the edit, is done without.
+/* Returns true if others may go on without rank r: it may be held for lost although it lives,
+ * and has no bytes of the edit.
  */
 static bool may_miss(unsigned r)
 {
@@ -444,7 +446,7 @@ static const char *check_result(const struct state *s, unsigned edit, unsigned r
 	return NULL;
 }
 
-/* The first boundary at which the condition holds; UINT_MAX: none. */
+/* Returns the first boundary at which the condition holds; UINT_MAX: it holds at none. */
 static unsigned first_bad(const struct state *s)
 {
 	if (bounds.bad != BAD_BY_EDIT)
@@ -452,7 +454,9 @@ static unsigned first_bad(const struct state *s)
 	return s->ranks[FINDER].edits[1].applied_at - 1u;
 }
 
-/* Whoever finds it, and who coordinates, live on, and all had promised the boundary. */
+/* Checks a watch.  A boundary at which the condition holds may be passed if the finder has
+ * died, a rank was stopped, or not all ranks had promised the boundary.
+ */
 static const char *check_watch(const struct state *s)
 {
 	unsigned bad = first_bad(s);
@@ -486,7 +490,7 @@ static const char *broken(const void *state)
 	return why;
 }
 
-/* Its boundary is one that the job does not come to. */
+/* Returns true if the edit's boundary is one that the job does not come to. */
 static bool waits_for_ever(const struct state *s, unsigned edit)
 {
 	const struct write *w = &s->writes[edit];
@@ -525,7 +529,7 @@ static void print(const void *state)
 		}
 }
 
-/* ---- */
+/* ---- cases ---- */
 
 /* edits, holders, ranks, boundaries, crashes, stops, losses, cancels, failures, spoils, reader,
  * bad

@@ -2,36 +2,37 @@
 #ifndef TESTS_MODEL_COMMIT_H
 #define TESTS_MODEL_COMMIT_H
 
-/* How ranks agree on edits, as engine/commit/coordinator.c, participant.c, serve.c and
- * transaction.c do it: three ranks, each a trainer and an engine thread, and one writer.
- * Messages between two of them come in order, others in any. What a clock decides in the engine
- * may happen at any time here, and again.  Trainers are at most one boundary apart; when one
- * dies, the others go on.
+/* The model of two-phase commit among ranks, as engine/commit/coordinator.c,
+ * engine/rank/participant.c, engine/serve/serve.c and engine/write/transaction.c make it: three
+ * ranks, each a trainer and an engine thread, and one writer.  Messages between two nodes come
+ * in order, those of different pairs in any order.  What a timer of the engine decides may
+ * happen at any time here, and again.  Trainers are at most one boundary apart; when one dies,
+ * the others go on.
  *
- * Simpler than there: what a rank says to itself, and what the writer is answered, arrives at
- * once; who is late names a boundary one later; STAGE is one message; only rank 0 is ever
- * stopped; there are no freezes but those of watches; the writer does not ask what became of
- * its edit when its coordinator died (termination.c).
+ * Simpler than the engine: messages of a rank to itself and answers to the writer arrive at
+ * once; after a late vote the boundary is the one after the rank's; STAGE is one message; only
+ * rank 0 is ever stopped; there are no freezes but those of watches; the writer does not
+ * inquire about its edit when its coordinator has died (engine/commit/termination.c).
  *
- * Rounds are edits (engine/rounds*.c): the writer is then the reader, a part of one of the
- * ranks, and what is applied is launched.  Their communicator is not made anew, and nothing is
- * ended by a deadline: whoever cannot go on is told.
+ * Rounds (engine/rounds/) are edits: the writer is then the reader, a part of one of the ranks,
+ * and to apply an edit is to launch its round.  The communicator is not made anew, and no
+ * deadline ends anything: a rank that cannot go on is told.
  *
- * A watch is edit 0, without bytes: rank 1 finds that its condition holds at boundary `bad`,
- * or, with BAD_BY_EDIT, from where edit 1 is applied; to apply the watch is to stand.  It is
- * never taken back.
+ * A watch is edit 0, without bytes: rank 1 finds that its condition holds at boundary `bad` or,
+ * with BAD_BY_EDIT, from the boundary on at which edit 1 is applied; to apply the watch is to
+ * stand.  It is never taken back.
  */
 
 #include "tests/model/explore.h"
 
 enum { RANKS = 3, WRITER = RANKS, NODES, EDITS = 2, QUEUE = 7 };
-enum { FINDER = 1 }; /* the rank that finds the condition of a watch to hold */
+enum { FINDER = 1 }; /* the rank that finds that the condition of a watch holds */
 enum { BAD_BY_EDIT = 31 };
 
 struct message {
 	uint16_t type : 5; /* enum type; 0: none */
 	uint16_t edit : 1;
-	uint16_t n : 5; /* a boundary */
+	uint16_t n : 5; /* number of a boundary */
 	uint16_t value : 5;
 };
 
@@ -42,7 +43,7 @@ enum type {
 	COMMIT,
 	CANCEL,
 	ACCEPTED,
-	VERDICT, /* value: it is applied */
+	VERDICT, /* value: the edit is applied */
 	PREPARE,
 	VOTE,
 	DECIDE, /* value: commit */
@@ -53,7 +54,7 @@ enum type {
 	OUTCOME,
 	OUTCOME_KNOWN,
 	PART,
-	CHECKED, /* n: where; value: the condition holds */
+	CHECKED, /* n: the boundary; value: the condition holds there */
 };
 
 enum vote { VOTE_YES, VOTE_LATE, VOTE_NO };
@@ -67,14 +68,15 @@ struct edit {
 	uint8_t order;
 	uint8_t coordinator;
 	uint8_t arrived;
-	uint8_t checked; /* a watch: the trainer has looked, where it has arrived */
-	uint8_t found;   /* and the condition held */
+	/* a watch: the trainer has checked the condition where it has arrived */
+	uint8_t checked;
+	uint8_t found; /* a watch: the condition held there */
 	uint8_t fenced;
-	uint8_t awaits;     /* an answer to ARRIVED */
-	uint8_t peer;       /* gets the report; NODES: nobody */
+	uint8_t awaits;     /* waits for an answer to ARRIVED */
+	uint8_t peer;       /* rank that gets the report; NODES: none */
 	uint8_t remembered; /* enum outcome */
-	uint8_t applied_at; /* boundary + 1, for us to look at */
-	uint8_t applied_as; /* the how manieth, from 1 */
+	uint8_t applied_at; /* boundary + 1; only for the model's checks */
+	uint8_t applied_as; /* place among the rank's applied edits, from 1 */
 };
 
 enum coordinator_state {
@@ -94,16 +96,16 @@ struct coordinator_transaction {
 	uint8_t cancelled;
 	uint8_t failed;
 	uint8_t commit;
-	uint8_t taken;   /* another rank has taken the decision */
-	uint8_t refused; /* one would not */
-	uint8_t spoiled; /* a round: one could not send what it ought to */
+	uint8_t taken;   /* another rank has taken the decision over */
+	uint8_t refused; /* a rank has refused the decision */
+	uint8_t spoiled; /* a round: a rank could not send the bytes asked for */
 	uint8_t told_self;
 	uint8_t passed;
-	uint8_t checked; /* a watch: ranks that wait at n, a bit each */
+	uint8_t checked; /* a watch: ranks that wait at boundary n, a bit each */
 	uint8_t found;
-	uint8_t first; /* n that all had promised first */
+	uint8_t first; /* the first n that all ranks have promised */
 	uint8_t part[RANKS];
-	uint8_t outstanding; /* a bit a rank */
+	uint8_t outstanding; /* ranks that have not answered, a bit each */
 };
 
 struct inquiry {
@@ -118,20 +120,21 @@ enum launch { NOT_LAUNCHED, LAUNCHED, NOT_KEPT, FAILED }; /* NOT_KEPT: other byt
 /* A rank's part in a round. */
 struct launch_state {
 	uint8_t how;   /* enum launch */
-	uint8_t order; /* the how manieth, from 1 */
-	uint8_t moved; /* with which ranks, a bit each */
+	uint8_t order; /* place among the rank's launches, from 1 */
+	uint8_t moved; /* ranks with which bytes were exchanged, a bit each */
 };
 
 enum swapper { RUNNING, ENTERED, WAITING };
 
 struct rank {
-	uint8_t boundary;  /* entered */
-	uint8_t place;     /* of its trainer */
-	uint8_t lost;      /* ranks it holds for lost, a bit each */
-	uint8_t promising; /* edit + 1: promised, and not yet looked where the trainer is */
+	uint8_t boundary; /* the last boundary that the trainer has entered */
+	uint8_t place;    /* enum swapper, of the trainer */
+	uint8_t lost;     /* ranks it holds for lost, a bit each */
+	/* edit + 1: the first half of a promise was made, the second was not; 0: none */
+	uint8_t promising;
 	uint8_t agreed_order;
 	uint8_t agreed_boundary;
-	uint8_t applied; /* how many */
+	uint8_t applied; /* count of applied edits */
 	struct edit edits[EDITS];
 	struct coordinator_transaction agreements[EDITS];
 	struct inquiry inquiries[EDITS];
@@ -145,7 +148,10 @@ enum result { RESULT_NONE, RESULT_APPLIED, RESULT_FAILED, RESULT_UNKNOWN };
 struct write {
 	uint8_t state;
 	uint8_t sent;
-	uint8_t outstanding; /* STAGE: a bit a rank; later: COMMIT */
+	/* WRITE_STAGE: ranks that have not answered STAGE, a bit each; later: COMMIT is not
+	 * answered
+	 */
+	uint8_t outstanding;
 	uint8_t coordinator;
 	uint8_t cancelled;
 	uint8_t failed;
@@ -154,11 +160,12 @@ struct write {
 
 struct state {
 	uint8_t dead;                            /* nodes */
-	uint8_t stopped;                         /* ranks that are, and will go on */
-	uint8_t crashes, stops, losses, cancels; /* that may come yet */
-	uint8_t failures, spoils;                /* of launches */
-	uint8_t other_bytes;                     /* a bit a round: a sender sent others */
-	uint8_t mistaken; /* bytes of one round were taken for another's */
+	uint8_t stopped;                         /* ranks that are stopped, and will go on */
+	uint8_t crashes, stops, losses, cancels; /* how many more may come */
+	uint8_t failures, spoils;                /* how many launches may still go so */
+	/* rounds in which a sender has sent other bytes, a bit each */
+	uint8_t other_bytes;
+	uint8_t mistaken; /* bytes of one round were taken for those of another */
 	uint8_t lost;     /* ranks that the writer holds for lost */
 	struct rank ranks[RANKS];
 	struct write writes[EDITS];
@@ -167,13 +174,19 @@ struct state {
 
 struct bounds {
 	uint8_t edits;
-	uint8_t holders; /* a bit a rank */
+	uint8_t holders; /* ranks that hold bytes of the edits, a bit each */
 	uint8_t ranks;
 	uint8_t boundaries;
 	uint8_t crashes, stops, losses, cancels;
 	uint8_t failures, spoils;
-	uint8_t reader; /* rank + 1, which is the writer too, and a holder: rounds; 0: edits */
-	uint8_t bad;    /* edit 0 is a watch, and there are no holders; 0: none */
+	/* rank + 1 of the reader, which is writer and holder: edits are rounds; 0: edits are
+	 * edits
+	 */
+	uint8_t reader;
+	/* boundary at which the condition of a watch holds; edit 0 is the watch, there are no
+	 * holders; 0: no watch
+	 */
+	uint8_t bad;
 };
 extern struct bounds bounds;
 
@@ -182,7 +195,7 @@ static inline bool is_watch(unsigned edit)
 	return bounds.bad && !edit;
 }
 
-/* What is wrong on purpose. */
+/* Faults put in on purpose, each of which the model must find. */
 enum mutation {
 	MUTATION_NONE,
 	MUTATION_DECIDES_BEFORE_VOTES,
@@ -219,15 +232,16 @@ static inline bool holds_for_lost(const struct state *s, unsigned node, unsigned
 	return (node == WRITER ? s->lost : s->ranks[node].lost) >> rank & 1;
 }
 
-/* explore_next, after what all do in the same turn. */
+/* Calls explore_next, after each engine and the writer have made what they do in the same turn.
+ */
 void then(struct explore *x, struct state *s, const char *what, int a, int b);
 
-/* -EIO: it is held for lost. */
+/* -EIO: the sender holds the receiver for lost. */
 int send(struct state *s, unsigned from, unsigned to, struct message m);
 bool is_under_way(const struct state *s, unsigned from, unsigned to, enum type type,
 		  unsigned edit);
 
-/* Rank r's edits. */
+/* Rank r as participant. */
 void participant_stage(struct state *s, unsigned r, unsigned from, unsigned edit);
 void participant_prepare(struct state *s, unsigned r, unsigned from, struct message m);
 void edits_promise(struct state *s, unsigned r);
@@ -237,10 +251,10 @@ bool participant_lose_writer(struct state *s, unsigned r, unsigned edit);
 void participant_resolve(struct state *s, unsigned r, unsigned edit, bool commit);
 void participant_hear(struct state *s, unsigned r, unsigned edit, bool commit);
 bool participant_pending(const struct state *s, unsigned r);
-bool participant_look(struct state *s, unsigned r); /* false: the trainer may go */
+bool participant_look(struct state *s, unsigned r); /* false: the trainer may pass */
 bool edits_report(struct state *s, unsigned r, unsigned edit);
 
-/* Rank r as coordinator, and as one whose coordinator died. */
+/* Rank r as coordinator, and as participant of a coordinator that died. */
 void coordinator_commit(struct state *s, unsigned r, unsigned edit);
 void coordinator_cancel(struct state *s, unsigned r, unsigned edit);
 void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigned from,

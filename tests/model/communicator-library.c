@@ -3,9 +3,10 @@
 
 #include "tests/model/communicator.h"
 
-/* engine/collective/collective.h: an id is joined once by each rank; who has joined is ready
- * when all have; what has failed or was aborted lets go some time later.  What is launched ends
- * when all have launched their part, or with the library.
+/* The model of a library below engine/collective/collective.h.  Each rank joins an id once; a
+ * rank that has joined is ready when all have; a library that has failed or was aborted lets go
+ * some time later.  A launch ends when all ranks have launched their part, or when the library
+ * lets go.
  */
 
 void library_open(struct state *s, unsigned r)
@@ -46,7 +47,9 @@ static void go_wrong(struct explore *x, const struct state *s, unsigned r)
 	then(x, &next, "the library of %d fails", (int)r, 0);
 }
 
-/* Each is there, or has been ready since all were. */
+/* Returns true if all members have joined the same id, or were ready once, as all had joined
+ * then.
+ */
 static bool all_have_come(const struct state *s, unsigned r)
 {
 	const struct rank *me = &s->ranks[r];
@@ -119,7 +122,7 @@ static void launch(struct explore *x, const struct state *s, unsigned r, bool fa
 	then(x, &next, can ? "%d launches its part" : "%d cannot launch its part", (int)r, 0);
 }
 
-/* Its part, and those of all others. */
+/* Returns true if r's part and those of all others are launched. */
 static bool moves(const struct state *s, unsigned r)
 {
 	const struct rank *me = &s->ranks[r];

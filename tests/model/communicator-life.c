@@ -3,14 +3,14 @@
 
 #include "tests/model/communicator.h"
 
-/* engine/rounds/communicator.c */
+/* The model of engine/rounds/communicator.c. */
 
 static bool is_connected(const struct rank *me)
 {
 	return me->life == OPENING || me->life == UP;
 }
 
-/* ---- its end ---- */
+/* ---- the end of a communicator ---- */
 
 static void part(struct state *s, unsigned r)
 {
@@ -44,7 +44,7 @@ static void be_none(struct rank *me)
 	me->have_it = me->changed = me->tells = 0;
 }
 
-/* It can be reached, and its device would reach ours. */
+/* Returns true if the rank can be reached, and its device would reach r's memory. */
 static bool uses(const struct state *s, unsigned rank, unsigned number)
 {
 	const struct rank *other = &s->ranks[rank];
@@ -78,7 +78,7 @@ static bool turn_parting(struct state *s, unsigned r)
 	return true;
 }
 
-/* ---- its beginning ---- */
+/* ---- the beginning of a communicator ---- */
 
 static unsigned first_live(const struct rank *me)
 {
@@ -168,7 +168,7 @@ bool life_turn(struct state *s, unsigned r)
 	return memcmp(me, &was, sizeof(was)) != 0;
 }
 
-/* ---- what is asked ---- */
+/* ---- messages ---- */
 
 static unsigned join(struct state *s, unsigned r, struct message m)
 {
@@ -240,9 +240,9 @@ void life_lose(struct state *s, unsigned r, unsigned rank)
 		fail(s, r, me->number);
 }
 
-/* ---- when it is time ---- */
+/* ---- timers ---- */
 
-/* Behind all that was said before. */
+/* r learns whether the rank takes part, behind all messages between the two. */
 static void hear_of(struct explore *x, const struct state *s, unsigned r, unsigned rank)
 {
 	struct state next = *s;
@@ -257,7 +257,7 @@ static void hear_of(struct explore *x, const struct state *s, unsigned r, unsign
 	then(x, &next, "%d hears whether %d takes part", (int)r, (int)rank);
 }
 
-/* What got lost, or its answer did. */
+/* r gives up its question to the rank, which was lost, or its answer was. */
 static void ask_again(struct explore *x, const struct state *s, unsigned r, unsigned rank)
 {
 	struct state next = *s;

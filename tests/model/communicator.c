@@ -103,7 +103,9 @@ uint8_t new_number(struct state *s)
 	return (uint8_t)number;
 }
 
-/* Those that nobody else can come to speak of. */
+/* Forgets a rank's `left` if no other rank or message has that number, and what is known of
+ * unused numbers.
+ */
 static void forget_numbers(struct state *s)
 {
 	unsigned numbers = 0;
@@ -126,7 +128,7 @@ void then(struct explore *x, struct state *s, const char *what, int a, int b)
 	for (unsigned r = 0; r < RANKS; r++)
 		while (is_up(s, r) && life_turn(s, r))
 			;
-	if (s->round && !s->due) { /* it is over when nothing of it is under way */
+	if (s->round && !s->due) { /* the round is over when nothing of it is under way */
 		bool any = false;
 
 		for (unsigned r = 0; r < RANKS; r++)
@@ -305,7 +307,9 @@ static const char *broken(const void *state)
 	return s->cut ? "one was closed with something under way" : NULL;
 }
 
-/* All that live, and have a library, when the first has one; else none. */
+/* Returns the ranks that must be connected in the end: all that live and have a library, if the
+ * first that lives has one and there are two; else none.
+ */
 static unsigned those_to_connect(const struct state *s)
 {
 	unsigned live = ((1u << RANKS) - 1) & ~s->dead, some = live & ~bounds.without;
@@ -356,7 +360,7 @@ static void print(const void *state)
 	}
 }
 
-/* ---- */
+/* ---- cases ---- */
 
 /* ranks, without, crashes, returns, stops, doubts, victims, doubters, losses, faults, rounds,
  * failures

@@ -10,32 +10,33 @@
 
 #define NONE UINT32_MAX
 
-enum { TABLE = 1 << 16 }; /* at first */
+enum { TABLE = 1 << 16 }; /* slots of the first table */
 
 struct explore {
 	const struct explore_model *model;
-	uint8_t *packed; /* states, one after the other: most of their bytes are 0 */
+	/* states, one after the other, without their zero bytes, which are most */
+	uint8_t *packed;
 	uint64_t packed_room;
 	uint64_t *first_byte; /* [n + 1] */
-	uint8_t *scratch;     /* one, packed */
-	uint8_t *here;        /* one whose steps are looked for */
+	uint8_t *scratch;     /* a packed state */
+	uint8_t *here;        /* an unpacked state, whose steps are looked for */
 	uint32_t *parents;
-	uint64_t *first_step; /* [n + 1] of each state in steps */
+	uint64_t *first_step; /* [n + 1]: where the steps of each state begin in steps */
 	uint32_t n, max;
-	uint32_t *table; /* hashed: indices of states */
+	uint32_t *table; /* by hash: numbers of states */
 	uint32_t mask;
-	uint32_t *steps; /* the states that they lead to */
+	uint32_t *steps; /* numbers of the states that the steps lead to */
 	uint64_t nsteps, steps_room;
-	uint32_t at;    /* whose steps are looked for */
+	uint32_t at;    /* number of the state whose steps are looked for */
 	uint8_t *named; /* when a way is printed: the state whose step is looked for, or NULL */
 	bool was_named;
 	int rc;
 	const char *wrong;
 };
 
-/* Of eight bytes each: which are not 0, and these.  Without branches on single bytes, which no
- * processor predicts: half of the time that a model takes goes here.  out has room for a byte
- * more than it keeps.
+/* Packs: of each eight bytes, which are not 0, a bit each, and these bytes.  There are no
+ * branches on single bytes, which no processor predicts: half of a model's time goes here.  out
+ * has room for a byte more than the packed state.
  */
 static size_t pack(const uint8_t *bytes, size_t size, uint8_t *out)
 {
@@ -248,11 +249,11 @@ static void visit_all(struct explore *x, bool quiet)
 	x->first_step[x->n] = x->nsteps;
 }
 
-/* ---- from where can it end? ---- */
+/* ---- from which states can the model end? ---- */
 
 struct backwards {
-	uint64_t *first; /* [n + 1] of each state in from */
-	uint32_t *from;  /* the states whose steps lead to it */
+	uint64_t *first; /* [n + 1]: where the states before each state begin in from */
+	uint32_t *from;  /* numbers of the states whose steps lead to a state */
 	uint32_t *queue;
 	uint8_t *ends;
 	uint32_t n;
@@ -266,7 +267,7 @@ static void count_steps_to(const struct explore *x, struct backwards *b)
 		b->first[i + 1] += b->first[i];
 }
 
-/* Uses up first: each is then where the next one's begin. */
+/* Fills from.  Uses up first: afterwards first[i] is where the states before i + 1 begin. */
 static void turn_round(const struct explore *x, struct backwards *b)
 {
 	for (uint32_t i = 0; i < x->n; i++)
@@ -324,7 +325,7 @@ static void look_for_ends(struct explore *x, bool quiet, uint32_t *ends)
 		complain(x, i, "it can never come to an end from here", quiet);
 }
 
-/* ---- */
+/* ---- the exploration ---- */
 
 static int open_explore(struct explore *x, const struct explore_model *model, uint32_t max)
 {

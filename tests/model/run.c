@@ -9,7 +9,7 @@
 
 enum { STATES_MAX = 30000000 };
 
-/* Whether it was as it must be. */
+/* Returns true if the case is as it must be: sound, or wrong with a mutation. */
 static bool explore_one(const struct run *run, const struct run_case *c, unsigned mutation,
 			bool quiet)
 {

@@ -2,10 +2,10 @@
 #ifndef TESTS_MODEL_RUN_H
 #define TESTS_MODEL_RUN_H
 
-/* A model's program: without arguments it explores each case, which must be sound, and each
- * mutation in its case, where something must be found wrong; with the name of a case, and that
- * of a mutation or nothing, it explores that one and shows the way to what is wrong.  Cases
- * that take minutes come with TEST_LONG=1.
+/* The program of a model.  Without arguments it explores each case, which must be sound, and
+ * each mutation in its case, where a fault must be found.  With the name of a case, and perhaps
+ * that of a mutation, it explores that one and shows the way to the fault.  Cases that take
+ * minutes are left out without TEST_LONG=1.
  */
 
 #include "tests/model/explore.h"
@@ -24,10 +24,10 @@ struct run_mutation {
 struct run {
 	const struct explore_model *model;
 	const struct run_case *cases;
-	const struct run_mutation *mutations; /* [0] is none */
+	const struct run_mutation *mutations; /* [0] is no mutation */
 	unsigned ncases, nmutations;
 	void (*choose)(const void *bounds, unsigned mutation);
-	void (*print_bounds)(void); /* of the chosen case */
+	void (*print_bounds)(void); /* prints the bounds of the chosen case */
 };
 
 int run_main(const struct run *run, int argc, char **argv);

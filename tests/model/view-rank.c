@@ -68,7 +68,9 @@ static void arrive(struct rank *rank)
 
 /* ---- its trainer ---- */
 
-/* All ranks pass the same boundaries, none two generations before another. */
+/* Returns true if r may make a new generation: all ranks pass the same boundaries, and none is
+ * two generations before another.
+ */
 static bool may_change(const struct state *s, unsigned r)
 {
 	for (unsigned other = 0; other < bounds.ranks; other++)
@@ -147,7 +149,7 @@ static void open_view(struct explore *x, struct state *s, unsigned r)
 	if (rank->state && p->fresh)
 		drop(rank);
 	p->fresh = 0;
-	if (rank->state) { /* there is one: look, or move */
+	if (rank->state) { /* the rank has a view already: it stays, or moves */
 		uint8_t status = STATUS_OK;
 
 		if (p->want > rank->shows)
@@ -203,7 +205,9 @@ static void read_view(struct explore *x, struct state *s, unsigned r)
 	explore_next(x, s, "%d takes a READ", (int)r, 0);
 }
 
-/* Copied without the lock, and looked at again. */
+/* Copies a half for a READ, without the lock; at the end looks whether the view was kept
+ * meanwhile, and then answers with the room.
+ */
 static void read_further(struct explore *x, struct state *s, unsigned r)
 {
 	struct rank *rank = &s->ranks[r];

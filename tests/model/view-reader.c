@@ -110,7 +110,9 @@ static bool looks_before(const struct state *s, const struct piece *p)
 	return p->state == VIEW_FUTURE && mutation != MUTATION_NO_LOOK;
 }
 
-/* Not in the state: in the room, or asked for; without a view one is opened. */
+/* The memory does not show the generation.  With a view the bytes are in its room, or are asked
+ * for; without a view one is opened.
+ */
 static void not_there(struct state *s)
 {
 	s->got[0] = s->got[1] = 0;
