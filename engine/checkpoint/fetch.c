@@ -22,8 +22,8 @@ enum {
 	ROOM = ENGINE_READ_MAX + MARGIN,
 };
 
-/* The part of a request that is of one state.  It is copied from the checkpoint_file, which may be closed
- * after a cancel.
+/* The part of a request that is of one state.  It is copied from the checkpoint_file,
+ * which may be closed after a cancel.
  */
 struct fetch_section {
 	const struct table_state *state;

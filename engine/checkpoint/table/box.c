@@ -58,7 +58,9 @@ uint64_t box_below(const struct box *b, uint64_t element)
 	return below;
 }
 
-/* Neighbouring elements that the box has in a row. */
+/* Returns how many elements of the box are adjacent in the tensor, from the box's first element
+ * on.
+ */
 static uint64_t row(const struct box *b)
 {
 	uint64_t n = 1;

@@ -84,6 +84,7 @@ static int add_name(struct folder *f, const char *name)
 
 	if (f->count == FOLDER_ENTRIES_MAX)
 		return -E2BIG;
+	/* at each power of two the room doubles */
 	if (!(f->count & (f->count - 1))) {
 		bigger = reallocarray(f->names, f->count ? f->count * 2 : 1, sizeof(*bigger));
 		if (!bigger)
@@ -119,7 +120,7 @@ static int list(struct folder *f)
 	return rc;
 }
 
-/* The folder that the file is in is not looked at. */
+/* Makes a folder of one file; the folder that the file is in is not read. */
 static int open_one_file(struct folder *f, const char *path, int fd)
 {
 	const char *slash = strrchr(path, '/');
@@ -175,6 +176,7 @@ static int tell(const char *path, int error, char *why, size_t whysize)
 
 int folder_open(struct folder **f, const char *path, char *why, size_t whysize)
 {
+	/* O_NONBLOCK: a FIFO must not block the open */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	int rc = fd < 0 ? -errno : open_fd(f, path, fd);
 
@@ -267,7 +269,7 @@ int folder_open_file(const struct folder *f, const char *name, struct stat *st)
 	return rc;
 }
 
-/* The name up to a slash or the end; false: it is not plain. */
+/* Takes the name up to a slash or the end.  Returns false if it is not plain. */
 static bool next_name(const char **path, char name[NAME_MAX + 1])
 {
 	size_t length = strcspn(*path, "/");

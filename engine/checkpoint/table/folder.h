@@ -18,14 +18,14 @@ struct folder {
 	char *path;   /* as the user gave it, for people */
 	char *only;   /* the one file; NULL: a folder */
 	int only_fd;  /* -1: a folder */
-	char **names; /* [count], of all that is in it; in the order of folder_compare */
+	char **names; /* [count], of all entries, in the order of folder_compare */
 	size_t count;
 };
 
 /* Opens the folder or file at `path`.
  * -E2BIG: the folder has more than FOLDER_ENTRIES_MAX entries.
  * -EINVAL: the path leads to neither a file nor a folder.
- * -ENOENT, -ENOTDIR, -EACCES and others: as open().
+ * Errors of open(2).
  */
 int folder_open(struct folder **f, const char *path, char *why, size_t whysize);
 void folder_close(struct folder *f);
@@ -33,7 +33,7 @@ void folder_close(struct folder *f);
 /* Opens a folder in the folder.  Names must be plain: "model.safetensors", but not "a/b", "",
  * ".", "..", nor one with control characters, since names are printed in lines of text.
  * -EINVAL: the name is not plain.
- * Others: as openat().
+ * Errors of openat(2).
  */
 int folder_open_below(struct folder **below, const struct folder *f, const char *name,
 		      char *why, size_t whysize);
@@ -45,11 +45,11 @@ bool folder_has(const struct folder *f, const char *name);
 /* Opens a file for reading; returns its fd.
  * -EINVAL: the name is not plain, or the file not regular.
  * -ELOOP: a symbolic link.
- * -ENOENT and others: as openat().
+ * Errors of openat(2).
  */
 int folder_open_file(const struct folder *f, const char *name, struct stat *st);
 /* Opens a file below the folder `dir` by a path of plain names, such as "zero/w/fp32.pt", none
- * of which may be a symbolic link.  access: O_RDONLY or O_RDWR.  Errors: as folder_open_file().
+ * of which may be a symbolic link.  access: O_RDONLY or O_RDWR.  Errors of folder_open_file().
  */
 int folder_open_path(int dir, const char *path, int access, struct stat *st);
 /* Prints what went wrong with a file to `why`; returns error. */
@@ -57,13 +57,15 @@ int folder_failed(const char *name, int error, char *why, size_t whysize);
 
 /* Reads a small text file, such as `latest`, without white space at its end; NUL-terminated.
  * -EFBIG: the file has FOLDER_TEXT_MAX bytes or more.
+ * -EINVAL: the text has a NUL.
+ * Errors of folder_open_file().
  */
 int folder_read_text(const struct folder *f, const char *name, char text[FOLDER_TEXT_MAX]);
 
 /* Raises the limit of open files to the hard limit: a table keeps all its files open. */
 void folder_raise_limit(void);
 
-/* strcmp(), but numbers are compared by their value: rank9 comes before rank10. */
+/* Compares as strcmp(), but numbers by their value: rank9 comes before rank10. */
 int folder_compare(const char *a, const char *b);
 
 #endif

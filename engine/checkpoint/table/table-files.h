@@ -2,8 +2,8 @@
 #ifndef ENGINE_CHECKPOINT_TABLE_TABLE_FILES_H
 #define ENGINE_CHECKPOINT_TABLE_TABLE_FILES_H
 
-/* Files of a checkpoint's folder become files of its table.  Functions return -errno and have
- * set t->why, unless errno says all.
+/* Files of a checkpoint's folder become files of its table.  Functions return -errno, and set
+ * t->why unless errno says all.
  */
 
 #include "engine/checkpoint/parse/torchfile.h"
@@ -19,9 +19,9 @@ int table_open_file(struct table *t, const struct folder *f, const char *name,
 int table_refuse_file(struct table *t, const char *name, int rc,
 		      const struct parse_error *error);
 
-/* Adds the zip entry that holds the tensor x of f, if any does, so that edits keep the entry's
+/* Adds the zip entry that holds the tensor x of f, if one does, so that edits keep the entry's
  * CRC right.  `file` is f's number in the table.  Called for each tensor whose elements become
- * pieces; a storage may come several times.
+ * pieces, perhaps several times for one storage.
  */
 int table_add_torch_entry(struct table *t, uint32_t file, const struct torchfile *f,
 			  const struct torchfile_tensor *x);

@@ -38,12 +38,13 @@ static struct box piece_box(const struct table *t, const struct table_state *s,
 	return box_at(t, s, t->numbers + p->first);
 }
 
-/* The elements of an equal state that each rank has room for. */
+/* Returns how many elements of an equal state each rank has room for. */
 static uint64_t share_of(const struct table *t, const struct table_state *s)
 {
 	return u64_div_ceil(t->tensors[s->tensor].numel, s->n);
 }
 
+/* BYTES_MAX_SHIFT: elements of 8 bytes have less than 2^62 bytes in all */
 enum { BYTES_MAX_SHIFT = 62, CRC_BYTES = 4 };
 
 struct table *table_new(void)
@@ -104,7 +105,9 @@ int table_refuse(struct table *t, int rc, const char *fmt, ...)
 
 /* ---- room ---- */
 
-/* Makes room for one more element in an array of n, whose pointer is at `array`. */
+/* Makes room for one more element in an array of n, whose pointer is at `array`.  The room is
+ * 16, and doubles at each power of two, so that n alone says it.
+ */
 static int make_room(void *array, uint32_t n, size_t size)
 {
 	void **at = array, *bigger;
@@ -138,7 +141,7 @@ static int reserve(void *array, uint64_t *have, uint64_t n, uint64_t more, size_
 	return 0;
 }
 
-/* Returns the text's place in strings. */
+/* Adds a text to strings; returns its place there, or -errno. */
 static int64_t add_string(struct table *t, const char *text)
 {
 	uint64_t length = strlen(text) + 1, at = t->strings_size;
@@ -151,7 +154,7 @@ static int64_t add_string(struct table *t, const char *text)
 	return (int64_t)at;
 }
 
-/* Returns the place in numbers of those that were added. */
+/* Adds n numbers; returns the place of the first, or -errno. */
 static int64_t add_numbers(struct table *t, const uint64_t *numbers, uint32_t n)
 {
 	uint64_t at = t->nnumbers;
@@ -195,7 +198,9 @@ int table_need_ranks(struct table *t, uint32_t nranks)
 	return 0;
 }
 
-/* Returns true if count elements from base on are in the file. */
+/* Checks that count elements from base on are in the file, and notes the rank.
+ * -EINVAL: the file is shorter, or the rank too high.
+ */
 static int check_place(struct table *t, uint32_t file, uint32_t rank, uint64_t base,
 		       uint64_t count, enum frag_dtype dtype)
 {
@@ -246,7 +251,7 @@ static int count_elements(const struct table_spec *s, uint64_t *numel)
 	if (s->ndim > FRAG_DIMS_MAX || !frag_dtype_size(s->dtype))
 		return -EINVAL;
 	for (uint32_t d = 0; d < s->ndim; d++) {
-		if (!s->shape[d]) { /* whatever the others are */
+		if (!s->shape[d]) { /* the other dimensions may be of any size */
 			*numel = 0;
 			return 0;
 		}
@@ -350,7 +355,7 @@ int table_add_alias(struct table *t, const char *name, uint32_t of)
 
 /* ---- states ---- */
 
-/* Returns the number of a key of states, which is added where it has none. */
+/* Returns the number of a key, which is added if it is new, or -errno. */
 static int add_key(struct table *t, const char *key)
 {
 	if (strlen(key) > FRAG_KEY_MAX)
@@ -723,7 +728,7 @@ void table_skip(struct table *t, const char *name, const char *fmt, ...)
 
 /* ---- finding ---- */
 
-/* Returns the tensor that has the states: the other one of an alias. */
+/* Returns the tensor that has the states: for an alias, the tensor that it names. */
 static const struct table_tensor *own(const struct table *t, uint32_t tensor)
 {
 	const struct table_tensor *x = &t->tensors[tensor];
@@ -797,12 +802,12 @@ struct runs_walk {
 	const struct table *table;
 	const struct table_state *state;
 	uint64_t first, end; /* elements of the state */
-	size_t size;         /* of one */
+	size_t size;         /* of an element */
 	table_see see;
 	void *arg;
 };
 
-/* The part of a piece, `count` elements from `first` on, that is walked. */
+/* Calls see for the part of a run that lies in [w->first, w->end). */
 static int see_part(const struct runs_walk *w, struct table_run run)
 {
 	uint64_t skip = w->first > run.first ? w->first - run.first : 0;
@@ -815,7 +820,7 @@ static int see_part(const struct runs_walk *w, struct table_run run)
 	return w->see(w->arg, &run);
 }
 
-/* Elements [from, to) of n pieces in order, which are those from `first` on of the state. */
+/* Walks elements [from, to) of n pieces in order; `from` is element `first` of the state. */
 static int walk_pieces(const struct runs_walk *w, const struct table_piece *p, uint32_t n,
 		       uint64_t from, uint64_t to, uint64_t first)
 {
@@ -850,7 +855,7 @@ static int walk_boxes(const struct runs_walk *w)
 	return rc;
 }
 
-/* Elements [from, to) of a vector, which are those from `first` on of the state. */
+/* Walks elements [from, to) of a vector; `from` is element `first` of the state. */
 static int walk_flat(const struct runs_walk *w, uint32_t flat, uint64_t from, uint64_t to,
 		     uint64_t first)
 {
@@ -960,14 +965,14 @@ uint64_t table_bytes(const struct table *t)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < t->nflats; i++)
-		/* the states in the whole file are counted by themselves */
+		/* not t->whole: the states in its file are counted */
 		for (uint32_t k = 0; k < t->flats[i].n && !is_whole(t, i); k++)
 			bytes += t->segments[t->flats[i].first + k].count *
 				 frag_dtype_size(t->flats[i].dtype);
 	for (uint32_t i = 0; i < t->nstates; i++) {
 		const struct table_state *s = &t->states[i];
 
-		/* A widened state has its pieces from the stored one. */
+		/* a widened state shares the pieces of the stored one */
 		if ((s->kind == TABLE_INTERVALS || s->kind == TABLE_BOXES) &&
 		    s->shown == s->stored)
 			bytes += table_numel(t, s) * frag_dtype_size(s->stored);
@@ -975,8 +980,8 @@ uint64_t table_bytes(const struct table *t)
 	return bytes;
 }
 
-/* Comparisons of boxes with each other, over all states: what a mesh of ranks needs is far
- * below.
+/* The most comparisons of boxes with each other, over all states.  A mesh of ranks needs far
+ * fewer.
  */
 enum { COMPARISONS_MAX = 1 << 26 };
 
@@ -1015,7 +1020,9 @@ static int check_intervals(struct table *t, const struct table_state *s)
 	return at < numel ? refuse_state(t, s, "has fewer elements than its shape") : 0;
 }
 
-/* Boxes whose elements are neighbours, as those of one dimension's shards, are intervals. */
+/* Turns a state's boxes into intervals if each has adjacent elements, as shards of the first
+ * dimension have.  Returns false if one has not.
+ */
 static bool make_intervals(struct table *t, struct table_state *s)
 {
 	struct table_piece *p = t->pieces + s->first;
@@ -1050,8 +1057,7 @@ static int compare_boxes(const void *a, const void *b, void *arg)
 	return (p > q) - (p < q);
 }
 
-/* Boxes that are inside, apart from each other and together as many as the shape has cover it.
- */
+/* Boxes that are inside the shape, disjoint, and have as many elements as it has, cover it. */
 static int check_boxes(struct table *t, const struct table_state *s, uint64_t *comparisons)
 {
 	struct table_piece *p = t->pieces + s->first;
@@ -1199,15 +1205,17 @@ static int finish_entries(struct table *t)
 
 /* ---- fp32 where there is no master ---- */
 
-/* A buffer's integers count something: they have no use as float32. */
+/* Returns true if the state is to be shown as fp32 too.  A buffer's integers are counts, of no
+ * use as float32.
+ */
 static bool widens(const struct table_tensor *x, const struct table_state *own)
 {
 	return !dtype_convert(FRAG_F32, NULL, own->stored, NULL, 0) &&
 	       (!x->buffer || dtype_is_float(own->stored));
 }
 
-/* Adds fp32 to tensors without it, made of the model's own copy.  The states of a tensor stand
- * together.
+/* Adds fp32, made of the model's own copy, to tensors without it.  The states of a tensor are
+ * adjacent.
  */
 static int widen_states(struct table *t)
 {
@@ -1295,7 +1303,7 @@ static int check_names(struct table *t)
 	return 0;
 }
 
-/* Parameters first, then buffers, each in the source's order. */
+/* Numbers the tensors: parameters first, then buffers, each in the source's order. */
 static int number(struct table *t)
 {
 	uint32_t n = 0;
@@ -1316,7 +1324,7 @@ static int number(struct table *t)
 	return 0;
 }
 
-/* Tensors were added part by part, so that each part's numbers are neighbours. */
+/* Tensors were added part by part, so each part's numbers are consecutive. */
 static void finish_parts(struct table *t)
 {
 	uint32_t params = 0, buffers = t->nparams;
@@ -1346,7 +1354,7 @@ static int compare_hypers(const void *a, const void *b)
 
 static int finish_groups(struct table *t)
 {
-	/* An alias has the group of the other name, which alone is a member, and its place. */
+	/* an alias has the group and the position of its tensor, which alone is a member */
 	for (uint32_t i = 0; i < t->ntensors; i++) {
 		struct table_tensor *x = &t->tensors[i];
 
@@ -1398,7 +1406,7 @@ static int finish_notes(struct table *t)
 
 	if (t->nskipped > TABLE_NOTES_MAX)
 		fprintf(t->notes, "skipped %u more\n", t->nskipped - TABLE_NOTES_MAX);
-	failed = ferror(t->notes); /* no memory for the text */
+	failed = ferror(t->notes); /* there was no memory for the text */
 	failed |= fclose(t->notes) != 0;
 	t->notes = NULL;
 	return failed ? -ENOMEM : 0;

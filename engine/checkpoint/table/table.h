@@ -46,7 +46,8 @@ enum {
 	TABLE_RANKS_MAX = 1 << 16,
 	TABLE_KEYS_MAX = 512,
 	TABLE_PARTS_MAX = 1 << 15,
-	TABLE_NOTES_MAX = 1000, /* skipped things with a note; further ones are counted */
+	/* files and states that are skipped with a note; further ones are counted */
+	TABLE_NOTES_MAX = 1000,
 };
 
 struct table_file {
@@ -65,11 +66,11 @@ struct table_tensor {
 	uint32_t shape;            /* in numbers */
 	uint32_t alias;            /* the tensor that has the states; TABLE_NONE: this one */
 	uint32_t group;            /* TABLE_NONE: none */
-	uint32_t position;         /* among its group's */
+	uint32_t position;         /* among the parameters of its group */
 	uint32_t states, nstates;  /* after finish */
-	uint32_t ncopies;          /* after finish: behind the states */
+	uint32_t ncopies;          /* after finish: copies, which follow the states */
 	uint32_t shown;            /* after finish: its number in engine.h */
-	uint16_t part;             /* of parts */
+	uint16_t part;             /* its number in parts */
 	uint8_t dtype;
 	uint8_t ndim;
 	bool buffer;
@@ -80,13 +81,13 @@ struct table_tensor {
  * without parts is one tree.
  */
 struct table_part {
-	uint32_t name; /* in strings: the coordinate of its tensors, too */
+	uint32_t name; /* in strings; also the coordinate of its tensors */
 	uint32_t groups, ranks;
 	uint32_t params, nparams, buffers, nbuffers; /* after finish: numbers in engine.h */
 	uint32_t ngroups, nranks;                    /* after finish */
 };
 
-/* The data of a stored (not compressed) zip entry, and the places of its CRC, 32 bits
+/* The data of a zip entry that is stored (not compressed), and the places of its CRC, 32 bits
  * little-endian each.
  */
 struct table_entry {
@@ -99,16 +100,16 @@ struct table_entry {
 enum table_kind { TABLE_INTERVALS, TABLE_BOXES, TABLE_FLAT, TABLE_EQUAL };
 
 struct table_state {
-	uint64_t start; /* flat, equal: in the vector */
+	uint64_t start; /* flat, equal: the state's first element in the vector */
 	uint32_t tensor;
-	uint32_t first; /* of pieces; flat, equal: of flats */
+	uint32_t first; /* number of the first in pieces; flat, equal: in flats */
 	uint32_t n;     /* pieces; equal: ranks */
-	uint16_t key;   /* of keys */
+	uint16_t key;   /* number in keys */
 	uint8_t stored; /* enum frag_dtype, in the file */
 	uint8_t shown;  /* FRAG_F32 where stored widens to it exactly; else stored */
 	uint8_t kind;   /* enum table_kind */
 	bool scalar;    /* one element, whatever the tensor has */
-	bool copy;      /* of the model's own values; not shown */
+	bool copy;      /* a copy of the model's own values; not shown */
 };
 
 struct table_piece {
@@ -126,7 +127,8 @@ struct table_flat {
 	uint32_t first; /* of segments */
 	uint32_t n;
 	uint64_t count;
-	uint64_t least; /* first of an equal state: the smallest count of the next `of` */
+	/* in the first of an equal state's vectors: the smallest count of its `of` vectors */
+	uint64_t least;
 	uint32_t of;
 	uint8_t dtype;
 };
@@ -192,12 +194,12 @@ void table_free(struct table *t);
 /* Adds a file; returns its number.  Takes fd, also on error. */
 int table_add_file(struct table *t, const char *name, int fd, const struct stat *st);
 
-/* Adds the entry of a storage that pieces are in; table_finish() drops repeated ones.
+/* Adds the zip entry that pieces lie in; table_finish() drops repeated ones.
  * -EINVAL: the entry reaches behind the end of its file.
  */
 int table_add_entry(struct table *t, const struct table_entry *entry);
 
-/* Begins a part, to which tensors, groups and ranks belong that are added from now on. */
+/* Begins a part: tensors, groups and ranks that are added from now on belong to it. */
 int table_begin_part(struct table *t, const char *name);
 
 struct table_spec {
@@ -210,8 +212,8 @@ struct table_spec {
 	bool frozen;
 };
 
-/* Adds a tensor; returns its number.  -EINVAL: the name is too long, or the shape has too many
- * elements.
+/* Adds a tensor; returns its number.
+ * -EINVAL: the name is too long, or the shape has too many elements.
  */
 int table_add_tensor(struct table *t, const struct table_spec *spec);
 /* Adds another name of a tensor, with the same shape and the same bytes. */
@@ -222,13 +224,14 @@ int table_add_alias(struct table *t, const char *name, uint32_t of);
  */
 int table_add_state(struct table *t, const char *key, enum frag_dtype dtype);
 /* Adds a state of the newest tensor that is not shown: another copy of the model's own values,
- * which edits of them write too.  The model's own shown state beside a master is such a copy
- * already.
+ * which edits of these values write too.  The model's own shown state beside a master is such a
+ * copy already.
  */
 int table_add_copy(struct table *t, enum frag_dtype dtype);
-/* table_add_copy() for any tensor that is no alias. */
+/* Does table_add_copy() for any tensor that is no alias. */
 int table_add_copy_of(struct table *t, uint32_t tensor, enum frag_dtype dtype);
-/* The key of a tensor that has no master: "fp32", "bf16", "int64" ... */
+/* Returns the key of the own values of a tensor that has no master: "fp32", "bf16", "int64" ...
+ */
 const char *table_own_key(enum frag_dtype dtype);
 /* Adds a state of one element, such as `step`, of the newest tensor. */
 int table_add_scalar(struct table *t, const char *key, enum frag_dtype dtype);
@@ -265,7 +268,8 @@ int table_add_group(struct table *t, const char *kind, uint32_t shards, uint32_t
 		    uint32_t sub_groups, const uint32_t *ranks);
 int table_add_member(struct table *t, uint32_t group, uint32_t tensor);
 int table_add_hyper(struct table *t, uint32_t group, const char *name, double value);
-/* Adds all bytes of a file as a state of no tensor, unless there is one already. */
+/* Adds all bytes of a file as t->whole, a state of no tensor, unless t->whole is set already.
+ */
 int table_add_whole(struct table *t, uint32_t file);
 /* Adds a state of the partition of of->rank, of->group, of->sub: count elements from base on.
  */
@@ -302,45 +306,46 @@ static inline const uint64_t *table_shape(const struct table *t, const struct ta
 	return t->numbers + x->shape;
 }
 
-/* The state of that key; NULL: none. */
+/* Returns the state of that key; NULL: none. */
 const struct table_state *table_find_state(const struct table *t, uint32_t tensor,
 					   const char *key);
-/* The states of a rank's partition, n of them, sorted by key. */
+/* Returns the states of a rank's partition, n of them, sorted by key. */
 const struct table_partition *table_partitions(const struct table *t, uint32_t rank,
 					       uint32_t group, uint32_t sub, uint32_t *n);
-/* Elements of a state. */
+/* Returns the number of a state's elements. */
 uint64_t table_numel(const struct table *t, const struct table_state *s);
-/* The shown states, n of them, sorted by key; an alias has those of its tensor. */
+/* Returns the shown states, n of them, sorted by key; an alias has those of its tensor. */
 const struct table_state *table_states(const struct table *t, uint32_t tensor, uint32_t *n);
 
-/* The states that table_add_copy() added, n of them; an alias has those of its tensor. */
+/* Returns the states that table_add_copy() added, n of them; an alias has those of its tensor.
+ */
 const struct table_state *table_copies(const struct table *t, uint32_t tensor, uint32_t *n);
 
-/* The first entry that ends behind byte `at` of a file, or is in a later file; further ones
- * follow it up to t->entries + t->nentries.  NULL: none.
+/* Returns the first entry that ends behind byte `at` of a file, or is in a later file; further
+ * entries follow it up to t->entries + t->nentries.  NULL: none.
  */
 const struct table_entry *table_find_entry(const struct table *t, uint32_t file, uint64_t at);
 
-/* Elements of one piece that are neighbours in the file. */
+/* Elements of one piece that are adjacent in the file. */
 struct table_run {
 	uint32_t file, rank;
-	uint64_t base;  /* bytes in the file, of the first */
+	uint64_t base;  /* the first element's byte in the file */
 	uint64_t first; /* element of the state; of a box: in the box's own order */
 	uint64_t count;
 	const uint64_t *box; /* offsets, sizes; NULL: an interval */
 };
 
-/* Calls see for the pieces that hold elements [first, first + count) of a state, cut to them,
- * until it returns other than 0; returns that.  Intervals come in the state's order.
+/* Calls see for the pieces that hold elements [first, first + count) of a state, cut to this
+ * range, until see returns other than 0; returns that.  Intervals come in the state's order.
  */
 typedef int (*table_see)(void *arg, const struct table_run *run);
 int table_walk(const struct table *t, const struct table_state *s, uint64_t first,
 	       uint64_t count, table_see see, void *arg);
-/* table_walk() of all pieces that a rank holds of the state. */
+/* Does table_walk() for all pieces that a rank holds of the state. */
 int table_walk_rank(const struct table *t, const struct table_state *s, uint32_t rank,
 		    table_see see, void *arg);
 uint64_t table_rank_count(const struct table *t, const struct table_state *s, uint32_t rank);
-/* The bytes of all pieces and segments, padding included. */
+/* Returns the bytes of all pieces and segments, padding included. */
 uint64_t table_bytes(const struct table *t);
 
 #endif
