@@ -17,7 +17,9 @@ struct blob {
 /* Makes a blob of a whole regular file, with its present size. */
 int blob_of_file(int fd, struct blob *out, struct parse_error *error);
 
-/* Makes a blob of `size` bytes of b from `at` on.  -EBADMSG: b has not so many. */
+/* Makes a blob of `size` bytes of b from `at` on.
+ * -EBADMSG: b has not so many.
+ */
 int blob_part(const struct blob *b, uint64_t at, uint64_t size, struct blob *out,
 	      struct parse_error *error);
 

@@ -8,14 +8,14 @@
 #include <errno.h>
 #include <string.h>
 
-enum { METADATA_MAX = 1 << 30 };
+enum { METADATA_MAX = 1 << 30 }; /* bytes */
 
 static const uint64_t size_limit = (uint64_t)1 << 62;
 
 struct dcp_row {
 	const char *name;
 	size_t name_size;
-	uint32_t offset; /* tuple; PICKLE_NOTHING: none */
+	uint32_t offset; /* the node of a tuple; PICKLE_NOTHING: none */
 	uint32_t place;
 };
 
@@ -88,7 +88,9 @@ static int compare_rows(const void *a, const void *b, void *pickle)
 	return order ? order : compare_offsets(pickle, x->offset, y->offset);
 }
 
-/* Takes the name and offset of an index.  false: no tensor that is taken has such ones. */
+/* Takes the name and offset of an index.  Returns false if no tensor that is taken can have
+ * them.
+ */
 static bool take_row(const struct pickle *p, uint32_t index, uint32_t place,
 		     struct dcp_row *out)
 {
@@ -169,7 +171,7 @@ static int take_place(const struct dcp *d, const struct dcp_item *item, uint32_t
 
 /* ---- items ---- */
 
-/* The properties' state is (dtype, layout, ...) or a dict. */
+/* Takes the dtype from the properties' state, which is (dtype, layout, ...) or a dict. */
 static enum frag_dtype take_dtype(const struct pickle *p, uint32_t properties)
 {
 	uint32_t state = pickle_state(p, properties), type;

@@ -27,16 +27,16 @@ struct dcp {
 	uint32_t nrows;
 };
 
-/* Errors: as in parse-error.h. */
+/* Errors of parse-error.h. */
 int dcp_open(struct dcp *d, const struct blob *b, struct parse_error *error);
 void dcp_close(struct dcp *d);
 
 uint32_t dcp_count(const struct dcp *d);
 
 struct dcp_item {
-	const char *name; /* not terminated, without NUL bytes */
+	const char *name; /* not terminated; has no NUL bytes */
 	size_t name_size; /* at most DCP_NAME_MAX */
-	bool is_tensor;   /* else bytes: any object, written by torch.save */
+	bool is_tensor;   /* false: bytes, an object that torch.save wrote */
 	enum frag_dtype dtype;
 	uint32_t ndim;
 	uint64_t shape[FRAG_DIMS_MAX];
@@ -46,8 +46,8 @@ struct dcp_item {
 };
 
 /* Reads the i-th item.
- * -EBADMSG.
- * -EOPNOTSUPP: the dtype or the name is not supported, or it has too many dimensions.
+ * -EBADMSG: the item is damaged.
+ * -EOPNOTSUPP: the dtype or the name is not supported, or there are too many dimensions.
  */
 int dcp_item(const struct dcp *d, uint32_t i, struct dcp_item *out, struct parse_error *error);
 

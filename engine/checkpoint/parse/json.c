@@ -105,7 +105,7 @@ static uint32_t take_hex(struct json *j)
 	return code;
 }
 
-/* Takes the other half of a surrogate pair, which follows as an escape too. */
+/* Takes the low half of a surrogate pair, which follows as an escape too. */
 static uint32_t take_low_surrogate(struct json *j, uint32_t high)
 {
 	uint32_t low = 0;
@@ -225,7 +225,7 @@ static void skip_number(struct json *j)
 		json_fail(j, -EBADMSG, "no value");
 }
 
-/* ---- what is not wanted ---- */
+/* ---- values that are skipped ---- */
 
 static bool skip_word(struct json *j, const char *word)
 {
@@ -237,7 +237,7 @@ static bool skip_word(struct json *j, const char *word)
 	return true;
 }
 
-/* Needs no recursion: the open containers are the list of what is left to skip. */
+/* Skips a value without recursion: j->close has the containers that are left to skip. */
 void json_skip(struct json *j)
 {
 	uint32_t outside = j->depth;

@@ -42,7 +42,7 @@ struct json {
 	struct parse_error *error;
 	int rc;
 	uint32_t depth, depth_max;
-	bool first; /* the innermost container has no member or item so far */
+	bool first; /* the innermost container has had no member or item yet */
 	char close[JSON_DEPTH_MAX];
 };
 
@@ -52,8 +52,8 @@ void json_init(struct json *j, void *data, size_t size, uint32_t depth_max, uint
 
 /* Enters an object (open: '{') or an array ('['). */
 void json_enter(struct json *j, char open);
-/* Returns true if a member or an item follows.  false: the container has ended and has been
- * left.
+/* Returns true if a member or an item follows.  Returns false if the container has ended; it is
+ * left then.
  */
 bool json_next(struct json *j);
 void json_key(struct json *j, struct json_text *key);
@@ -62,10 +62,10 @@ void json_take_string(struct json *j, struct json_text *text);
 void json_take_integer(struct json *j, uint64_t *out);
 /* Skips a value of any kind. */
 void json_skip(struct json *j);
-/* Checks that only white space is left.  Returns rc. */
+/* Checks that only white space is left.  Returns j->rc. */
 int json_end(struct json *j);
 
-/* Sets rc and the error's line, unless an earlier error has. */
+/* Sets j->rc and the error's line, unless an earlier error has set them. */
 void json_fail(struct json *j, int rc, const char *why);
 
 #endif

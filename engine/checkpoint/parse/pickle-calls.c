@@ -47,8 +47,8 @@ static bool is_sequence(struct pickle_machine *m, uint32_t node)
 	return kind == PICKLE_LIST || kind == PICKLE_TUPLE;
 }
 
-/* The node is a copy: items that are later added to a set do not show in the list that it was
- * made of.
+/* Copies a sequence: items that are later added to a set do not show in the list of which it
+ * was made.
  */
 static uint32_t copy(struct pickle_machine *m, enum pickle_kind kind, uint32_t items)
 {
@@ -164,7 +164,8 @@ static bool tensor_parts(struct pickle_machine *m, uint32_t arguments, uint32_t 
 	return false;
 }
 
-/* A lazily negated or conjugated tensor: its bytes are not its values. */
+/* Returns true for a tensor that is negated or conjugated lazily: its bytes are not its values.
+ */
 static bool is_lazy(struct pickle_machine *m, uint32_t metadata)
 {
 	const struct pickle *p = m->p;
@@ -188,8 +189,8 @@ static uint32_t call_tensor(struct pickle_machine *m, uint32_t callee, uint32_t 
 	return pickle_machine_words(m, PICKLE_TENSOR, words, TENSOR_WORDS);
 }
 
-/* _rebuild_tensor_v3: the storage is untyped and counts bytes; argument 6 is the tensor's
- * dtype.
+/* _rebuild_tensor_v3(storage, offset, ...): the storage is untyped and counts bytes; argument 6
+ * is the tensor's dtype.
  */
 static uint32_t call_tensor_v3(struct pickle_machine *m, uint32_t callee, uint32_t arguments)
 {
@@ -290,7 +291,9 @@ static bool is_storage_module(const struct pickle *p, uint32_t class)
 	       (size == 5 || module[5] == '.');
 }
 
-/* ('storage', class, key, location, elements); the old format has a sixth item, None. */
+/* Returns true for ('storage', class, key, location, elements); the old format has a sixth
+ * item, None.
+ */
 static bool is_storage_id(const struct pickle *p, uint32_t id)
 {
 	uint32_t n = pickle_kind(p, id) == PICKLE_TUPLE ? pickle_count(p, id) : 0;
@@ -301,7 +304,9 @@ static bool is_storage_id(const struct pickle *p, uint32_t id)
 	       pickle_kind(p, pickle_item(p, id, 2)) == PICKLE_TEXT;
 }
 
-/* Old torch wrote the class of a module with its source: ('module', class, file, source). */
+/* Returns true for ('module', class, file, source): old torch wrote the class of a module with
+ * its source.
+ */
 static bool is_module_id(const struct pickle *p, uint32_t id)
 {
 	return pickle_kind(p, id) == PICKLE_TUPLE && pickle_count(p, id) == 4 &&

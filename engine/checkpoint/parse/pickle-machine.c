@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* bytes that are read first; characters of a decimal */
 enum { LOAD_FIRST = 16384, NUMBER_MAX = 63 };
 
 void pickle_machine_fail(struct pickle_machine *m, int rc, const char *fmt, ...)
@@ -28,8 +29,8 @@ void pickle_machine_fail(struct pickle_machine *m, int rc, const char *fmt, ...)
 			   m->p->blob.start + m->at, why);
 }
 
-/* Makes room for `more` elements of `size` bytes behind `used`, never beyond max.  false: rc is
- * set.
+/* Makes room for `more` elements of `size` bytes behind `used`, never beyond max.  Returns
+ * false if there is none; m->rc is set then.
  */
 static bool room_for(struct pickle_machine *m, void **array, uint32_t *room, uint32_t used,
 		     uint32_t more, size_t size, uint32_t max)
@@ -196,7 +197,7 @@ uint32_t pickle_machine_words(struct pickle_machine *m, enum pickle_kind kind,
 	return node;
 }
 
-/* Gives the node room for `more` words.  It moves to the end of p->words, unless it stands
+/* Gives the node room for `more` words.  Its words move to the end of p->words, unless they are
  * there.
  */
 static bool grow(struct pickle_machine *m, struct pickle_node *n, uint32_t more)
@@ -385,7 +386,7 @@ static uint32_t decimal(struct pickle_machine *m, size_t from, size_t size)
 		     : pickle_machine_int(m, value);
 }
 
-/* INT: "00" and "01" are False and True. */
+/* Reads INT, whose "00" and "01" are False and True. */
 uint32_t pickle_machine_read_integer(struct pickle_machine *m)
 {
 	size_t from, size;
@@ -452,7 +453,7 @@ static bool take_hex(const uint8_t *in, size_t left, size_t digits, uint32_t *ou
 }
 
 /* Appends the byte that an escape in a Python 2 string stands for; `in` is behind the
- * backslash. Returns how many bytes the escape has there; 0: it is malformed.
+ * backslash.  Returns how many bytes the escape has there; 0: it is malformed.
  */
 static size_t take_escape(const uint8_t *in, size_t left, uint8_t **out)
 {
@@ -497,7 +498,7 @@ static uint32_t text_or_bytes(struct pickle_machine *m, const uint8_t *start, si
 		m, utf8_is_valid(start, n, true) ? PICKLE_TEXT : PICKLE_BYTES, n);
 }
 
-/* STRING: a quoted string as Python 2 prints it. */
+/* Reads STRING, a quoted string as Python 2 prints it. */
 uint32_t pickle_machine_read_string(struct pickle_machine *m)
 {
 	size_t from, size;
@@ -517,13 +518,14 @@ uint32_t pickle_machine_read_string(struct pickle_machine *m)
 	return text_or_bytes(m, start, (size_t)(end - start));
 }
 
-/* UNICODE: Python's raw-unicode-escape: Latin-1, and \u with 4 digits, \U with 8. */
+/* Reads UNICODE, Python's raw-unicode-escape: Latin-1, and \u with 4 digits, \U with 8. */
 uint32_t pickle_machine_read_unicode(struct pickle_machine *m)
 {
 	size_t from, size;
 	uint8_t *start, *end;
 	uint32_t code;
 
+	/* in UTF-8 a byte of Latin-1 has up to 2 bytes, \u and \U fewer than as escapes */
 	if (!pickle_machine_line(m, &from, &size) ||
 	    !(start = pickle_machine_decode(m, 2 * size)))
 		return PICKLE_NOTHING;

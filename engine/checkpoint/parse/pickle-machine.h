@@ -17,13 +17,13 @@
 enum {
 	NODES_MAX = 1 << 26,
 	WORDS_MAX = 1 << 28,
-	MARKS_MAX = 2000, /* nested marks; Python's own writer nests less */
+	MARKS_MAX = 2000, /* nested marks; Python's writer nests fewer */
 	NODE_NONE = 1,    /* the nodes that every pickle has */
 	NODE_FALSE,
 	NODE_TRUE,
 	NODE_EMPTY_TUPLE,
 	NODES_FIXED,
-	LOOKUP_MIN = 9, /* pairs: a smaller dict is searched from its beginning */
+	LOOKUP_MIN = 9, /* pairs: a smaller dict is searched from its end */
 };
 
 /* A node.  A list, tuple, dict (two words a pair), global (module, name), storage, tensor or
@@ -40,9 +40,11 @@ struct pickle_node {
 		struct {
 			uint32_t at; /* first word, or first byte */
 			union {
-				uint32_t room;  /* words reserved, while the node grows */
-				uint32_t order; /* a large dict, sealed: word of its order */
-				uint32_t rank;  /* a text that is a key: ordered as bytes */
+				uint32_t room; /* words reserved, while the node grows */
+				/* a large dict that is sealed: the first word of its order */
+				uint32_t order;
+				/* a text that is a key: its number in the order of bytes */
+				uint32_t rank;
 			};
 		};
 	};
@@ -110,7 +112,7 @@ static inline const uint32_t *pickle_words(const struct pickle *p, uint32_t node
 
 /* ---- pickle.c ---- */
 
-/* The bytes of a text or of bytes. */
+/* Returns the bytes of a text or of bytes. */
 const uint8_t *pickle_bytes_of(const struct pickle *p, const struct pickle_node *n);
 
 /* Drops repeated keys and sorts large dicts, after which lookups bisect.
@@ -121,10 +123,11 @@ int pickle_seal(struct pickle *p);
 
 /* ---- pickle-machine.c ---- */
 
-/* Sets m->rc, and the error's text, unless an earlier error has. */
+/* Sets m->rc and the error's text, unless an earlier error has set them. */
 void pickle_machine_fail(struct pickle_machine *m, int rc, const char *fmt, ...) PRINTF(3, 4);
 
-/* Makes n bytes from m->at on readable in p->data.  false: the pickle ends before; rc is set.
+/* Makes n bytes from m->at on readable in p->data.  Returns false if the pickle ends before;
+ * m->rc is set then.
  */
 bool pickle_machine_need(struct pickle_machine *m, uint64_t n);
 /* Counts n bytes or items as copied.  Copies beyond twice the bytes read fail with -EFBIG: a
@@ -132,55 +135,60 @@ bool pickle_machine_need(struct pickle_machine *m, uint64_t n);
  */
 bool pickle_machine_charge(struct pickle_machine *m, size_t n);
 
-/* Makes a node.  PICKLE_NOTHING: rc is set. */
+/* Makes a node.  PICKLE_NOTHING: m->rc is set. */
 uint32_t pickle_machine_node(struct pickle_machine *m, enum pickle_kind kind);
 uint32_t pickle_machine_int(struct pickle_machine *m, int64_t value);
-/* A node of the n bytes of p->data from `from` on. */
+/* Makes a node of the n bytes of p->data from `from` on. */
 uint32_t pickle_machine_bytes(struct pickle_machine *m, enum pickle_kind kind, size_t from,
 			      size_t n);
-/* pickle_machine_bytes() of a text, which fails with -EBADMSG where the bytes are not UTF-8. */
+/* Does pickle_machine_bytes() for a text; fails with -EBADMSG where the bytes are not UTF-8. */
 uint32_t pickle_machine_text(struct pickle_machine *m, size_t from, size_t n);
-/* Reserves n bytes at the end of p->decoded and returns them; NULL: rc is set. */
+/* Reserves n bytes at the end of p->decoded and returns them; NULL: m->rc is set. */
 uint8_t *pickle_machine_decode(struct pickle_machine *m, size_t n);
 /* Makes a node of the first n bytes that pickle_machine_decode() reserved last. */
 uint32_t pickle_machine_decoded(struct pickle_machine *m, enum pickle_kind kind, size_t n);
-/* A node with these words, which are copied and must not be in p->words. */
+/* Makes a node with these words, which are copied and must not be in p->words. */
 uint32_t pickle_machine_words(struct pickle_machine *m, enum pickle_kind kind,
 			      const uint32_t *words, uint32_t n);
 /* Appends words, which must not be in p->words, to a list. */
 void pickle_machine_append(struct pickle_machine *m, uint32_t list, const uint32_t *words,
 			   uint32_t n);
-/* Appends keys and values, alternating, n in all, to a dict.  -EBADMSG: a key is not hashable.
+/* Appends keys and values, alternating, n in all, to a dict.
+ * -EBADMSG: a key is not hashable.
  */
 void pickle_machine_set(struct pickle_machine *m, uint32_t dict, const uint32_t *pairs,
 			uint32_t n);
 
-/* The stack.  top and pop fail with -EBADMSG when no value stands above the topmost mark. */
+/* The stack.  pickle_machine_top and pickle_machine_pop fail with -EBADMSG when no value stands
+ * above the topmost mark.
+ */
 void pickle_machine_push(struct pickle_machine *m, uint32_t node);
 uint32_t pickle_machine_pop(struct pickle_machine *m);
 uint32_t pickle_machine_top(struct pickle_machine *m);
 
-/* The memo.  put stores the top of the stack in a slot; get pushes what put stored. */
+/* The memo.  pickle_machine_put stores the top of the stack in a slot; pickle_machine_get
+ * pushes the node of a slot.
+ */
 void pickle_machine_put(struct pickle_machine *m, uint64_t slot);
 void pickle_machine_get(struct pickle_machine *m, uint64_t slot);
 
-/* Takes the bytes up to the next '\n', and that, which is not counted in *size. */
+/* Takes the bytes up to the next '\n' and the '\n', which is not counted in *size. */
 bool pickle_machine_line(struct pickle_machine *m, size_t *from, size_t *size);
-/* The operand of a text opcode, one line each: INT, LONG, FLOAT, STRING, UNICODE. */
+/* Read the operand of a text opcode, a line: INT, LONG, FLOAT, STRING, UNICODE. */
 uint32_t pickle_machine_read_integer(struct pickle_machine *m);
 uint32_t pickle_machine_read_long(struct pickle_machine *m);
 uint32_t pickle_machine_read_float(struct pickle_machine *m);
 uint32_t pickle_machine_read_string(struct pickle_machine *m);
 uint32_t pickle_machine_read_unicode(struct pickle_machine *m);
-/* An integer of n bytes of p->data, little-endian, in two's complement. */
+/* Makes a node of an integer: n bytes of p->data, little-endian, in two's complement. */
 uint32_t pickle_machine_little_endian(struct pickle_machine *m, size_t from, size_t n);
 
 /* ---- pickle-calls.c ---- */
 
-/* The node that REDUCE yields: by the table of callees, else an inert object. */
+/* Returns the node that REDUCE yields: by the table of callees, else an inert object. */
 uint32_t pickle_machine_call(struct pickle_machine *m, uint32_t callee, uint32_t arguments);
 uint32_t pickle_machine_object(struct pickle_machine *m, uint32_t callee, uint32_t arguments);
-/* The node that a persistent id stands for: a storage, or the class of a module. */
+/* Returns the node that a persistent id stands for: a storage, or the class of a module. */
 uint32_t pickle_machine_persistent(struct pickle_machine *m, uint32_t id);
 
 #endif

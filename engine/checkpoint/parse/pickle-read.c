@@ -100,7 +100,7 @@ static void push_bytes(struct pickle_machine *m, uint32_t length_size)
 	pickle_machine_push(m, pickle_machine_bytes(m, PICKLE_BYTES, from, n));
 }
 
-/* Python 2's str: a text where it can be one. */
+/* Pushes Python 2's str: a text where its bytes are UTF-8, else bytes. */
 static void push_string(struct pickle_machine *m, size_t from, size_t n)
 {
 	bool text = !m->rc && utf8_is_valid(m->p->data + from, n, true);
@@ -254,8 +254,8 @@ static void op_list(struct pickle_machine *m)
 	pickle_machine_push(m, pickle_machine_words(m, PICKLE_LIST, items, n));
 }
 
-/* The list or dict to which items are added: the node itself, or an object's sequence or items,
- * which are made when the first one comes.
+/* Returns the list or dict to which items are added: the node itself, or an object's sequence
+ * or items, which are made when the first item comes.
  */
 static uint32_t container(struct pickle_machine *m, uint32_t node, enum pickle_kind kind)
 {
@@ -384,7 +384,9 @@ static void op_newobj_ex(struct pickle_machine *m)
 	op_newobj(m);
 }
 
-/* The state of a node that is no object is dropped: attributes of tensors and of dicts. */
+/* Sets an object's state.  The state of other nodes, attributes of tensors and of dicts, is
+ * dropped.
+ */
 static void op_build(struct pickle_machine *m)
 {
 	uint32_t state = pickle_machine_pop(m), node = pickle_machine_top(m);
@@ -398,7 +400,7 @@ static void op_binpersid(struct pickle_machine *m)
 	pickle_machine_push(m, pickle_machine_persistent(m, pickle_machine_pop(m)));
 }
 
-/* ---- the rest ---- */
+/* ---- other opcodes ---- */
 
 static void op_proto(struct pickle_machine *m)
 {
@@ -408,6 +410,7 @@ static void op_proto(struct pickle_machine *m)
 		pickle_machine_fail(m, -EOPNOTSUPP, "protocol %u", (unsigned)version);
 }
 
+/* Frames only tell a reader how much to buffer: their length is skipped. */
 static void op_frame(struct pickle_machine *m)
 {
 	take(m, 8);
@@ -418,7 +421,7 @@ static void op_stop(struct pickle_machine *m)
 	m->stopped = true;
 }
 
-/* An opcode: a function of the machine, one with a number, or one whose node is pushed. */
+/* An opcode: `op` alone; `with`, called with `number`; or `read`, whose node is pushed. */
 struct opcode {
 	void (*op)(struct pickle_machine *m);
 	void (*with)(struct pickle_machine *m, uint32_t number);

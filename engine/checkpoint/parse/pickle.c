@@ -271,7 +271,7 @@ static int rank_texts(struct pickle *p)
 	return 0;
 }
 
-/* Texts, then integers, then what is never equal to anything. */
+/* Orders keys: texts, then integers, then nodes that equal no other. */
 static int compare_nodes(const struct pickle_node *a, const struct pickle_node *b)
 {
 	static const uint8_t class[] = {
@@ -328,7 +328,7 @@ struct pairs_order {
 	const uint32_t *pairs;
 };
 
-/* Pairs with equal keys keep the order in which they stand in the dict. */
+/* Orders pairs by key; pairs with equal keys keep the dict's order. */
 static int compare_pairs(const void *a, const void *b, void *sorting)
 {
 	const struct pairs_order *s = sorting;
@@ -423,9 +423,7 @@ struct wanted {
 	int64_t integer;
 };
 
-/* The order of compare_nodes().  Texts are compared by their bytes: rank_texts() ranked them
- * so.
- */
+/* Compares as compare_nodes(), but texts by their bytes: rank_texts() ranked them so. */
 static int compare_wanted(const struct pickle *p, const struct wanted *w, uint32_t key)
 {
 	const struct pickle_node *n = &p->nodes[key];
@@ -445,7 +443,7 @@ static uint32_t find(const struct pickle *p, uint32_t node, const struct wanted 
 
 	if (pickle_kind(p, node) != PICKLE_DICT)
 		return PICKLE_NOTHING;
-	/* While the pickle is read no dict has an order yet. */
+	/* while the pickle is read no dict has an order yet */
 	if (p->size && n >= LOOKUP_MIN) {
 		uint64_t at = LOWER_BOUND(n, i, compare_wanted(p, w, pairs[2 * order[i]]) > 0);
 
@@ -453,6 +451,7 @@ static uint32_t find(const struct pickle *p, uint32_t node, const struct wanted 
 			return PICKLE_NOTHING;
 		return pairs[2 * order[at] + 1];
 	}
+	/* from the end: before sealing the last of equal keys counts */
 	for (uint32_t i = dict->count; i; i -= 2)
 		if (!compare_wanted(p, w, p->words[dict->at + i - 2]))
 			return p->words[dict->at + i - 1];

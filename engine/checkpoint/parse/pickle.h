@@ -38,61 +38,63 @@ enum pickle_kind {
 struct pickle;
 
 /* Reads the pickle that begins at byte `at` of b and has at most `size` bytes.
- * Errors: as in parse-error.h.
  * -EOPNOTSUPP: an opcode that is refused.
+ * Errors of parse-error.h.
  */
 int pickle_read(struct pickle **out, const struct blob *b, uint64_t at, uint64_t size,
 		struct parse_error *error);
 void pickle_free(struct pickle *p);
 
 uint32_t pickle_root(const struct pickle *p);
-/* The pickle's bytes, up to and including its STOP. */
+/* Returns the number of the pickle's bytes, up to and including its STOP. */
 uint64_t pickle_size(const struct pickle *p);
-/* All nodes, reachable or not, are below this number: the size of a walk's marks. */
+/* Returns a number that is above all nodes, reachable or not: the size of a walk's marks. */
 uint32_t pickle_nodes(const struct pickle *p);
 
 enum pickle_kind pickle_kind(const struct pickle *p, uint32_t node);
 
-/* Items of a list or tuple, pairs of a dict. */
+/* Returns the number of items of a list or tuple, or of pairs of a dict. */
 uint32_t pickle_count(const struct pickle *p, uint32_t node);
 uint32_t pickle_item(const struct pickle *p, uint32_t node, uint32_t i);
 uint32_t pickle_key(const struct pickle *p, uint32_t dict, uint32_t i);
 uint32_t pickle_value(const struct pickle *p, uint32_t dict, uint32_t i);
 
-/* The value under a key of a dict.  O(log n). */
+/* Returns the value under a key of a dict, in O(log n). */
 uint32_t pickle_get(const struct pickle *p, uint32_t dict, const char *key);
 uint32_t pickle_get_text(const struct pickle *p, uint32_t dict, const char *key, size_t size);
-/* The value under the key that equals the text `key` of the pickle `other`. */
+/* Returns the value under the key that equals the text `key` of the pickle `other`. */
 uint32_t pickle_get_as(const struct pickle *p, uint32_t dict, const struct pickle *other,
 		       uint32_t key);
 uint32_t pickle_get_int(const struct pickle *p, uint32_t dict, int64_t key);
 
-/* false: the node is of another kind, *out is unchanged. */
+/* Return false if the node is of another kind; *out is unchanged then. */
 bool pickle_bool(const struct pickle *p, uint32_t node, bool *out);
 bool pickle_int(const struct pickle *p, uint32_t node, int64_t *out);
-/* The value of an integer or a real. */
+/* Takes the value of an integer or a real. */
 bool pickle_number(const struct pickle *p, uint32_t node, double *out);
 
-/* The bytes of a text, of bytes, or of a big integer; not terminated.  NULL: another kind. */
+/* Returns the bytes of a text, of bytes, or of a big integer; not terminated.  NULL: the node
+ * is of another kind.
+ */
 const char *pickle_text(const struct pickle *p, uint32_t node, size_t *size);
 bool pickle_is_text(const struct pickle *p, uint32_t node, const char *text);
 
-/* The module and the name of a global, which are texts. */
+/* Return the module and the name of a global, which are texts. */
 uint32_t pickle_module(const struct pickle *p, uint32_t node);
 uint32_t pickle_name(const struct pickle *p, uint32_t node);
 /* Returns true if the node is that global; module NULL: of any module. */
 bool pickle_is_global(const struct pickle *p, uint32_t node, const char *module,
 		      const char *name);
 
-/* The parts of an object.  items: a dict of the pairs that were set; sequence: a list of the
- * items that were appended.
+/* Return the parts of an object.  pickle_items: a dict of the pairs that were set;
+ * pickle_sequence: a list of the items that were appended.
  */
 uint32_t pickle_callee(const struct pickle *p, uint32_t node);
 uint32_t pickle_arguments(const struct pickle *p, uint32_t node);
 uint32_t pickle_state(const struct pickle *p, uint32_t node);
 uint32_t pickle_items(const struct pickle *p, uint32_t node);
 uint32_t pickle_sequence(const struct pickle *p, uint32_t node);
-/* An attribute of an object, from its state, which is a dict or a pair of dicts. */
+/* Returns an attribute of an object, from its state, which is a dict or a pair of dicts. */
 uint32_t pickle_field(const struct pickle *p, uint32_t node, const char *name);
 bool pickle_is_object(const struct pickle *p, uint32_t node, const char *module,
 		      const char *callee);
@@ -100,7 +102,7 @@ bool pickle_is_object(const struct pickle *p, uint32_t node, const char *module,
 struct pickle_storage {
 	enum frag_dtype dtype; /* UntypedStorage: FRAG_U8 */
 	uint32_t key;
-	uint64_t numel; /* as the pickle has it, not checked against data; < 2^62 */
+	uint64_t numel; /* as in the pickle, not checked against the data; below 2^62 */
 };
 bool pickle_storage(const struct pickle *p, uint32_t node, struct pickle_storage *out);
 

@@ -44,7 +44,9 @@ static const struct type {
 
 /* ---- one tensor ---- */
 
-/* While the header is read: offsets relative to the data, shape as a place among the sizes. */
+/* A tensor while the header is read: begin and end are relative to the data, sizes is the place
+ * of the shape in header_reader.sizes.
+ */
 struct draft {
 	struct json_text name;
 	const struct type *type;

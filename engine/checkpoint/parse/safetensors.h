@@ -16,7 +16,7 @@ struct safetensor {
 	uint32_t ndim;
 	const uint64_t *shape;
 	enum frag_dtype dtype; /* 0: elements that are not whole bytes (F4, F6_...) */
-	uint8_t bits;          /* of an element */
+	uint8_t bits;          /* bits of an element */
 	uint64_t numel;
 	uint64_t at; /* in the file */
 	uint64_t bytes;
@@ -38,7 +38,7 @@ struct safetensors {
 	uint32_t nsizes;
 };
 
-/* Errors: as in parse-error.h. */
+/* Errors of parse-error.h. */
 int safetensors_open(struct safetensors *s, const struct blob *b, struct parse_error *error);
 void safetensors_close(struct safetensors *s);
 

@@ -24,7 +24,7 @@ static bool is_contiguous(const struct tensor *t)
 
 int tensor_measure(struct tensor *t, struct parse_error *error)
 {
-	uint64_t last = 0, step; /* the place of the last element, in elements */
+	uint64_t last = 0, step; /* last: the place of the last element, in elements */
 	size_t size = frag_dtype_size(t->dtype);
 	bool fits = true;
 

@@ -10,7 +10,7 @@ struct name {
 	enum frag_dtype dtype;
 };
 
-/* Beside those of frag_dtype_name. */
+/* torch's other names, beside those that frag_dtype_name has. */
 static const struct name other_names[] = {
 	{ "float", FRAG_F32 },  { "double", FRAG_F64 },   { "half", FRAG_F16 },
 	{ "short", FRAG_I16 },  { "int", FRAG_I32 },      { "long", FRAG_I64 },

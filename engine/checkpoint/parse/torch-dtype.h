@@ -6,10 +6,10 @@
 
 #include "engine/base/dtype.h"
 
-/* By the name in a pickle's global "torch float32"; also "float". */
+/* Finds a dtype by the name in a pickle's global "torch float32", also by "float". */
 bool torch_dtype_by_name(const char *name, size_t size, enum frag_dtype *out);
 
-/* By the class of a storage, "FloatStorage"; an UntypedStorage is of bytes. */
+/* Finds a dtype by the class of a storage, "FloatStorage"; an UntypedStorage is of bytes. */
 bool torch_dtype_by_storage(const char *name, size_t size, enum frag_dtype *out);
 
 #endif

@@ -34,7 +34,7 @@ static void put(char why[TORCH_UNSUPPORTED_MAX], const char *text, const struct 
 		 name ? name : "");
 }
 
-/* (storage, offset, shape, stride, requires_grad, hooks, dtype, metadata) */
+/* arguments: (storage, offset, shape, stride, requires_grad, hooks, dtype, metadata). */
 static void say_of_v3(const struct pickle *p, uint32_t arguments,
 		      char why[TORCH_UNSUPPORTED_MAX])
 {
@@ -72,7 +72,7 @@ static bool say(const struct pickle *p, uint32_t callee, uint32_t arguments,
 	return true;
 }
 
-/* (function, class, arguments, attributes) */
+/* Returns true for _rebuild_from_type_v2(function, class, arguments, attributes). */
 static bool has_class(const struct pickle *p, uint32_t node)
 {
 	return pickle_is_object(p, node, "torch._tensor", "_rebuild_from_type_v2");

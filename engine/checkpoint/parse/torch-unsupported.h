@@ -10,11 +10,13 @@
 
 enum { TORCH_UNSUPPORTED_MAX = 200 };
 
-/* Prints the reason why such a tensor is not shown, "it is sparse".  false: the node is none.
+/* Prints the reason why a tensor is not shown, such as "it is sparse".  Returns false if the
+ * node is no such tensor.
  */
 bool torch_unsupported(const struct pickle *p, uint32_t node, char why[TORCH_UNSUPPORTED_MAX]);
 
-/* The attributes of a tensor of a subclass, which may be tensors; PICKLE_NOTHING: none. */
+/* Returns the attributes of a tensor of a subclass, which may be tensors; PICKLE_NOTHING: none.
+ */
 uint32_t torch_unsupported_attributes(const struct pickle *p, uint32_t node);
 
 #endif

@@ -18,7 +18,7 @@ struct torchfile_storage {
 	uint64_t size;
 	uint64_t numel;
 	uint8_t item; /* bytes of an element */
-	bool located; /* its elements were found in the file */
+	bool located; /* the file has its elements */
 };
 
 /* ---- the legacy container ----
@@ -33,7 +33,9 @@ static int bad(struct parse_error *error)
 	return parse_fail(error, -EBADMSG, "neither a zip archive nor an old torch file");
 }
 
-/* The three pickles before the object. */
+/* Returns true if the pickle is the one with number `which` before the object: magic number,
+ * version, or facts about the machine.
+ */
 static bool is_header(const struct pickle *p, int which)
 {
 	static const uint8_t magic[] = { 0x6c, 0xfc, 0x9c, 0x46, 0xf9,
@@ -209,7 +211,7 @@ static int open_legacy(struct torchfile *f, struct parse_error *error)
 
 /* ---- tensors ---- */
 
-/* A storage's bytes. */
+/* The bytes of a storage. */
 struct storage {
 	const struct zip_entry *entry;
 	uint64_t at, size; /* bytes, in the blob */

@@ -3,9 +3,9 @@
 #define ENGINE_CHECKPOINT_PARSE_TORCHFILE_H
 
 /* A torch.save file, or such an archive inside another file, in the zip container or in the
- * legacy one of torch before 1.6.  Opening reads the pickle and the places of storages, no
- * data. torchfile_tensor() checks a tensor against the storage that is really there, so its
- * bytes can be read.  Once open it does not change: any thread.
+ * legacy one of torch before 1.6.  torchfile_open() reads the pickle and the places of
+ * storages, no data.  torchfile_tensor() checks a tensor against the storage that is in the
+ * file, so its bytes can be read.  An open torchfile does not change: any thread.
  */
 
 #include "engine/checkpoint/parse/pickle.h"
@@ -23,15 +23,18 @@ struct torchfile {
 	uint32_t nstorages;
 };
 
-/* Errors: as in parse-error.h.  -EOPNOTSUPP: big-endian, TorchScript, tar, compressed ... */
+/* Opens a file of torch.save.
+ * -EOPNOTSUPP: big-endian, TorchScript, tar, compressed ...
+ * Errors of parse-error.h.
+ */
 int torchfile_open(struct torchfile *f, const struct blob *b, struct parse_error *error);
 void torchfile_close(struct torchfile *f);
 
 struct torchfile_tensor {
 	struct tensor tensor;
-	uint64_t at;         /* of element 0, in the file; 0 when it has no elements */
-	uint64_t at_storage; /* of element 0, in the storage */
-	const struct zip_entry *entry; /* the storage's; NULL: legacy, or no elements */
+	uint64_t at;         /* element 0's byte in the file; 0: there are no elements */
+	uint64_t at_storage; /* element 0's byte in the storage */
+	const struct zip_entry *entry; /* of the storage; NULL: legacy, or no elements */
 };
 
 /* Finds the tensor at a node of f->pickle.

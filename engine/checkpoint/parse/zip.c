@@ -26,7 +26,7 @@ enum {
 /* The central directory, as the end records describe it. */
 struct directory {
 	uint64_t count, at, size;
-	uint64_t end; /* where the record behind it begins */
+	uint64_t end; /* where the record behind the directory begins */
 };
 
 static bool is_record(const uint8_t *p, char a, char b)
@@ -63,7 +63,7 @@ static int find_end(const struct zip *z, const uint8_t *tail, size_t size, size_
 		     : parse_fail(error, -EBADMSG, "not a zip archive: it has no end record");
 }
 
-/* A field of the old end record is the new one's value, or full. */
+/* Returns true if a field of the old end record has the zip64 record's value, or is full. */
 static bool agree(uint64_t old, uint64_t full, uint64_t value)
 {
 	return old == full || old == value;
@@ -152,7 +152,8 @@ static int find_directory(const struct zip *z, struct directory *d, struct parse
 
 /* ---- the directory ---- */
 
-/* A record's numbers in the order of its zip64 field, which has those that are 0xffffffff here.
+/* A record's numbers, in the order of its zip64 field, which has those that are 0xffffffff in
+ * the record.
  */
 struct sizes {
 	uint64_t real, stored, header;
@@ -213,7 +214,7 @@ static int broken_record(const struct zip *z, uint64_t at, struct parse_error *e
 			  z->blob.start + at);
 }
 
-/* Takes one record off; its name, whole for now, goes to names. */
+/* Takes one record of the directory.  Its name, still with the top folder, goes to *names. */
 static int take_record(struct zip *z, struct zip_entry *e, const uint8_t *r, size_t left,
 		       char **names, size_t *taken, struct parse_error *error)
 {
@@ -261,7 +262,7 @@ static int read_directory(struct zip *z, const struct directory *d, struct parse
 	CLEANUP(free) uint8_t *records = malloc(d->size);
 	int rc;
 
-	/* A record is larger than the NUL behind its name. */
+	/* a record has more bytes than its name and a NUL: all names fit */
 	z->names = malloc(d->size);
 	z->entries = calloc(d->count, sizeof(*z->entries));
 	z->by_name = calloc(d->count, sizeof(*z->by_name));
@@ -277,6 +278,7 @@ static int read_directory(struct zip *z, const struct directory *d, struct parse
 static int read_local(const struct zip *z, struct zip_entry *e, struct parse_error *error)
 {
 	size_t name = strlen(e->name);
+	/* a name has 16 bits of length */
 	uint8_t header[LOCAL_SIZE + 65536];
 	uint64_t end;
 	int rc = blob_read(&z->blob, e->header, header, LOCAL_SIZE + name, error);

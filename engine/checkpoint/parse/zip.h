@@ -16,10 +16,10 @@
 
 struct zip_entry {
 	const char *name; /* below the top folder: "data.pkl", "data/0"; without NUL bytes */
-	uint64_t header;  /* its local header; all places are bytes in the blob */
+	uint64_t header;  /* where its local header is; all places are bytes in the blob */
 	uint64_t data;
 	uint64_t size;
-	uint64_t central; /* its record in the central directory */
+	uint64_t central; /* where its record in the central directory is */
 	uint32_t crc;     /* from the central directory; torch may have written a wrong one */
 	uint16_t flags;
 };
@@ -33,7 +33,7 @@ struct zip {
 	char *names;
 };
 
-/* -EBADMSG, -EOPNOTSUPP, -EFBIG, -EIO, -ENOMEM. */
+/* Errors of parse-error.h. */
 int zip_open(struct zip *z, const struct blob *b, struct parse_error *error);
 void zip_close(struct zip *z);
 
@@ -46,7 +46,9 @@ struct zip_crc_places {
 	uint64_t local;   /* in the data descriptor or, without one, in the local header */
 };
 
-/* -EBADMSG: the descriptor that its flags promise is not there. */
+/* Finds the places of an entry's CRC.
+ * -EBADMSG: the descriptor that the entry's flags promise is not there.
+ */
 int zip_crc_places(const struct zip *z, const struct zip_entry *entry,
 		   struct zip_crc_places *out, struct parse_error *error);
 
