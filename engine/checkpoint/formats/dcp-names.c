@@ -10,7 +10,7 @@
 #define STATE "state."
 #define MODEL "model."
 
-enum { PLACES_MAX = 4 }; /* of "state." in one name that are tried */
+enum { PLACES_MAX = 4 }; /* places of "state." in one name that are tried */
 
 /* ---- texts ---- */
 
@@ -47,7 +47,7 @@ static int compare_name(const struct dcp_names *n, uint64_t i, struct name_text 
 	return compare_texts(name_of(&n->items[n->by_name[i]]), name);
 }
 
-/* The number of the tensor of that name; UINT32_MAX: none. */
+/* Returns the number of the tensor of that name; UINT32_MAX: none. */
 static uint32_t find(const struct dcp_names *n, struct name_text name)
 {
 	uint64_t at = LOWER_BOUND(n->ntensors, i, compare_name(n, i, name) < 0);
@@ -80,8 +80,8 @@ uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t s
 
 /* ---- states ---- */
 
-/* Returns true if the key can name a file in the parameter's folder, beside those it always
- * has.
+/* Returns true if the key can name a file in the parameter's folder, beside the files that are
+ * always there.
  */
 static bool is_key(struct name_text key)
 {
@@ -98,8 +98,8 @@ static bool is_key(struct name_text key)
 	return true;
 }
 
-/* Links item i as a state, `key`, to the parameter that the optimizer calls `name`.  false:
- * there is no such parameter, or the item is no state of it.
+/* Links item i as a state, `key`, to the parameter that the optimizer calls `name`.  Returns
+ * false if there is no such parameter, or the item is no state of it.
  */
 static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct name_text name,
 		    struct name_text key)
@@ -186,7 +186,9 @@ static void sort_states(struct dcp_names *n)
 	qsort_r(n->states, n->nstates, sizeof(*n->states), compare_states, n);
 }
 
-/* Unlinks states of a state, and second ones of the same key: they become parameters. */
+/* Unlinks items that are states of a state, and second states of the same key: they become
+ * parameters.
+ */
 static void unlink_some(struct dcp_names *n)
 {
 	for (uint32_t i = 0; i < n->nstates; i++) {

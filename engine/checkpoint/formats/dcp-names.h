@@ -19,15 +19,15 @@ struct dcp_name {
 	const char *name; /* not terminated */
 	size_t size;
 	uint32_t cut;    /* length of the prefix that is cut off */
-	const char *key; /* of a state: not terminated; NULL: a parameter */
+	const char *key; /* a state's key, not terminated; NULL: a parameter */
 	size_t key_size;
-	uint32_t param;           /* of a state; its number */
-	uint32_t states, nstates; /* of a parameter: in names' states */
+	uint32_t param;           /* of a state: the number of its parameter */
+	uint32_t states, nstates; /* of a parameter: its states in dcp_names.states */
 	bool is_taken;
-	bool is_tensor; /* else of bytes */
+	bool is_tensor; /* false: an item of bytes */
 	bool is_scalar; /* a state of one element, whatever the parameter has */
-	bool is_alone;  /* a state that fits no parameter: it becomes one */
-	bool is_added;  /* to the table, as `tensor` */
+	bool is_alone;  /* a state that fits no parameter: it becomes a parameter */
+	bool is_added;  /* the item is in the table, as `tensor` */
 	uint32_t tensor;
 };
 
@@ -35,23 +35,26 @@ struct dcp_names {
 	const struct dcp *metadata;
 	struct dcp_name *items; /* in the order of the metadata */
 	uint32_t count;
-	uint32_t *by_name; /* tensors */
+	uint32_t *by_name; /* numbers of tensors, sorted by name */
 	uint32_t ntensors;
-	uint32_t *states; /* by parameter, then key */
+	uint32_t *states; /* numbers of states, sorted by parameter, then key */
 	uint32_t nstates;
-	const char *prefix; /* that stands before parameters' names; NULL: none known */
+	const char *prefix; /* stands before parameters' names; NULL: none is known */
 	size_t prefix_size;
 	bool mixed; /* names have different prefixes */
 };
 
-/* see is called for each item that is left out, with the reason.  -EBADMSG, -ENOMEM. */
+/* Calls see for each item that is left out, with the reason.
+ * -EBADMSG: the .metadata is damaged.
+ * -ENOMEM.
+ */
 int dcp_names_make(struct dcp_names *n, const struct dcp *d,
 		   void (*see)(void *arg, const struct dcp_item *item, const char *why),
 		   void *arg, struct parse_error *error);
 void dcp_names_free(struct dcp_names *n);
 
-/* The number of the parameter that an optimizer calls `name`; UINT32_MAX: none.  section: the
- * part of the optimizer's names before "state." or "param_groups.", with its dot.
+/* Returns the number of the parameter that an optimizer calls `name`; UINT32_MAX: none.
+ * section: the part of the optimizer's names before "state." or "param_groups.", with its dot.
  */
 uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t section_size,
 			const char *name, size_t size);

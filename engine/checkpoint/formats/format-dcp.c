@@ -30,7 +30,7 @@
 struct dcp_files {
 	const struct folder *folder;
 	struct table *table;
-	struct vec files; /* opened ones, by name */
+	struct vec files; /* struct dcp_file, of opened files, sorted by name */
 };
 
 struct dcp_file {
@@ -141,12 +141,12 @@ struct entries_reader {
 	struct dcp_files *files;
 	struct table *table;
 	double *step;
-	struct group_entry *parts; /* of groups, in their order */
+	struct group_entry *parts; /* entries of groups, sorted by group */
 	uint32_t nparts;
 	uint32_t *ranks;
 };
 
-/* Sets *step to the value if it is higher and can be a step. */
+/* Sets *step to the value if the value is higher and can be a step. */
 static void dcp_groups_step(double *step, double value)
 {
 	if (value > *step && value < 1e15)
@@ -187,7 +187,9 @@ static int compare_parts(const void *a, const void *b)
 	return order ? order : (p->item > q->item) - (p->item < q->item);
 }
 
-/* Opens the archive of item i.  1: it cannot be read as it is; the table has a note. */
+/* Opens the archive of item i.
+ * 1: the archive cannot be read as it is; the table has a note.
+ */
 static int open_item(struct entries_reader *a, uint32_t i, struct torch_source *out)
 {
 	struct parse_error error = { "" };
@@ -260,7 +262,7 @@ static int add_groups(struct entries_reader *a)
 	return rc;
 }
 
-/* ---- all in one, as torch before 2.3 wrote them ---- */
+/* ---- groups in one item, as torch before 2.3 wrote them ---- */
 
 static bool take_whole(struct group_entry *p, const struct dcp_name *x)
 {
@@ -305,10 +307,10 @@ static int add_whole(struct entries_reader *a, const struct group_entry *p)
 	return rc;
 }
 
-/* ---- the others ---- */
+/* ---- other items ---- */
 
-/* Sets the step from an entry that is the checkpoint's own, which counts for more than what an
- * optimizer has counted.
+/* Sets the step from an entry that is the checkpoint's own; it counts for more than the steps
+ * of optimizers.
  */
 static int add_other(struct entries_reader *a, uint32_t i)
 {
@@ -330,6 +332,7 @@ static int add_other(struct entries_reader *a, uint32_t i)
 	if (rc)
 		return rc == 1 ? 0 : rc;
 	if (torch_hypers_number(&s, s.root, &value)) {
+		/* replaces an optimizer's step, even a higher one */
 		*a->step = -1;
 		dcp_groups_step(a->step, value);
 	} else {
@@ -361,7 +364,9 @@ static int add_parts(struct entries_reader *a)
 	return rc ? rc : add_groups(a);
 }
 
-/* Adds the groups to the table, which has its tensors.  The table notes what is left out. */
+/* Adds the groups to the table, which has its tensors.  The table notes items that are left
+ * out.
+ */
 static int dcp_groups_add(const struct dcp_names *names, struct dcp_files *files,
 			  struct table *t, double *step)
 {
@@ -380,7 +385,7 @@ static int dcp_groups_add(const struct dcp_names *names, struct dcp_files *files
 
 /* ---- the table ---- */
 
-enum { ALL_RUNS_MAX = 1 << 20 };
+enum { ALL_RUNS_MAX = 1 << 20 }; /* pieces of all tensors that are not contiguous */
 
 struct dcp_loader {
 	const struct folder *folder;
@@ -388,8 +393,8 @@ struct dcp_loader {
 	struct dcp metadata;
 	struct dcp_names names;
 	struct dcp_files files;
-	uint64_t runs; /* of chunks that are not contiguous, so far */
-	double step;   /* the highest; below 0: none */
+	uint64_t runs; /* pieces so far of chunks that are not contiguous */
+	double step;   /* the highest step that was found; below 0: none */
 };
 
 static bool knows(const struct folder *f)
@@ -411,7 +416,9 @@ static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
 
 /* ---- chunks ---- */
 
-/* Checks a chunk against its item.  1: it is not taken; the table has a note. */
+/* Checks a chunk against its item.
+ * 1: the chunk is not taken; the table has a note.
+ */
 static int check_chunk(struct dcp_loader *l, const struct dcp_name *x,
 		       const struct dcp_item *item, const struct dcp_chunk *chunk,
 		       const struct torch_source *s, struct torchfile_tensor *out)

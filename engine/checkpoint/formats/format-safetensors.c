@@ -43,7 +43,7 @@ static bool knows(const struct folder *f)
 struct safetensors_loader {
 	const struct folder *folder;
 	struct table *table;
-	const struct safetensors_index *index; /* NULL: all that is in a file is taken */
+	const struct safetensors_index *index; /* NULL: all tensors of a file are taken */
 	uint32_t indexed;                      /* the file's number in the index */
 	uint32_t placed;                       /* tensors of the index that were found */
 };

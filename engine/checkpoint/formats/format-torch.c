@@ -25,10 +25,10 @@ struct torch_name {
 	char *name; /* at most FRAG_NAME_MAX bytes */
 	uint32_t node;
 	bool buffer;             /* a module's buffer */
-	bool twice;              /* an earlier one has the same name */
-	struct torch_name *same; /* first with these bytes, dtype, shape, strides; or itself */
+	bool twice;              /* an earlier tensor has the same name */
+	struct torch_name *same; /* the first tensor with these bytes, dtype, shape, strides */
 	uint64_t key[2];
-	uint32_t tensor; /* the caller's: in the table, if added */
+	uint32_t tensor; /* its number in the table, if `added`; the caller's */
 	bool added;
 };
 
@@ -37,18 +37,19 @@ struct torch_names {
 	uint32_t count;
 };
 
-/* A pickle is a graph: many ways may lead to a tensor, and a way may come back to where it was.
- * The walk follows one way at a time, each at most DEPTH_MAX long and never through itself.
- * The file's size limits the cost of all ways together.
+/* A pickle is a graph: many ways may lead to a tensor, and a way may return to a node on it.
+ * The walk follows one way at a time, each at most DEPTH_MAX long and never through itself. The
+ * file's size limits the cost of all ways together.
  */
 
 enum { DEPTH_MAX = 2000, COST_LEAST = 1 << 20, COST_PER_BYTE = 16, KEYS_MAX = 200 };
 
 struct step {
 	uint32_t node;
-	uint32_t next;  /* of its children */
+	uint32_t next;  /* the number of the child that is next */
 	uint16_t named; /* bytes of the name that leads here */
-	bool top;       /* and there is none: it has no keys yet */
+	bool top;       /* the name has no keys yet */
+	/* below a module's _buffers */
 	bool buffers;
 	bool of_object; /* the node is an object's attributes */
 };
@@ -58,7 +59,7 @@ struct names_walk {
 	struct table *table;
 	struct vec found; /* of struct torch_name */
 	uint64_t cost, cost_max;
-	uint8_t *above; /* bits: nodes on the way */
+	uint8_t *above; /* a bit for each node: it is on the way */
 	uint32_t depth;
 	char name[FRAG_NAME_MAX + 1];
 	struct step way[DEPTH_MAX];
@@ -107,7 +108,7 @@ static bool is_container(const struct pickle *p, uint32_t node)
 
 /* ---- names ---- */
 
-/* Prints a text; a byte of value 0 becomes C0 80, as in torch_source_text(). */
+/* Prints a text; a NUL becomes C0 80, as in torch_source_text(). */
 static void put_text(const char *text, size_t size, FILE *out)
 {
 	for (size_t i = 0; i < size && i <= FRAG_NAME_MAX; i++)
@@ -150,8 +151,8 @@ static void put_keys(const struct pickle *p, uint32_t key, FILE *out)
 	}
 }
 
-/* Appends `text` to w->name, so that it is the child's name.  false: the name is too long; the
- * table has a note.
+/* Appends `text` to w->name, so that it is the child's name.  Returns false if the name is too
+ * long; the table has a note.
  */
 static bool append(struct names_walk *w, struct step *to, const char *text)
 {
@@ -319,7 +320,7 @@ static int find(struct names_walk *w, const char *alone)
 	return walk(w);
 }
 
-/* ---- what is there twice ---- */
+/* ---- names and bytes that occur twice ---- */
 
 static int compare_names(const void *a, const void *b)
 {
@@ -330,6 +331,7 @@ static int compare_names(const void *a, const void *b)
 	return order ? order : (x > y) - (x < y);
 }
 
+/* Equal tensors only have to come together in a sort: is_same() compares them in full. */
 static void hash(uint64_t *h, uint64_t value)
 {
 	*h = (*h ^ value) * 0x9e3779b97f4a7c15u;
@@ -408,7 +410,8 @@ static int compare_all(const struct torchfile *f, struct torch_names *n)
 /* ---- doors ---- */
 
 /* Finds all tensors of f.  A tensor that is all of the file is named `alone`.  The table notes
- * what is left out.  -ENOMEM.
+ * nodes that are left out.
+ * -ENOMEM.
  */
 static int torch_names_find(struct torch_names *n, const struct torchfile *f, const char *alone,
 			    struct table *t)
@@ -488,11 +491,11 @@ static bool knows(const struct folder *f)
 struct torch_loader {
 	struct table *table;
 	struct torch_source source;
-	uint64_t runs; /* of tensors that are not contiguous, so far */
+	uint64_t runs; /* pieces so far of tensors that are not contiguous */
 	struct torch_names names;
 };
 
-enum { ALL_RUNS_MAX = 1 << 20 };
+enum { ALL_RUNS_MAX = 1 << 20 }; /* pieces of all tensors that are not contiguous */
 
 /* Returns the reason why a tensor is not shown; NULL: it is. */
 static const char *unsupported(struct torch_loader *l, const struct torch_name *n,

@@ -25,7 +25,7 @@ struct universal_loader {
 	struct zero_files files;
 	struct model_states *models; /* of each model-parallel rank */
 	uint32_t nmodels;
-	int group; /* the table's first; -1: none */
+	int group; /* the table's number of the optimizer's first group; -1: none */
 	uint32_t ngroups;
 };
 
@@ -62,7 +62,7 @@ static int open_state(const struct universal_param *p, const char *file,
 	return number < 0 ? number : torch_source_open_part(out, t, (uint32_t)number, &blob, 0);
 }
 
-/* Takes the file's tensor.  One in a dict has the shape of the parameter. */
+/* Takes the file's tensor.  A tensor in a dict has the shape of the parameter. */
 static bool take_tensor(const struct universal_param *p, const struct torch_source *s,
 			struct torchfile_tensor *out)
 {
@@ -133,7 +133,9 @@ static int add_state(struct universal_param *p, const char *file)
 	rc = open_state(p, file, &s);
 	if (rc)
 		return rc;
-	/* A plain number, such as the step of some optimizers, is one of the group. */
+	/* a plain number, such as the step of some optimizers, is a hyper-parameter of the
+	 * group
+	 */
 	if (pickle_number(s.torch.pickle, s.root, &number) && p->group < p->l->ngroups)
 		rc = torch_hypers_add_one(&s, (uint32_t)p->l->group + p->group, key, s.root);
 	else if (pickle_number(s.torch.pickle, s.root, &number))
@@ -146,7 +148,7 @@ static int add_state(struct universal_param *p, const char *file)
 
 /* ---- a parameter ---- */
 
-/* Opens zero/NAME.  *out NULL and 0: there is no such folder. */
+/* Opens zero/NAME.  Returns 0 with *out NULL if there is no such folder. */
 static int open_folder(struct universal_loader *l, const char *name, struct folder **out)
 {
 	CLEANUP(free) char *copy = strdup(name);
@@ -245,7 +247,7 @@ static int add_hypers(struct universal_loader *l, const struct torch_source *s)
 		rc = group < 0 ? group
 			       : torch_hypers_add(s, (uint32_t)group, pickle_item(p, list, i));
 	}
-	/* In stage 3 all parameters are in one dict of shapes. */
+	/* in stage 3 all parameters are in one dict: their groups are not known */
 	l->ngroups = n == model_states_ngroups(&l->models[0]) ? n : 0;
 	return rc;
 }
@@ -288,8 +290,8 @@ static int open_model(struct universal_loader *l, uint32_t mp)
 	return rc;
 }
 
-/* Adds the fp32.pt that newer DeepSpeed writes of frozen parameters, buffers and other names
- * too: a widened copy of module's values.
+/* Adds the fp32.pt that newer DeepSpeed writes also of frozen parameters, buffers and further
+ * names: a widened copy of module's values.
  */
 static int add_copy(struct universal_loader *l, const struct folder *folder,
 		    struct model_shape *shape, uint32_t of)

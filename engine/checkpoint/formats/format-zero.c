@@ -15,21 +15,22 @@
 /* ---- vectors ----
  *
  * The table's vectors that ZeRO's parameters are cut out of.  Stages 1 and 2 have a vector for
- * each key and group; stage 3 has one for each key, rank and run of neighbouring sub-groups
- * that have the key.  Also adds the ranks' partitions as they are.
+ * each key and group; stage 3 has one for each key, rank and run of adjacent sub-groups that
+ * have the key.  Also adds the ranks' partitions as they are.
  */
 
 struct zero_run {
 	uint32_t key;
-	uint32_t flat;       /* the table's vector; 3: the first of one for each rank */
-	uint64_t begin, end; /* elements of the group's vector; 3: of a rank's, all units */
+	uint32_t flat; /* the table's vector; stage 3: that of the first rank */
+	/* elements of the group's vector; stage 3: of a rank's vector of all units */
+	uint64_t begin, end;
 };
 
 struct zero_vectors {
 	const struct zero_optim *optim;
-	struct vec runs; /* struct zero_run, by key, then begin; 1, 2: those of `unit` */
+	struct vec runs; /* struct zero_run, by key, then begin; stages 1, 2: those of `unit` */
 	uint32_t unit;
-	uint64_t *ends; /* [nunits], 3: where each unit ends in a rank's vector */
+	uint64_t *ends; /* [nunits], stage 3: where each unit ends in a rank's vector */
 };
 
 static int add_run(struct zero_vectors *v, struct zero_run run)
@@ -47,7 +48,7 @@ static uint64_t master_count(const struct zero_vectors *v, uint32_t rank, uint32
 	return zero_optim_part(v->optim, rank, unit, ZERO_MASTER)->count;
 }
 
-/* Returns the dtype of a state, if all ranks that hold anything of the unit have the state, in
+/* Returns the dtype of a state if all ranks that hold elements of the unit have the state, in
  * one dtype; else 0.
  */
 static enum frag_dtype common_dtype(const struct zero_vectors *v, uint32_t unit, uint32_t key)
@@ -66,8 +67,8 @@ static enum frag_dtype common_dtype(const struct zero_vectors *v, uint32_t unit,
 	return dtype ? dtype : zero_optim_part(v->optim, 0, unit, key)->dtype;
 }
 
-/* Appends a rank's part to the newest vector.  Padding that a state has, but its master has
- * not, is left out.
+/* Appends a rank's part to the newest vector.  Padding that a state has and its master has not
+ * is left out.
  */
 static int add_segment(struct zero_vectors *v, uint32_t rank, uint32_t unit, uint32_t key)
 {
@@ -168,7 +169,7 @@ static int add_equals(struct zero_vectors *v, uint32_t key)
 	return rc;
 }
 
-/* Stage 3: the unit that has an element of a rank's vector; nunits: behind the last. */
+/* Stage 3: returns the unit that has an element of a rank's vector; nunits: none has. */
 static uint32_t zero_vectors_unit(const struct zero_vectors *v, uint64_t start)
 {
 	return (uint32_t)LOWER_BOUND(v->optim->nunits, i, v->ends[i] <= start);
@@ -265,7 +266,8 @@ static int add_state(struct zero_vectors *v, const struct zero_run *r, const cha
 	return table_add_equal_state(o->table, key, r->flat, o->nranks, start - r->begin);
 }
 
-/* Adds the master.  One in low precision, which some runs keep, is also shown widened, as fp32.
+/* Adds the master.  A master in low precision, which some runs keep, is also shown widened, as
+ * fp32.
  */
 static int add_master(struct zero_vectors *v, const struct zero_run *r, uint64_t start)
 {
@@ -278,8 +280,8 @@ static int add_master(struct zero_vectors *v, const struct zero_run *r, uint64_t
 	return rc < 0 ? rc : table_add_widened(t);
 }
 
-/* Adds the states of the newest tensor, which begins at `start` of the unit's vector, in stage
- * 3 of a rank's.
+/* Adds the states of the newest tensor, which begins at element `start` of the unit's vector,
+ * in stage 3 of a rank's vector.
  */
 static int zero_vectors_add_states(struct zero_vectors *v, uint32_t unit, uint64_t start,
 				   uint64_t numel)
@@ -314,7 +316,7 @@ static int zero_vectors_add_states(struct zero_vectors *v, uint32_t unit, uint64
 	return rc < 0 ? rc : 0;
 }
 
-/* Counts the elements of masters: those of all ranks together or, in stage 3, of each. */
+/* Counts the elements of masters: of all ranks together, in stage 3 of each rank. */
 static uint64_t total_of(const struct zero_vectors *v, uint32_t unit)
 {
 	uint64_t total = 0;
@@ -327,13 +329,14 @@ static uint64_t total_of(const struct zero_vectors *v, uint32_t unit)
 	return total;
 }
 
-/* Checks that param_shapes, whose parameters end at `end`, are as long as these files' vectors,
- * but for padding.
+/* Checks that param_shapes, whose parameters end at `end`, are as long as the vectors of the
+ * files, but for padding.
  * -EINVAL.
  */
 static int zero_vectors_check_end(struct zero_vectors *v, uint32_t unit, uint64_t end)
 {
 	const struct zero_optim *o = v->optim;
+	/* stages 1 and 2 pad a group to a multiple of twice the ranks */
 	uint64_t align = o->stage == 3 ? 1 : 2 * (uint64_t)o->nranks;
 	uint64_t total = total_of(v, unit);
 
@@ -358,8 +361,8 @@ struct zero_loader {
 	struct zero_optim optim;
 	struct zero_vectors vectors;
 	struct model_states model;
-	uint32_t *groups;     /* of the optimizer, of each unit */
-	uint32_t first_group; /* the table's number of the optimizer's first */
+	uint32_t *groups;     /* [nunits], the optimizer's group of each unit */
+	uint32_t first_group; /* the table's number of the optimizer's first group */
 };
 
 /* ---- groups ---- */
@@ -418,7 +421,7 @@ static int add_states(struct zero_loader *l, const struct model_shape *shape, ui
 	return rc < 0 ? rc : model_states_add_copy(&l->model, shape);
 }
 
-/* Reads how many elements of padding are behind a parameter. */
+/* Reads how many elements of padding follow a parameter. */
 static int alignment_of(struct zero_loader *l, uint32_t unit, uint32_t i, uint64_t *out)
 {
 	const struct pickle *p = l->optim.source.torch.pickle;
@@ -432,7 +435,7 @@ static int alignment_of(struct zero_loader *l, uint32_t unit, uint32_t i, uint64
 			   : 0;
 }
 
-/* Stages 1 and 2: a group's parameters one after the other in its vector. */
+/* Stages 1 and 2: adds a group's parameters, one after the other in its vector. */
 static int add_flat_params(struct zero_loader *l, uint32_t unit)
 {
 	uint32_t dict = model_states_group(&l->model, unit);
@@ -456,7 +459,7 @@ static int add_flat_params(struct zero_loader *l, uint32_t unit)
 	return zero_vectors_check_end(&l->vectors, unit, start);
 }
 
-/* Leaves out a unit that not all ranks have: that of an expert, whose names the other ranks'
+/* Leaves out a unit that not all ranks have: an expert's, whose names on the other ranks this
  * file does not have.
  */
 static int skip_unit(struct zero_loader *l, uint32_t unit)
@@ -490,7 +493,7 @@ static int add_flat_groups(struct zero_loader *l)
 	return rc;
 }
 
-/* Stage 3: all parameters one after the other, an equal share on each rank. */
+/* Stage 3: adds all parameters, one after the other, an equal share on each rank. */
 static int add_equal_params(struct zero_loader *l, uint32_t dict, uint64_t *start)
 {
 	struct model_shape shape;
@@ -506,7 +509,8 @@ static int add_equal_params(struct zero_loader *l, uint32_t dict, uint64_t *star
 			rc = add_states(l, &shape, unit, *start);
 		if (rc)
 			return rc;
-		*start += u64_div_ceil(shape.numel, l->optim.nranks); /* was found there */
+		/* no overflow: add_states found the share */
+		*start += u64_div_ceil(shape.numel, l->optim.nranks);
 	}
 	return 0;
 }

@@ -12,7 +12,7 @@ const struct format *const formats[] = {
 	&format_dcp, &format_safetensors, &format_universal, &format_zero, &format_torch, NULL,
 };
 
-/* "safetensors (*.safetensors), ..." */
+/* Prints "safetensors (*.safetensors), ...". */
 static void list(FILE *out, bool looks)
 {
 	for (size_t i = 0; formats[i]; i++) {
@@ -30,7 +30,7 @@ static const struct format *find_known(const struct folder *f)
 	return NULL;
 }
 
-/* ---- what is no checkpoint ---- */
+/* ---- folders that are no checkpoint ---- */
 
 static bool is_below(const struct folder *f, const char *name)
 {
@@ -64,7 +64,7 @@ static uint32_t list_below(const struct folder *f, const char *prefix, FILE *out
 	return n;
 }
 
-/* Prints those in snapshots/, where a Hugging Face cache has them. */
+/* Prints the checkpoints in snapshots/, where a Hugging Face cache has them. */
 static uint32_t list_snapshots(const struct folder *f, FILE *out)
 {
 	static const char snapshots[] = "snapshots";
@@ -80,7 +80,7 @@ static uint32_t list_snapshots(const struct folder *f, FILE *out)
 	return n;
 }
 
-/* Names the checkpoints in a folder that is none itself; NULL: it has none. */
+/* Names the checkpoints in a folder that is no checkpoint itself; NULL: it has none. */
 static char *find_below(const struct folder *f)
 {
 	char *text = NULL;

@@ -11,11 +11,11 @@
 
 struct format {
 	const char *name;  /* for -o source=NAME */
-	const char *looks; /* how one recognizes it, for people: "*.safetensors" */
+	const char *looks; /* how people recognize the format: "*.safetensors" */
 	/* Returns true if the folder has this format, by names or the first bytes of a file. */
 	bool (*knows)(const struct folder *f);
-	/* Fills the table; the caller finishes it.  On error t->why has a line, or is "" where
-	 * the errno says all.
+	/* Fills the table; the caller calls table_finish().  On error t->why has a line, or is
+	 * "" where the errno says all.
 	 */
 	int (*fill)(const struct folder *f, struct table *t);
 };
@@ -26,11 +26,11 @@ extern const struct format format_torch;
 extern const struct format format_universal;
 extern const struct format format_zero;
 
-/* In the order in which they are tried; NULL at the end. */
+/* All formats, in the order in which they are tried; NULL at the end. */
 extern const struct format *const formats[];
 
 /* Finds the format of that name, or the first that knows the folder (name "auto" or NULL).
- * -EINVAL: none; `why` has a line.
+ * -EINVAL: there is none; `why` has a line.
  */
 int format_find(const struct format **out, const struct folder *f, const char *name, char *why,
 		size_t whysize);

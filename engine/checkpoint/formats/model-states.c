@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NUMEL_MAX_SHIFT = 59 };
+enum { NUMEL_MAX_SHIFT = 59 }; /* a tensor has less than 2^59 elements */
 
 static const struct pickle *pickle_of(const struct model_states *m)
 {
@@ -94,7 +94,7 @@ uint32_t model_states_frozen(const struct model_states *m)
 	return model_states_get(m, "frozen_param_shapes");
 }
 
-/* Takes the sizes of a shape.  Where there are too many, only their product is right. */
+/* Takes the sizes of a shape.  Of a shape with too many dimensions only numel is right. */
 static bool take_shape(const struct pickle *p, uint32_t node, struct model_shape *out)
 {
 	uint64_t numel = 1;
@@ -158,7 +158,7 @@ static enum frag_dtype dtype_of(const struct model_states *m, uint32_t key)
 
 	if (pickle_tensor(p, pickle_get_as(p, m->module, p, key), &x))
 		return x.dtype;
-	/* Module does not have it: the dtype that the run computed in. */
+	/* module has no such tensor: the dtype in which the run computed */
 	if (is_enabled(m, "bf16") || is_enabled(m, "bfloat16"))
 		return FRAG_BF16;
 	return is_enabled(m, "fp16") ? FRAG_F16 : FRAG_F32;
@@ -221,17 +221,17 @@ struct rest {
 	struct model_states *m;
 	const struct pickle *p;
 	struct table *t;
-	uint32_t shared;   /* node of shared_params */
-	uint32_t *by_name; /* tensors */
+	uint32_t shared;   /* the node of shared_params */
+	uint32_t *by_name; /* this file's tensors, sorted by name */
 	uint32_t nnames;
-	struct tensor_place
-		*places; /* of tensors whose values are in this file, in one piece */
+	/* of tensors whose values are in this file, in one piece; by place */
+	struct tensor_place *places;
 	uint32_t nplaces;
 	int (*see_buffer)(const void *arg, uint32_t i);
 	const void *arg;
 };
 
-/* ---- what is there already ---- */
+/* ---- tensors that were added already ---- */
 
 static const char *name_of(const struct table *t, uint32_t tensor)
 {
@@ -390,8 +390,8 @@ static int add_leftover(struct rest *r, uint32_t key, uint32_t value)
 				: add(r, name, &x, model_states_is_extra(name));
 }
 
-/* Returns true if a name that DeepSpeed calls shared is: all tensors without elements have the
- * same address, so that it takes them for one.
+/* Returns true if a name that DeepSpeed calls shared is one: DeepSpeed compares addresses, and
+ * takes all tensors without elements, which have the same address, for one.
  */
 static bool is_true_alias(const struct rest *r, uint32_t of, const struct torchfile_tensor *own)
 {
@@ -425,8 +425,8 @@ static int add_shared(struct rest *r, uint32_t i)
 	return 0;
 }
 
-/* Adds the alias of another model-parallel rank's tensor here too: the run's first rank alone
- * wrote shared_params, and the other ranks' slices are tied as its own are.
+/* Adds an alias that another model-parallel rank has: the run's first rank alone wrote
+ * shared_params, and the other ranks' slices are tied as its own are.
  */
 static int add_shared_elsewhere(struct rest *r, uint32_t tensor)
 {

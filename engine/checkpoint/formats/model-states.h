@@ -25,18 +25,18 @@ int model_states_open(struct model_states *m, struct table *t, const struct fold
 		      const char *name, uint32_t rank);
 void model_states_close(struct model_states *m);
 
-/* The value of a key of the file; PICKLE_NOTHING: it has none. */
+/* Returns the value of a key of the file; PICKLE_NOTHING: none. */
 uint32_t model_states_get(const struct model_states *m, const char *key);
 /* Sets the table's step from global_steps, and adds notes for .frag/source and the file as a
  * whole.
  */
 int model_states_note(const struct model_states *m);
 
-/* The groups in param_shapes.  An older file's single dict is one group. */
+/* Returns the number of groups in param_shapes.  An older file's single dict is one group. */
 uint32_t model_states_ngroups(const struct model_states *m);
-/* The dict of a group's names and shapes. */
+/* Returns the dict of a group's names and shapes. */
 uint32_t model_states_group(const struct model_states *m, uint32_t group);
-/* The dict frozen_param_shapes. */
+/* Returns the dict frozen_param_shapes. */
 uint32_t model_states_frozen(const struct model_states *m);
 
 struct model_shape {
@@ -45,12 +45,12 @@ struct model_shape {
 	uint32_t ndim;
 	uint64_t shape[FRAG_DIMS_MAX];
 	uint64_t numel; /* below 2^59 */
-	const char *
-		unsupported; /* why it is not shown, although its elements count; NULL: it is */
+	/* why the parameter is not shown, although its elements count; NULL: it is shown */
+	const char *unsupported;
 };
 
-/* Reads the i-th name and shape of a dict.  -EINVAL: the name is no text, or no tensor has the
- * shape.
+/* Reads the i-th name and shape of a dict.
+ * -EINVAL: the name is no text, or no tensor has the shape.
  */
 int model_states_shape(struct model_states *m, uint32_t dict, uint32_t i,
 		       struct model_shape *out);
@@ -60,13 +60,13 @@ bool model_states_is_extra(const char *name);
 
 /* Adds a parameter to the table, with the dtype that it has in module; returns its number. */
 int model_states_add_tensor(struct model_states *m, const struct model_shape *s);
-/* Adds the low-precision state of the newest tensor, if module holds all of it; a float32 one
- * gets the key `lp`.
+/* Adds the low-precision state of the newest tensor, if module holds all of its elements; a
+ * float32 state gets the key `lp`.
  */
 int model_states_add_copy(struct model_states *m, const struct model_shape *s);
-/* Returns true if module has anything of that name. */
+/* Returns true if module has an item of that name. */
 bool model_states_has(const struct model_states *m, const struct model_shape *s);
-/* Finds module's tensor of that name; false: there is none with all elements. */
+/* Finds module's tensor of that name.  Returns false if there is none with all elements. */
 bool model_states_find(const struct model_states *m, const struct model_shape *s,
 		       struct torchfile_tensor *out);
 

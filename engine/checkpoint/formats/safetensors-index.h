@@ -19,11 +19,15 @@ struct safetensors_index {
 	char **files; /* names in the index's folder, without '/', never "." or ".." */
 };
 
-/* Errors: as in parse-error.h.  -EBADMSG also where a file is named by a path. */
+/* Errors of parse-error.h.
+ * -EBADMSG: the index is damaged, or names a file by a path.
+ */
 int safetensors_index_open(struct safetensors_index *x, const struct blob *b,
 			   struct parse_error *error);
 void safetensors_index_close(struct safetensors_index *x);
-/* The number of the file that has a tensor; UINT32_MAX: the index does not name the tensor. */
+/* Returns the number of the file that has a tensor; UINT32_MAX: the index does not name the
+ * tensor.
+ */
 uint32_t safetensors_index_find(const struct safetensors_index *x, const char *name,
 				size_t size);
 

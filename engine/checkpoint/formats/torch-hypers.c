@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HYPERS_MAX = 128 };
+enum { HYPERS_MAX = 128 }; /* of one group; further ones are left out */
 
 /* Reads a tensor of one number. */
 static bool read_number(const struct torch_source *s, uint32_t node, double *out)
@@ -68,6 +68,7 @@ static int add_numbers(const struct torch_source *s, uint32_t group, const char 
 	size_t length = strlen(name);
 	int rc = 0;
 
+	/* "betas" -> "beta" */
 	length -= length > 1 && name[length - 1] == 's';
 	for (uint32_t i = 0; i < pickle_count(p, tuple) && i < 9 && !rc; i++) {
 		int n = snprintf(each, sizeof(each), "%.*s%u", (int)length, name, i + 1);
@@ -87,7 +88,9 @@ int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const cha
 							   : add_number(s, group, name, node);
 }
 
-/* Takes the name of a hyper-parameter from a dict's key.  false: the key is none. */
+/* Takes the name of a hyper-parameter from a dict's key.  Returns false if the key is no such
+ * name.
+ */
 static bool take_name(const struct pickle *p, uint32_t key, char name[FRAG_KEY_MAX + 1])
 {
 	return torch_source_text(p, key, name, FRAG_KEY_MAX + 1) && *name &&

@@ -19,7 +19,7 @@ int torch_hypers_add_states(const struct torch_source *s, uint32_t group, uint32
 /* Adds a node under `name`, if it is a number or a tuple of numbers. */
 int torch_hypers_add_one(const struct torch_source *s, uint32_t group, const char *name,
 			 uint32_t node);
-/* false: the node is no number. */
+/* Reads a number, or that of a tensor of one element.  Returns false if the node is neither. */
 bool torch_hypers_number(const struct torch_source *s, uint32_t node, double *out);
 
 #endif

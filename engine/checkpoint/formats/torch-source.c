@@ -83,7 +83,7 @@ void torch_source_skip(const struct torch_source *s, const char *name, uint32_t 
 		table_skip(s->table, name, "%s", other);
 }
 
-/* Returns how many elements are neighbours in the file: those of the dimensions from *outer on.
+/* Returns how many elements are adjacent in the file: those of the dimensions from *outer on.
  */
 static uint64_t run_of(const struct tensor *x, uint32_t *outer)
 {
@@ -115,8 +115,8 @@ static int add_runs(struct torch_source *s, const struct torchfile_tensor *x, ui
 	int rc = 0;
 
 	for (uint64_t i = 0; i < x->tensor.numel && !rc; i += run) {
-		uint64_t at = 0,
-			 rest = i / run; /* at: of the run, in elements from the first */
+		/* at: where the run begins, in elements from the first */
+		uint64_t at = 0, rest = i / run;
 
 		for (uint32_t d = outer; d-- > 0; rest /= x->tensor.shape[d])
 			at += rest % x->tensor.shape[d] * x->tensor.stride[d];

@@ -14,14 +14,15 @@ enum { TORCH_SOURCE_RUNS_MAX = 4096 }; /* pieces of one tensor that is not conti
 
 struct torch_source {
 	struct table *table;
-	const char *name; /* the caller's */
+	const char *name; /* borrowed from the caller */
 	uint32_t file;    /* in the table */
 	uint32_t rank;    /* of the pieces that its tensors become */
 	struct torchfile torch;
 	uint32_t root;
 };
 
-/* Opens a file and adds it to the table.  Results as in table.h; t->why names the file. */
+/* Opens a file and adds it to the table.  Results are those of table.h; t->why names the file.
+ */
 int torch_source_open(struct torch_source *s, struct table *t, const struct folder *f,
 		      const char *name, uint32_t rank);
 /* Opens an archive that is a part of one of the table's files. */
@@ -32,11 +33,12 @@ void torch_source_close(struct torch_source *s);
 /* Sets the table's `why` to "FILE: ..." and returns -EINVAL. */
 int torch_source_refuse(struct torch_source *s, const char *fmt, ...) PRINTF(2, 3);
 
-/* Reads the tensor at a node.  false: no tensor, or one with too many dimensions. */
+/* Reads the tensor at a node.  Returns false if there is none, or it has too many dimensions.
+ */
 bool torch_source_tensor(const struct torch_source *s, uint32_t node,
 			 struct torchfile_tensor *out);
-/* Notes in the table why the tensor at the node is not shown; if the node can be shown as far
- * as its kind goes, the reason is `other`.
+/* Notes in the table why the tensor at the node is not shown: its kind, if tensors of its kind
+ * are not shown; else the reason is `other`.
  */
 void torch_source_skip(const struct torch_source *s, const char *name, uint32_t node,
 		       const char *other);
@@ -44,25 +46,27 @@ void torch_source_skip(const struct torch_source *s, const char *name, uint32_t 
  * runs.
  */
 bool torch_source_fits(const struct torchfile_tensor *x);
-/* The number of pieces that x becomes. */
+/* Returns the number of pieces that x becomes. */
 uint64_t torch_source_runs(const struct torchfile_tensor *x);
 /* Adds x, which fits, as the newest state's elements from `first` on. */
 int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tensor *x,
 			    uint64_t first);
-/* Adds x, which fits and has as many dimensions as the newest state, as its box at offsets. */
+/* Adds x, which fits, as the box at `offsets` of the newest state; both have as many
+ * dimensions.
+ */
 int torch_source_add_box(struct torch_source *s, const struct torchfile_tensor *x,
 			 const uint64_t *offsets);
 /* Adds a state of the newest tensor that is all of x, which fits.  key NULL: table_own_key().
  */
 int torch_source_add_state(struct torch_source *s, const char *key,
 			   const struct torchfile_tensor *x);
-/* Adds the zip entry of x, whose bytes the caller makes pieces itself: edits keep its CRC
- * right.
+/* Adds the zip entry of x, so that edits keep its CRC right, for a caller that adds the pieces
+ * of x itself.
  */
 int torch_source_use(const struct torch_source *s, const struct torchfile_tensor *x);
 
 /* Copies a pickle's text as a name or key.  A NUL in it becomes C0 80, which no UTF-8 text
- * contains.  false: the node is no text, or longer than size - 1.
+ * contains.  Returns false if the node is no text, or longer than size - 1.
  */
 bool torch_source_text(const struct pickle *p, uint32_t node, char *out, size_t size);
 

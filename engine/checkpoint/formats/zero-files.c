@@ -67,7 +67,7 @@ static int compare(const void *a, const void *b)
 	return (x->dp > y->dp) - (x->dp < y->dp);
 }
 
-/* ---- what else there may be ---- */
+/* ---- files that are not read ---- */
 
 /* Returns the reason why a file of DeepSpeed's is not read; NULL: the file is not DeepSpeed's.
  */

@@ -28,13 +28,16 @@ struct zero_files {
 	uint32_t nmp; /* model-parallel ranks, 0 to nmp - 1 */
 };
 
-/* Returns true if the folder has any such file. */
+/* Returns true if the folder has any file of a ZeRO checkpoint. */
 bool zero_files_any(const struct folder *f);
-/* Lists the files.  -EINVAL: the file of a rank is missing, or a rank has two. */
+/* Lists the files.
+ * -EINVAL: the file of a rank is missing, or a rank has two.
+ * -ENOMEM.
+ */
 int zero_files_list(struct zero_files *z, const struct folder *f, struct table *t);
 void zero_files_free(struct zero_files *z);
 
-/* The files of a role, of data-parallel ranks 0 to *n - 1; NULL: none. */
+/* Returns the files of a role, of data-parallel ranks 0 to *n - 1; NULL: none. */
 const struct zero_file *zero_files_of(const struct zero_files *z, uint32_t mp,
 				      enum zero_role role, uint32_t *n);
 

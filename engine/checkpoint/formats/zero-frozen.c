@@ -13,9 +13,10 @@
 struct shards {
 	struct model_states *model; /* of the first rank */
 	uint32_t nranks;            /* ranks with such a file */
-	uint32_t nfrozen, nbuffers; /* of frozen_param_shapes, buffer_names */
+	uint32_t nfrozen, nbuffers; /* items of frozen_param_shapes, of buffer_names */
 	uint32_t *files;            /* [nranks], in the table */
-	struct zero_part *parts;    /* [nranks][nfrozen + nbuffers]; dtype 0: left out */
+	/* [nranks][nfrozen + nbuffers]; dtype 0: the tensor is left out */
+	struct zero_part *parts;
 };
 
 static struct zero_part *frozen_part(const struct shards *s, uint32_t rank, uint32_t i)
@@ -161,7 +162,9 @@ static int add_pieces(const struct shards *z, const struct model_shape *shape, u
 	return rc;
 }
 
-/* Adds the copy that module has elsewhere in the file, as files of runs on GPUs do. */
+/* Adds the copy of the parameter that module has elsewhere in the file, as files of runs on
+ * GPUs do.
+ */
 static int add_second(const struct shards *z, const struct model_shape *shape,
 		      const struct zero_part *first)
 {
@@ -189,7 +192,7 @@ static int add_one(const struct shards *z, uint32_t i)
 		table_skip(t, shape.name, "%s", shape.unsupported);
 	else if (!first->dtype && !model_states_has(z->model, &shape))
 		table_skip(t, shape.name, "there are no values of it");
-	/* a parameter without a dtype here is taken from `module`, with the others there */
+	/* model_states_add_rest takes a parameter without a dtype here from `module` */
 	if (shape.unsupported || !first->dtype)
 		return 0;
 	rc = check_parts(z, &shape, i);
@@ -211,7 +214,7 @@ static int add_one(const struct shards *z, uint32_t i)
 /* ---- buffers ---- */
 
 /* Adds the other ranks' copies of the newest tensor, the i-th of buffer_names: an edit writes
- * all.
+ * all copies.
  */
 static int see_buffer(const void *shards, uint32_t i)
 {

@@ -2,7 +2,7 @@
 #ifndef ENGINE_CHECKPOINT_FORMATS_ZERO_FROZEN_H
 #define ENGINE_CHECKPOINT_FORMATS_ZERO_FROZEN_H
 
-/* Frozen parameters, those of frozen_param_shapes: below stage 3 whole in the model's file,
+/* Frozen parameters, which frozen_param_shapes names: below stage 3 whole in the model's file,
  * in stage 3 a share in the file of each rank.
  */
 

@@ -15,7 +15,8 @@ struct optim_reader {
 	const struct torch_source *source;
 	const struct pickle *p;
 	uint32_t rank;
-	uint32_t masters; /* list, of units */
+	uint32_t masters; /* the node of the list of masters, one for each unit */
+	/* the node of group_paddings */
 	uint32_t paddings;
 };
 
@@ -144,7 +145,7 @@ static bool is_taken(const struct zero_optim *o, const char *key)
 	return false;
 }
 
-/* Returns true if the key is the name that another file of a parameter has. */
+/* Returns true if another file of a parameter has the key as its name. */
 static bool is_ours(const char *key)
 {
 	static const char *const keys[] = { "fp32", "master", "lp", "fp16", "bf16" };
@@ -173,8 +174,8 @@ static void add_key(struct zero_optim *o, const struct pickle *p, uint32_t node)
 		strcpy(o->keys[o->nkeys++], key);
 }
 
-/* A tensor without dimensions is a number, such as step, and so is one of one element beside a
- * master of more.
+/* Returns true if the state has elements of parameters.  A tensor without dimensions is a
+ * number, such as step, and so is a tensor of one element beside a master of more.
  */
 static bool has_elements(const struct optim_reader *r, uint32_t unit, uint32_t node)
 {
@@ -275,6 +276,7 @@ static int begin_first(struct zero_optim *o)
 	if (rc)
 		return rc;
 	find_keys(&r);
+	/* nunits is below 2^32: the product below fits 64 bits */
 	static_assert((uint64_t)TABLE_RANKS_MAX * ZERO_KEYS_MAX < 1ULL << 32, "fits");
 	o->parts = calloc((uint64_t)o->nranks * o->nkeys * o->nunits + 1, sizeof(*o->parts));
 	return o->parts ? 0 : -ENOMEM;
@@ -304,7 +306,7 @@ static int read_rank(struct zero_optim *o, const struct folder *f, const char *n
 
 enum having { NONE_HAS, SOME_HAVE, ALL_HAVE };
 
-/* Tells which of the ranks that hold anything of a unit have a state of it. */
+/* Returns whether the ranks that hold elements of a unit have a state of it. */
 static enum having who_has(const struct zero_optim *o, uint32_t unit, uint32_t key)
 {
 	uint32_t have = 0, want = 0;
@@ -396,6 +398,7 @@ static uint32_t unit_of(const struct zero_optim *o, uint32_t group, uint32_t i)
 
 	if (o->stage != 3)
 		return group;
+	/* without a list of params the first unit stands for the group */
 	if (!params && o->nunits)
 		return 0;
 	return pickle_int(p, pickle_item(p, params, i), &unit) && unit >= 0 &&
@@ -420,7 +423,7 @@ uint32_t *zero_optim_groups(const struct zero_optim *o)
 	return groups;
 }
 
-/* The numbers of a group's first unit count for all its units. */
+/* The numbers of a group's first unit stand for all its units. */
 int zero_optim_add_hypers(const struct zero_optim *o, uint32_t group, uint32_t table_group)
 {
 	const struct torch_source *s = &o->source;

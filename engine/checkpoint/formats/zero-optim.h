@@ -40,9 +40,11 @@ static inline struct zero_part *zero_optim_part(const struct zero_optim *o, uint
 	return &o->parts[((size_t)rank * o->nunits + unit) * o->nkeys + key];
 }
 
-/* The number of ranks that a unit is partitioned over. */
+/* Returns the number of ranks that a unit is partitioned over. */
 uint32_t zero_optim_partitions(const struct zero_optim *o, uint32_t unit);
-/* The node of the list of padding elements behind each parameter of a group, or nothing. */
+/* Returns the node of the list of padding elements behind each parameter of a group;
+ * PICKLE_NOTHING: none.
+ */
 uint32_t zero_optim_alignment(const struct zero_optim *o, uint32_t unit);
 
 uint32_t zero_optim_ngroups(const struct zero_optim *o);

@@ -38,14 +38,14 @@ struct zero_match {
 	uint64_t *positions;     /* out: [nparams] */
 };
 
-enum { STEPS_MAX = 1 << 20 };
+enum { STEPS_MAX = 1 << 20 }; /* decisions, after which the search counts as ambiguous */
 
 struct groups_search {
 	struct zero_match *m;
-	uint64_t *at;     /* [ngroups], how far each is */
+	uint64_t *at;     /* [ngroups], positions of each that are filled */
 	uint32_t *choice; /* [nparams]; ngroups: in none */
-	uint64_t room;    /* of all groups, still empty */
-	uint64_t rest;    /* lengths of params that are not decided */
+	uint64_t room;    /* positions of all groups that are empty */
+	uint64_t rest;    /* lengths of params that are not decided yet */
 	uint32_t depth;   /* params that have been decided */
 	uint32_t steps;
 	uint32_t found;
@@ -57,7 +57,8 @@ static bool try_group(struct groups_search *s, uint32_t group)
 	uint64_t length = m->lengths[s->depth];
 
 	if (group == m->ngroups) {
-		if (s->rest - length < s->room) /* the rest could not fill the groups */
+		/* the params not decided yet could not fill the groups */
+		if (s->rest - length < s->room)
 			return false;
 	} else {
 		if (m->ends[group] - s->at[group] < length ||
@@ -71,7 +72,7 @@ static bool try_group(struct groups_search *s, uint32_t group)
 	return true;
 }
 
-/* Takes the newest decision back; returns the group to try next. */
+/* Takes back the newest decision; returns the group to try next. */
 static uint32_t undo(struct groups_search *s)
 {
 	uint32_t group = s->choice[--s->depth];
@@ -90,15 +91,16 @@ static bool position_matters(const struct zero_match *m, uint32_t group, uint64_
 	return group < m->ngroups && m->matters(m->arg, group, position);
 }
 
-/* Keeps the first match, or compares another one with it.  false: they differ at a position
- * that matters.
+/* Keeps the first match, or compares another match with it.  Returns false if they differ at a
+ * position that matters.
  */
 static bool take_way(struct groups_search *s, bool first)
 {
 	struct zero_match *m = s->m;
 	bool same = true;
 
-	memset(s->at, 0, m->ngroups * sizeof(*s->at)); /* the loop fills it as it was */
+	/* all are decided: the loop fills s->at as it was */
+	memset(s->at, 0, m->ngroups * sizeof(*s->at));
 	for (uint32_t i = 0; i < m->nparams; i++) {
 		uint32_t group = s->choice[i];
 		uint64_t position = group < m->ngroups ? s->at[group] : 0;
@@ -128,6 +130,7 @@ static void look(struct groups_search *s)
 				group = 0;
 				continue;
 			}
+			/* counts the first match, and one that differs from it */
 		} else if (!s->room && (!take_way(s, !s->found) || !s->found)) {
 			s->found++;
 		}
@@ -174,7 +177,7 @@ enum { SAMPLE = 64 /* values of a master that are compared */, ELEMENT_MAX = 16 
 struct plain_param {
 	char name[FRAG_NAME_MAX + 1];
 	struct torchfile_tensor x; /* the model's own values */
-	bool alias;                /* another one is there */
+	bool alias;                /* an earlier parameter has these values */
 };
 
 struct plain_optim {
@@ -182,9 +185,10 @@ struct plain_optim {
 	const struct pickle *p;
 	const struct plain_param *params;
 	uint32_t nparams;
-	uint32_t states, param_groups, masters; /* nodes; masters: none of a float32 run */
+	/* nodes; masters: PICKLE_NOTHING in a float32 run */
+	uint32_t states, param_groups, masters;
 	bool flat;
-	bool known; /* which parameter is which */
+	bool known; /* the match was certain */
 	uint32_t ngroups;
 	uint32_t first_group; /* in the table */
 	uint64_t *ends;       /* [ngroups] */
@@ -197,7 +201,7 @@ static uint32_t number_of(const struct plain_optim *o, const struct plain_param 
 	return (uint32_t)(param - o->params);
 }
 
-/* ---- what the file has ---- */
+/* ---- nodes of the file ---- */
 
 static void find_parts(struct plain_optim *o)
 {
@@ -249,7 +253,7 @@ static uint64_t end_of(const struct plain_optim *o, uint32_t group)
 		       : 0;
 }
 
-/* ---- which is which ---- */
+/* ---- which position is which parameter's ---- */
 
 static bool read_values(const struct plain_optim *o, const struct torchfile_tensor *x,
 			uint64_t first, uint64_t n, float out[SAMPLE])
@@ -307,7 +311,9 @@ static bool fits_states(const struct plain_optim *o, const struct plain_param *p
 	return true;
 }
 
-/* Returns true if the name at a position, which torch writes since 2.6, is the parameter's. */
+/* Returns true if the name at a position, which torch writes since 2.6, is the parameter's, or
+ * if there is none.
+ */
 static bool fits_name(const struct plain_optim *o, const struct plain_param *param,
 		      uint32_t group, uint64_t position)
 {
@@ -369,8 +375,7 @@ static int match(struct plain_optim *o)
 
 /* ---- groups and states in the table ---- */
 
-/* Adds a group of one rank: all ranks of the run had the same values, and the file has them
- * once.
+/* Adds a group of one rank: all ranks of the run had the same values, which the file has once.
  */
 static int add_group(struct plain_optim *o, uint32_t group)
 {
@@ -460,7 +465,7 @@ static int add_tensor(const struct plain_optim *o, const struct plain_param *par
 		return skip_state(o, param, key, node);
 	if (!o->flat)
 		return add_whole(o, param, key, node, &x);
-	if (x.tensor.numel == 1 && !x.tensor.ndim) /* the group has it */
+	if (x.tensor.numel == 1 && !x.tensor.ndim) /* a number: the group has it */
 		return 0;
 	if (!x.tensor.contiguous || x.tensor.ndim != 1 ||
 	    x.tensor.numel != o->ends[o->groups[number_of(o, param)]])
@@ -502,7 +507,7 @@ struct plain_loader {
 /* ---- the model's parameters ---- */
 
 struct plain_text {
-	const char *at; /* NULL: none */
+	const char *at; /* NULL: the node is no text */
 	size_t size;
 };
 
@@ -547,7 +552,7 @@ static int compare_places(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Leaves out other names of a parameter's values: they are added with the rest. */
+/* Leaves out other names of a parameter's values: model_states_add_rest adds these. */
 static int drop_aliases(struct plain_loader *l)
 {
 	struct plain_param **by = calloc((size_t)l->nparams + 1, sizeof(struct plain_param *));
