@@ -149,6 +149,7 @@ static float round_to_odd(double value)
 /* Rounds an integer's magnitude to odd likewise, since float64 may not hold it exactly. */
 static double odd_magnitude(uint64_t n)
 {
+	/* float64 has 53 bits: the lowest 11 of 64 become one odd bit */
 	uint64_t low = n & 0x7ff;
 
 	return n >> 53 ? (double)((n - low) >> 11 | !!low) * 2048 : (double)n;

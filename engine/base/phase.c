@@ -86,6 +86,7 @@ void phase_step(void)
 {
 	bool any = false;
 
+	/* a step without phases takes no lock */
 	if (!atomic_load_explicit(&times.any, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&times.lock);
