@@ -387,6 +387,7 @@ int arena_plan(struct arena *a, uint64_t want)
 
 	if (!want)
 		return -EINVAL;
+	/* in this order: rounding up the first want could overflow */
 	if (want > arena_total_free(a) ||
 	    u64_div_ceil(want, a->align) * a->align > arena_total_free(a))
 		return -ENOSPC;

@@ -107,6 +107,7 @@ int view_pool_get(struct view_pool *pool, uint64_t size, const uint64_t view[2],
 
 void view_pool_put(struct view_pool *pool, struct view_buffer *buffer, uint64_t now)
 {
+	/* before the buffer is lent again: a one-sided reader looks at the label last */
 	atomic_store(&view_pool_label(buffer)->complete, 0);
 	memset(view_pool_label(buffer)->view, 0, sizeof(view_pool_label(buffer)->view));
 	pool->lent -= buffer->capacity;

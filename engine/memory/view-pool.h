@@ -24,13 +24,13 @@ struct view_buffer {
 	uint64_t capacity;
 	void *map;
 	size_t mapped;
-	uint64_t idle_ms; /* when it was returned */
+	uint64_t idle_ms; /* when the buffer was returned */
 };
 
 struct view_pool {
 	LIST_HEAD(, view_buffer) idle;
 	uint64_t lent, kept; /* bytes: with views, idle */
-	uint64_t max;        /* of both */
+	uint64_t max;        /* of lent and kept, together */
 };
 
 void view_pool_init(struct view_pool *pool, uint64_t bytes_max);
