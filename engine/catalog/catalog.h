@@ -26,7 +26,7 @@ struct catalog_param {
 	uint32_t shape;      /* offset in shapes */
 	uint32_t group;      /* CATALOG_NONE */
 	uint32_t position;   /* in the group */
-	uint32_t owner;      /* merged: lowest rank that registered it; else 0 */
+	uint32_t owner;      /* merged: lowest rank that registered the parameter; else 0 */
 	uint8_t dtype;
 	uint8_t ndim;
 	uint8_t flags; /* FRAG_FROZEN */

@@ -35,7 +35,8 @@ struct control_page {
 	_Atomic uint32_t trainer;
 	_Atomic double loss_scale;   /* of the valid gradients */
 	_Atomic uint64_t bytes_host; /* states, in host memory */
-	_Atomic uint64_t events;     /* told by its engine thread: engine/node/event-log.h */
+	/* events told by the engine thread: engine/node/event-log.h */
+	_Atomic uint64_t events;
 	_Atomic uint64_t kept_bytes; /* bytes copied for views before they changed, ever */
 	/* how long readers, edits and freezes have held the trainer's thread, ever */
 	_Atomic uint64_t held_ns;

@@ -34,7 +34,9 @@ int leaves_mark(struct leaves *l, const struct catalog *c, enum frag_leaf_match 
 		const char *modules, bool on);
 void leaves_fini(struct leaves *l);
 
-/* Returns the next parameter of the leaf, perhaps param itself; LEAVES_NONE: it is in none. */
+/* Returns the next parameter of the leaf, perhaps param itself; LEAVES_NONE: param is in no
+ * leaf.
+ */
 static inline uint32_t leaves_next(const struct leaves *l, uint32_t param)
 {
 	return param < l->n ? l->ring[param] : LEAVES_NONE;

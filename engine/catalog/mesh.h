@@ -41,7 +41,7 @@ struct mesh {
 };
 
 /* Replaces sizes that are 0 by 1, and checks them.
- * -EINVAL: a size does not divide what it must; why has one line.
+ * -EINVAL: a size is above FRAG_WORLD_MAX, or does not divide the ranks; why has one line.
  */
 int mesh_init(struct mesh *m, char *why, size_t whysize);
 

@@ -42,7 +42,7 @@ struct needs_param {
 /* Bytes of one rank, padding included. */
 struct needs {
 	uint64_t lp;        /* low-precision parameters; stage 3: pieces */
-	uint64_t secondary; /* hpZ's copy of them */
+	uint64_t secondary; /* hpZ's second copy of the low-precision parameters */
 	uint64_t
 		lp_grad; /* stages 0 and 1: gradients of backward, of all parameters, like lp */
 	uint64_t grad;   /* float32, as the other states: of the partition */

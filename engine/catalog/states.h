@@ -64,16 +64,18 @@ struct state_row {
 	uint32_t sub;
 	uint32_t nextents, extents_room;
 	uint64_t numel;
-	uint64_t since;                   /* the table's epoch that it came with; not sent */
+	/* the table's epoch with which the row came; not sent */
+	uint64_t since;
 	struct state_extent *extents;     /* their ends rise */
 	struct swapper_state *swap_state; /* STATE_SWAP: a rank's own; not sent */
 	uint64_t swap_at;                 /* where in swap_state, in bytes */
-	int device;                       /* STATE_DEVICE: its number; not sent */
+	int device;                       /* STATE_DEVICE: the device's number; not sent */
 	char key[FRAG_KEY_MAX + 1];
-	bool in_arena;  /* its bytes are counted with those of the arena; not sent */
-	bool placeable; /* the trainer has no address of it; not sent */
-	uint8_t wanted; /* registry-place.h: the tier that it is to move to, + 1; 0: none */
-	bool stays;     /* meant for STATE_SWAP, but too small or told to stay; not sent */
+	bool in_arena;  /* the arena's bytes include the row's; not sent */
+	bool placeable; /* the trainer has no address of the row's memory; not sent */
+	/* registry-place.h: the tier that the row is to move to, + 1; 0: none */
+	uint8_t wanted;
+	bool stays; /* meant for STATE_SWAP, but too small or told to stay; not sent */
 	bool moves; /* its segments get other memory, unseen by readers: they are not sent */
 };
 

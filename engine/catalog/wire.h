@@ -398,8 +398,8 @@ struct wire_memory { /* of a process of the rank's host */
 	uint64_t address;
 };
 
-/* Then size bytes, or, where from.pid is not 0, none: the rank copies them.  ACK -ENOLINK: it
- * cannot, and the bytes are to be sent.
+/* Then size bytes, or, where from.pid is not 0, none: the rank copies them.  ACK -ENOLINK: the
+ * rank cannot, and the bytes are to be sent.
  */
 struct wire_stage {
 	uint64_t transaction[2];
@@ -504,7 +504,8 @@ static_assert(sizeof(struct wire_landed) == 16, "wire");
 struct wire_form {       /* then count uint32_t: the rank of each member */
 	uint64_t number; /* of the communicator */
 	uint32_t count;
-	uint32_t made;   /* 1: a repetition, to which a member that has lost it says -ENOENT */
+	/* 1: a repetition; a member that has lost the communicator answers -ENOENT */
+	uint32_t made;
 	uint8_t id[128]; /* struct collective_id */
 };
 static_assert(sizeof(struct wire_form) == 144, "wire");
@@ -636,7 +637,7 @@ struct wire_prepare { /* then, if this is a watch, a wire_condition */
 	uint32_t coordinator; /* rank */
 	uint32_t freeze_ms;   /* as wire_commit's */
 	uint32_t round;
-	uint32_t or_later; /* 1: or for the first window after it that has a boundary */
+	uint32_t or_later; /* 1: or for the first later window that has a boundary */
 	uint32_t reserved;
 	struct wire_origin origin;
 };
@@ -682,7 +683,7 @@ static_assert(sizeof(struct wire_rank_text) == 8, "wire");
 struct wire_barrier {
 	uint64_t count; /* the barrier's number: 1, 2, ... */
 	uint64_t step, boundary, generation, grads;
-	uint32_t wait_ms; /* after it REFUSE names the absent ranks; 0: no limit */
+	uint32_t wait_ms; /* REFUSE names the absent ranks after so long; 0: no limit */
 	uint32_t reserved;
 };
 static_assert(sizeof(struct wire_barrier) == 48, "wire");
