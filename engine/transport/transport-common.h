@@ -33,7 +33,7 @@ struct transport_bell {
 /* Opens a bell that has rung. */
 int transport_bell_open(struct transport_bell *b);
 void transport_bell_close(struct transport_bell *b);
-/* From now until it is closed, fd rings the bell: on EPOLLIN or EPOLLOUT. */
+/* Lets fd ring the bell, on EPOLLIN or EPOLLOUT, until fd is closed. */
 int transport_bell_watch(struct transport_bell *b, int fd, uint32_t events);
 void transport_bell_ring(struct transport_bell *b);
 void transport_bell_hush(struct transport_bell *b);

@@ -38,7 +38,8 @@ static_assert(sizeof(struct out_id) == 13, "out_id");
 
 struct transport {
 	const struct transport_ops *ops;
-	pid_t pid; /* that opened it: a forked child must not touch libzmq */
+	/* of the process that opened the transport: a forked child must not touch libzmq */
+	pid_t pid;
 	void *context;
 	void *in; /* NULL: only connects out */
 	void *out;

@@ -39,7 +39,7 @@ struct transport_config {
 	bool reads_only;     /* key is the readers' (engine/base/key.h): does not listen */
 	uint32_t queue_max;  /* messages queued per peer before send says -EAGAIN; 0: 1000 */
 	uint32_t peers_max;  /* peers at a time; 0: TRANSPORT_PEERS_MAX */
-	const char *devices; /* ucx: those it may use, "lo" or "mlx5_0:1,mlx5_1:1" */
+	const char *devices; /* ucx: the devices that it may use, "lo" or "mlx5_0:1,mlx5_1:1" */
 	bool rdma;           /* ucx: the devices are InfiniBand or RoCE */
 	/* zmq, tls: how many peers will connect to us; strangers beyond them get at most a
 	 * quarter of RLIMIT_NOFILE.
@@ -57,7 +57,7 @@ typedef void (*transport_receive)(void *owner, uint32_t peer, const void *data, 
 struct transport_target {
 	pid_t pid;
 	uint64_t control;   /* address of the owner's control page */
-	uint64_t cookie[2]; /* its first 16 bytes */
+	uint64_t cookie[2]; /* the control page's first 16 bytes */
 };
 
 struct transport; /* each implementation has its own; the first member is the ops pointer */

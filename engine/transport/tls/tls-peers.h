@@ -20,7 +20,8 @@ enum tls_peer_state {
 	TLS_PEER_HANDSHAKES, /* until until_ms at the latest */
 	TLS_PEER_OPEN,
 	TLS_PEER_REFUSED, /* outbound: not connected again */
-	TLS_PEER_OVER,    /* inbound: to be told of, if it has a number, and freed */
+	/* inbound: transport_tls_gone tells of the peer, if it has a number, and frees it */
+	TLS_PEER_OVER,
 };
 
 struct tls_message {
@@ -33,9 +34,9 @@ struct tls_peer {
 	uint32_t number; /* TLS_PEERS_NO_NUMBER: none */
 	enum tls_peer_state state;
 	struct tls_stream stream; /* but for WAITS, REFUSED and OVER */
-	uint32_t events;          /* that its socket is polled for */
+	uint32_t events;          /* events that its socket is polled for */
 	uint64_t until_ms;
-	bool is_broken; /* found by a send; the next turn takes it down */
+	bool is_broken; /* a send found the connection broken; the next turn closes it */
 
 	bool outbound;
 	char *address;     /* outbound */
@@ -43,7 +44,8 @@ struct tls_peer {
 	unsigned hangups;  /* outbound: times in a row that it hung up on us */
 	bool is_gone;      /* outbound: nobody listens there, and the owner is to be told */
 	uint64_t pause_ms; /* outbound: between two attempts */
-	bool left;         /* disconnected in its own receive; freed after it */
+	/* disconnected while its own message was delivered; freed after that */
+	bool left;
 
 	/* messages that wait for the peer */
 	STAILQ_HEAD(, tls_message) queue;
@@ -51,12 +53,12 @@ struct tls_peer {
 	uint64_t queued_bytes;
 
 	/* the message that comes */
-	uint8_t head[4]; /* its size */
+	uint8_t head[4]; /* the message's size */
 	uint64_t have;   /* bytes of head and of message that have come */
 	uint64_t size;
 	uint8_t *message;
 
-	bool is_ready; /* it is in the list of those that may have messages */
+	bool is_ready; /* the peer is in the list of peers that may have messages */
 	TAILQ_ENTRY(tls_peer) ready;
 	TAILQ_ENTRY(tls_peer) all;   /* outbound, or inbound */
 	TAILQ_ENTRY(tls_peer) heard; /* inbound with a number */

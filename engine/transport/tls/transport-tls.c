@@ -51,9 +51,9 @@ struct transport {
 	struct tls_context *context; /* NULL: plain */
 	struct transport_bell bell;
 	int timer;
-	uint64_t timer_ms; /* when it wakes the owner; NEVER */
+	uint64_t timer_ms; /* when the timer wakes the owner; NEVER */
 	int listener;
-	uint64_t accept_again_ms; /* NEVER: it accepts now */
+	uint64_t accept_again_ms; /* NEVER: the listener accepts now */
 	unsigned accepted_max;
 	uint32_t queue_max;
 	bool told_refused, told_full;

@@ -32,7 +32,7 @@ enum { UCX_LINK_MS = 50, UCX_LINK_MAX_MS = 1000 };
 struct ucx_stamp {
 	uint64_t nonce; /* the receiving link's */
 	uint64_t sequence;
-	uint32_t link; /* its number there */
+	uint32_t link; /* the link's number at the receiver */
 	uint32_t reserved;
 };
 
@@ -80,8 +80,8 @@ struct ucx_link {
 	ucp_ep_h ep;
 	uint64_t nonce;
 	struct ucx_hello hello;      /* being sent */
-	struct ucx_stamp stamp;      /* of the next message to it */
-	uint64_t expected;           /* sequence of the next one from it */
+	struct ucx_stamp stamp;      /* of the next message to the peer */
+	uint64_t expected;           /* sequence of the next message from the peer */
 	struct ucx_blocks waiting;   /* not given to UCX yet */
 	struct ucx_blocks under_way; /* given to UCX */
 	uint32_t blocks;             /* in both lists */
@@ -99,7 +99,8 @@ struct ucx_link {
 struct transport {
 	const struct transport_ops *ops;
 	const struct ucx *ucx;
-	pid_t pid; /* that opened it: a forked child must not touch UCX */
+	/* of the process that opened the transport: a forked child must not touch UCX */
+	pid_t pid;
 	ucp_context_h context;
 	ucp_worker_h worker;
 	ucp_listener_h listener;
@@ -198,7 +199,7 @@ static int ucx_link_new(struct transport *t, const struct transport_peer *peer,
 	TAILQ_INIT(&link->under_way);
 	TAILQ_INIT(&link->arrivals);
 	link->pause_ms = UCX_LINK_MS;
-	link->uses = 1; /* until it is closed */
+	link->uses = 1; /* one reference until the link is closed */
 	if (getrandom(&link->nonce, sizeof(link->nonce), 0) == sizeof(link->nonce))
 		rc = slot_map_add(&t->links, link, &link->number);
 	if (rc) {
