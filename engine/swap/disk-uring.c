@@ -322,6 +322,7 @@ static void uring_submit(struct disk *d, struct disk_io *io)
 	if (io->canceled)
 		LIST_INSERT_HEAD(&d->canceled, io, next_canceled);
 	pthread_mutex_unlock(&d->lock);
+	/* a queue that is not empty has woken the thread; the thread itself looks there next */
 	if (first && !pthread_equal(pthread_self(), d->thread))
 		wake(d);
 }

@@ -47,12 +47,13 @@ struct swapper_block {
 	enum swapper_memory kind;
 	struct swap_extent *extent; /* NULL: in memory alone */
 	bool writing, written;
-	bool unwritten; /* the disk refused it: it is in swapper->unwritten */
+	bool unwritten; /* the disk refused the block, which is in swapper->unwritten */
 	bool stuck;     /* unwritten, and so it keeps a pinned buffer */
 	int error;      /* -errno of the disk */
 	LIST_ENTRY(swapper_block) in_unwritten;
-	uint64_t tried;         /* the last flush that tried to write it */
-	uint64_t said_ms;       /* when a line said that it could not be read; 0: never */
+	uint64_t tried; /* the last flush that tried to write it */
+	/* when the log last said that the block cannot be read; 0: never */
+	uint64_t said_ms;
 	struct phase_span span; /* of the write */
 	struct swap_io io;
 };
@@ -74,7 +75,7 @@ struct swapper_version {
 
 struct swapper_slice {
 	struct swapper_version *current, *next; /* NULL: zeros */
-	bool has_next;                          /* it is in swapper->changed_slices */
+	bool has_next;                          /* the slice is in swapper->changed_slices */
 	bool lost;                              /* current was evicted */
 	struct swapper_lent *lent;              /* NULL: the slice is not lent */
 	struct swapper_state *state;
@@ -87,7 +88,7 @@ struct swapper_state {
 	enum swapper_kind kind;
 	uint32_t element;
 	uint64_t bytes, slice_bytes, nslices;
-	bool small;       /* it never leaves memory */
+	bool small;       /* the state never leaves memory */
 	int said;         /* the error of the last line about writing ... */
 	uint64_t said_ms; /* ... and when that was */
 	uint64_t reads, writes;

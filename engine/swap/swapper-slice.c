@@ -151,7 +151,7 @@ static void on_read(struct swap_io *io, int rc)
 	else
 		count_swap_in(l, ns);
 	finish_swap_in(l, rc);
-	swapper_block_read_end(block, false); /* the state may go with it */
+	swapper_block_read_end(block, false); /* may free the state, too */
 	sw->swapping_in--;
 	pthread_cond_broadcast(&sw->changed);
 	pthread_mutex_unlock(&sw->lock);

@@ -15,7 +15,7 @@ struct swapper_sweep {
 	uint64_t slices, numel, total;
 	uint64_t at; /* the slice that is lent, or was last */
 	bool begun, in;
-	bool half;      /* it counts in swapper->half */
+	bool half;      /* the sweep counts in swapper->half */
 	uint64_t ahead; /* the next slice to bring in, of state number ahead_state */
 	unsigned ahead_state;
 	/* the sweep that is prefetched behind this one's last slices; NULL: none */

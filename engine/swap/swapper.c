@@ -197,6 +197,9 @@ static uint64_t slice_bytes(const struct swapper *sw, enum swapper_kind kind, ui
 {
 	if (kind == SWAPPER_PARAM && element == 1)
 		return sw->slice;
+	/* slices of as many elements, whether of 1, 2 or 4 bytes: a sweep visits such states
+	 * together
+	 */
 	return sw->slice / u64_max(element, 4) * element;
 }
 

@@ -138,7 +138,7 @@ int swapper_wait(struct swapper *sw, struct swapper_lent *lent, void **memory);
  * the swapper's again.  -errno (-ENOSPC, -ENOMEM, ...): the slice is lent as before.
  */
 int swapper_swap_out(struct swapper *sw, struct swapper_lent *lent);
-/* Ends the loan without a new version; a read under way for it is canceled. */
+/* Ends the loan without a new version; a read under way for the slice is canceled. */
 void swapper_return(struct swapper *sw, struct swapper_lent *lent);
 /* Swaps in all slices of s, in adjacent buffers: lent has one loan for each slice.  On error,
  * one of swapper_swap_in's, nothing is lent and lent has NULLs.
@@ -194,7 +194,7 @@ void swapper_sweep_alone(struct swapper_sweep *w);
  * Errors of swapper_swap_in and swapper_wait: nothing is lent.
  */
 int swapper_sweep_next(struct swapper_sweep *w, uint64_t *first, uint64_t *numel);
-/* The lent slice of states[i]; NULL: none, or it has been swapped out. */
+/* Returns the lent slice of states[i]; NULL: none is lent, or it has been swapped out. */
 void *swapper_sweep_memory(const struct swapper_sweep *w, unsigned i);
 /* Ends a sweep, and returns the slices that are lent, unchanged; after swapper_sweep_next said
  * 0, none are.
