@@ -268,7 +268,7 @@ static void land(struct cuda_device *dev)
 	end_if_landed(io);
 }
 
-/* Lands the oldest chunk.  -EAGAIN: it is still under way. */
+/* Lands the oldest chunk.  -EAGAIN: the chunk is still under way. */
 static int land_one(struct device *d, struct cuda_device *dev)
 {
 	cudaError_t error;

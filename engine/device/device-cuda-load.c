@@ -56,6 +56,7 @@ int device_cuda_load(struct cuda *cuda, const char *library)
 		return -ENODEV;
 	}
 	lacking = find_all(cuda, handle);
+	/* RTLD_NODELETE: the library stays */
 	dlclose(handle);
 	if (!lacking)
 		return 0;

@@ -18,7 +18,7 @@ struct device_queue_ops { /* called in the queue's thread */
 	int (*passed)(struct device *d, struct device_event *event);
 	/* Begins the request, whose done it calls at its end. */
 	void (*begin)(struct device *d, struct device_io *io);
-	/* Goes on with requests that have begun.  True: it is to be called again. */
+	/* Goes on with requests that have begun.  true: turn is to be called again. */
 	bool (*turn)(struct device *d);
 };
 

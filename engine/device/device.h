@@ -209,7 +209,7 @@ struct device_ops {
 	int (*preserve)(struct device *d, int number, void *stream, const void *from,
 			uint64_t size, void *to, struct device_kept **kept);
 	/* Frees kept at once, and its memory when the stream has done the copy.  No request may
-	 * read it.
+	 * read the copy.
 	 */
 	void (*release)(struct device *d, struct device_kept *kept);
 
