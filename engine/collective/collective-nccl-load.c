@@ -49,6 +49,7 @@ int collective_nccl_load(struct nccl *nccl, const char *library, char *why, size
 		return -ENODEV;
 	}
 	lacking = find_all(nccl, handle);
+	/* RTLD_NODELETE: the library stays */
 	dlclose(handle);
 	if (!lacking)
 		return check_version(nccl, why, size);

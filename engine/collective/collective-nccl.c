@@ -131,7 +131,7 @@ static void fail(struct collective *c, int rc, const char *fmt, ...)
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* At the end of opening: makes it ready, unless it has failed. */
+/* Makes the communicator ready at the end of opening, unless it has failed. */
 static void collective_nccl_be_ready(struct collective *c)
 {
 	pthread_mutex_lock(&c->lock);
@@ -587,6 +587,7 @@ static void collective_nccl_open(struct collective *c)
 /* Returns true if NCCL ended the communicator in time and without an error. */
 static bool finalize(struct collective *c)
 {
+	/* let_go has end_ms: the other half is for CommDestroy or CommAbort */
 	uint64_t end = monotonic_ms() + c->options.end_ms / 2;
 	ncclResult_t r = c->nccl.CommFinalize(c->comm);
 
