@@ -65,6 +65,9 @@ static void of_bf16(struct block_lanes *to, const void *values, unsigned n)
 
 		memcpy(half, (const uint8_t *)values + i * sizeof(*half), sizeof(half));
 		EACH_LANE (l)
+			/* the lanes of the vector ways, which split 32-bit words into even and
+			 * odd elements
+			 */
 			v[l / 2 + l % 2 * (BLOCK_LANES / 2)] = widen_bf16(half[l]);
 		add_lanes(to, v);
 	}

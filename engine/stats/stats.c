@@ -217,7 +217,9 @@ static void of_any_block(struct values_block *b, double *values, unsigned n)
 
 /* ---- all ---- */
 
-/* Chooses the greater scale; a sum of squares that is 0 has none, as all its elements are 0. */
+/* Chooses the greater scale; that of a sum of squares which is 0 does not count, as all its
+ * elements are 0.
+ */
 static int common_scale(const struct stats *s, const struct values_block *other)
 {
 	if (!s->squares || !other->squares)
