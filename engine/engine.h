@@ -82,7 +82,8 @@ struct engine_param {
 	int group;         /* -1: none */
 	uint32_t position; /* among the group's parameters */
 	bool frozen;
-	uint32_t same_as; /* the parameter whose states these are, if tied to it; else itself */
+	/* the parameter that this one is tied to, and whose states it shows; else itself */
+	uint32_t same_as;
 };
 
 struct engine_group {
@@ -187,10 +188,10 @@ struct engine_rank {
 	int64_t pid;
 	enum engine_rank_state state;
 	char why[128];      /* why the rank is lost */
-	uint64_t since_ms;  /* how long it has been in this state */
-	time_t since;       /* when it came to this state */
-	uint64_t silent_ms; /* how long it has owed an answer; 0: it owes none */
-	const char *way;    /* by which its bytes are read: "host" (its memory), "zmq" */
+	uint64_t since_ms;  /* how long the rank has been in this state */
+	time_t since;       /* when the rank came to this state */
+	uint64_t silent_ms; /* how long the rank has owed an answer; 0: it owes none */
+	const char *way;    /* by which the rank's bytes are read: "host" (its memory), "zmq" */
 	uint64_t step;
 	uint64_t boundary;
 	uint64_t boundary_ms; /* how long the rank has stood at that boundary */
@@ -198,7 +199,7 @@ struct engine_rank {
 	const char *phase;               /* "ready", "stable", "step", "frozen", "closed" */
 	uint64_t bytes_host, bytes_swap; /* of states, by tier */
 	/* Sums since the rank joined, unless said. */
-	uint64_t kept_bytes; /* copied for open views before the trainer changed them */
+	uint64_t kept_bytes; /* bytes copied for open views before the trainer changed them */
 	uint64_t held_ns; /* time that readers, edits and freezes cost the trainer's thread */
 	uint64_t swap_in_bytes, swap_out_bytes, swap_errors;
 	uint64_t pinned_bytes, pinned_lent; /* now */
@@ -404,8 +405,9 @@ struct engine_read {
 	uint64_t offset; /* bytes */
 	size_t size;     /* at most ENGINE_READ_MAX; the state's end cuts it */
 	bool nowait;     /* do not wait for a trainer */
-	pid_t thread;    /* that waits for the bytes, in this pid namespace; 0: not known */
-	void *into;      /* size bytes that the engine may use for the data; NULL: its own */
+	/* the thread that waits for the bytes, in this pid namespace; 0: not known */
+	pid_t thread;
+	void *into; /* size bytes that the engine may use for the data; NULL: its own */
 	void (*done)(struct engine_read *read, const void *data, int64_t result);
 	void *owner;
 	const char *caller; /* set by engine_read: the line of the call, for `comms` */

@@ -19,7 +19,7 @@ struct gather_part { /* one range of the state that is read */
 };
 
 struct gather_run {
-	struct gather *request; /* not used after its done */
+	struct gather *request; /* not used after request->done */
 	pthread_mutex_t lock;   /* of what follows */
 	pthread_cond_t changed;
 	uint64_t next;       /* element of the request that no part has yet */
@@ -81,6 +81,7 @@ static void plan(struct gather_part *p)
 
 		if (!p->count)
 			both = more;
+		/* a read is full, or too many bytes lie between the two */
 		else if (both.end - both.start > ENGINE_READ_MAX ||
 			 both.end - both.start >
 				 all.end - all.start + more.end - more.start + GATHER_GAP)

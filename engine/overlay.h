@@ -15,7 +15,8 @@ struct overlay_file {
 
 struct overlay {
 	char *path;
-	char *checkpoint; /* its folder; NULL: no edits, and all below is 0 */
+	/* the checkpoint's folder; NULL: no edits, and the fields below are 0 */
+	char *checkpoint;
 	bool mounted;
 	uint64_t edits, bytes;
 	struct overlay_file *files; /* files with edits */

@@ -22,8 +22,9 @@ struct chunk_read {
 	int64_t result;
 	/* Under the lock; is_reading is set without it, when no read is under way. */
 	bool is_reading;
-	bool is_cancelling;  /* engine_read_cancel has not returned: done waits for it */
-	pthread_t canceller; /* done does not wait for this thread, which may have called it */
+	bool is_cancelling; /* engine_read_cancel has not returned: `came` waits for it */
+	/* `came` does not wait for this thread, which may have called it */
+	pthread_t canceller;
 };
 
 struct stats_run {
