@@ -160,6 +160,7 @@ static int parse_integer(enum frag_dtype dtype, const char *text, const char **e
 	char *e;
 
 	errno = 0;
+	/* strtoull takes -1 for the greatest number: is_negative refuses that */
 	n = is_signed(dtype) ? (uint64_t)strtoll(text, &e, 10) : strtoull(text, &e, 10);
 	*end = e;
 	if (e == text)

@@ -22,6 +22,9 @@ static bool ask(const char *path)
 	int status;
 
 	if (!pid)
+		/* ENOTCONN: the server has ended; ECONNABORTED: its connection was cut during
+		 * this request
+		 */
 		_exit(statvfs(path, &st) && (errno == ENOTCONN || errno == ECONNABORTED));
 	for (int tries = 0; pid > 0 && tries < ANSWER_MS / TRY_MS; tries++) {
 		if (waitpid(pid, &status, WNOHANG) == pid)

@@ -237,6 +237,7 @@ void cuts_to_file(const struct cuts *c, const struct cuts_box *box, uint64_t fro
 	struct copy all = { .cuts = c,
 			    .box = box,
 			    .element = element,
+			    /* only read: to_file is set */
 			    .stored = (uint8_t *)(uintptr_t)stored,
 			    .file = file,
 			    .first = first,
@@ -252,6 +253,7 @@ void cuts_from_file(const struct cuts *c, const struct cuts_box *box, uint64_t f
 			    .box = box,
 			    .element = element,
 			    .stored = stored,
+			    /* only read: to_file is not set */
 			    .file = (uint8_t *)(uintptr_t)file,
 			    .first = first };
 

@@ -105,6 +105,7 @@ static int flat_build(struct layout *l, const struct layout_spec *spec)
 	uint64_t gaps = (uint64_t)spec->param_alignment * l->nparams, end, most, aligned;
 	int rc = 0;
 
+	/* the greatest end that there can be: nothing below overflows */
 	if (!u64_add(l->total, gaps, &most) || !u64_mul(u64_div_ceil(most, unit), unit, &most))
 		return -EOVERFLOW;
 	l->partition_numel = array(1, sizeof(*l->partition_numel));

@@ -185,6 +185,7 @@ static int cuda_use(struct device *d, int number)
 		free(dev);
 		return rc;
 	}
+	/* pairs with device_cuda_of: other threads find the device whole */
 	atomic_store_explicit(&d->devices[number], dev, memory_order_release);
 	return 0;
 }

@@ -324,6 +324,7 @@ void stats_add(struct stats *s, enum frag_dtype dtype, const void *values, uint6
 		struct values_block b;
 
 		some = u64_min(BLOCK_MAX, n - done);
+		/* the last elements, less than a multiple, go by add_widened */
 		if (ways && some > BLOCK_MULTIPLE)
 			some -= some % BLOCK_MULTIPLE;
 		if (ways && some % BLOCK_MULTIPLE == 0 &&

@@ -278,6 +278,9 @@ static void say(struct ucx_link *link, unsigned what)
 	const ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS |
 							    UCP_OP_ATTR_FIELD_CALLBACK |
 							    UCP_OP_ATTR_FIELD_USER_DATA,
+					    /* REPLY: the receiver finds its link by the
+					     * endpoint that comes with the message
+					     */
 					    .flags = UCP_AM_SEND_FLAG_REPLY |
 						     UCP_AM_SEND_FLAG_EAGER,
 					    .cb.send = on_said,
