@@ -22,12 +22,12 @@ struct communicator {
 
 	/* engine thread */
 	uint64_t newest; /* the count of communicators made here */
-	uint64_t left;   /* number of the last one that was closed here */
+	uint64_t left;   /* number of the communicator that was closed here last */
 	uint32_t *ranks; /* [nranks] the rank of each member */
 	uint32_t nranks;
-	uint8_t *answers; /* [world] HAS_DECLINED ...; NULL: another rank made it */
+	uint8_t *answers; /* [world] HAS_DECLINED ...; NULL: another rank asks the members */
 	unsigned outstanding;
-	uint64_t membership; /* epoch of the table of ranks that it was made from */
+	uint64_t membership; /* epoch of the table of ranks when the members were asked */
 	uint64_t since_ms, retry_ms, again_ms;
 	unsigned failures; /* since the last success */
 	uint64_t made, failed;

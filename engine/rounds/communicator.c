@@ -10,8 +10,12 @@
 #include <errno.h>
 #include <string.h>
 
+/* RETRY_MS, doubled at each failure: until another one is made.  FORM is repeated after
+ * CHECK_MS, or ASK_MS if a rank still disbands an older one.  DISBAND_MS: the longest wait for
+ * the members' answers.
+ */
 enum { RETRY_MS = 50, RETRY_MAX_MS = 60000, ASK_MS = 200, CHECK_MS = 1000, DISBAND_MS = 5000 };
-enum { WAIT_MS = 100 };
+enum { WAIT_MS = 100 }; /* between two looks of communicator_wait */
 
 /* The state of a rank that was asked; 0: it is silent, or came later. */
 enum { HAS_DECLINED = 1, TAKES_PART, HAS_IT };
@@ -119,8 +123,9 @@ static bool has_leaving_member(const struct engine *e, const struct communicator
 	return leaving;
 }
 
-/* Aborts the collective.  turn_disbanding closes it when everything launched here is over and
- * the members that this rank tells have answered: until then their devices reach its memory.
+/* Aborts the collective.  turn_disbanding closes it when all launched here is over and the
+ * members that this rank tells have answered: until then their devices may reach this rank's
+ * memory.
  */
 static void disband(struct engine *e, struct communicator *c, const char *why)
 {
@@ -179,7 +184,7 @@ static bool on_invited(struct engine *e, void *owner, uint64_t rank,
 	struct communicator *c = owner;
 
 	c->outstanding--;
-	if (answer->type)
+	if (answer->type) /* 0: the rank is lost, or the question is */
 		c->answers[rank] = answer->status ? HAS_DECLINED : TAKES_PART;
 	if (answer->status == -EAGAIN) /* the question got lost */
 		c->outstanding += !peers_call(e, (uint32_t)rank, WIRE_INVITE, NULL, NULL, 0,
@@ -488,6 +493,7 @@ static void on_launched(struct collective_io *collective_io, int result)
 	atomic_store(&io->result, result); /* from here on io is its owner's */
 	atomic_store(&e->rounds.communicator->news, true);
 	node_wake(e);
+	/* last: while it counts, turn_disbanding does not close the collective */
 	atomic_fetch_sub(&e->rounds.communicator->under_way, 1);
 }
 

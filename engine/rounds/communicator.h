@@ -8,11 +8,12 @@
  *     ^                                                             |                      |
  *     '-- nothing under way, all members know -- DISBANDING <-- rank lost, error, new rank --'
  *
- * The engine thread makes it in the background, and makes it anew over the ranks that live;
- * meanwhile bytes go by message.  The lowest live rank makes its id and asks the others, so
- * without a device there is none.  It repeats FORM as long as the communicator lives, since a
- * member that has lost it unheard answers so.  A rank that sees it fail sends DISBAND to the
- * others and waits for their answers; a rank that is told does not.
+ * The engine thread makes the communicator in the background, and after a failure makes another
+ * one over the ranks that live; meanwhile bytes go by message.  The lowest live rank makes its
+ * id and asks the others: if that rank has no device, there is no communicator.  It repeats
+ * FORM as long as the communicator lives, since a member that has lost it unheard answers so.
+ * A rank that sees the communicator fail sends DISBAND to the others and waits for their
+ * answers; a rank that gets DISBAND does not.
  */
 
 #include "engine/collective/collective.h"
@@ -28,13 +29,15 @@ enum communicator_state {
 	COMMUNICATOR_DISBANDING,
 };
 
-/* From here on this rank takes part.  Trainer's thread, with the lock, once.  -ENOMEM. */
+/* Makes this rank take part.  Trainer's thread, with the lock, once.
+ * -ENOMEM
+ */
 int communicator_use(struct engine *e, const struct collective_ops *ops,
 		     const struct collective_options *options);
 /* Waits for what is under way.  The engine thread has ended. */
 void communicator_free(struct engine *e);
 
-/* INVITE, FORM, DISBAND.  Engine thread, with the lock. */
+/* Answers INVITE, FORM and DISBAND.  Engine thread, with the lock. */
 void communicator_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 			const void *body, const void *tail, size_t tail_size);
 void communicator_turn(struct engine *e, uint64_t now);
@@ -43,11 +46,11 @@ void communicator_fail(struct engine *e, uint64_t number, const char *why);
 
 /* With the lock: */
 
-/* The number of the communicator that is UP; 0: there is none. */
+/* Returns the number of the communicator that is UP; 0: there is none. */
 uint64_t communicator_number(const struct engine *e);
-/* The index of the rank among its members, or -ENOENT. */
+/* Returns the index of the rank among the communicator's members, or -ENOENT. */
 int communicator_member(const struct engine *e, uint32_t rank);
-/* How many members it has. */
+/* Returns how many members the communicator has. */
 uint32_t communicator_ranks(const struct engine *e);
 /* Returns true if the communicator moves bytes of rows of that tier. */
 bool communicator_reaches(const struct engine *e, enum state_tier tier);

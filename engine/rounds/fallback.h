@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* The name of the reason in metrics: one word. */
+/* Returns the name of the reason in metrics: one word. */
 const char *fallback_name(enum wire_fallback reason);
 /* Writes the rest of a line: each reason that has occurred, and how often. */
 void fallback_describe(const uint64_t counts[WIRE_FALLBACKS], FILE *out);

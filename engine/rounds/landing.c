@@ -28,7 +28,7 @@ struct landing_slot {
 	bool used;
 };
 
-struct landing_request { /* that a mount has asked for */
+struct landing_request { /* a PREFETCH of a mount */
 	LIST_ENTRY(landing_request) link;
 	struct engine *engine;
 	uint64_t id[2];
@@ -47,11 +47,11 @@ struct landing_request { /* that a mount has asked for */
 
 struct landing {
 	struct pinned *memory;
-	bool reached; /* by devices */
+	bool reached; /* memory is pinned by the devices */
 	struct landing_slot slots[SLOT_MAP_MAX];
 	unsigned nslots;
 	LIST_HEAD(, landing_request) list;
-	uint32_t last_peer;              /* that asked; WIRE_OBSERVER: none has */
+	uint32_t last_peer;              /* the last that asked; WIRE_OBSERVER: none has */
 	uint64_t shared_until_ms;        /* several mounts ask */
 	uint64_t pace_ms, pace_boundary; /* the last count of boundaries: when, and which */
 	uint64_t period_ms;              /* between two boundaries; UINT64_MAX: none came */
@@ -75,8 +75,8 @@ static int reach(struct engine *e, struct landing *c)
 	return rc;
 }
 
-/* Takes all buffers for good: a mount may still copy from a slot that it has lost, and sees by
- * the label that it has.
+/* Takes all buffers for good: a mount may still copy from a slot that it has lost, and sees so
+ * by the label.
  */
 static void take_slots(struct landing *c)
 {
@@ -244,7 +244,7 @@ static void count_boundaries(struct engine *e, struct landing *c, uint64_t now)
 	c->pace_boundary = boundary;
 }
 
-/* Ranks that are frozen stand at a boundary: a round can have it at once. */
+/* Returns true if a round gets a boundary soon.  Frozen ranks stand at one: it gets that. */
 static bool come_soon(const struct engine *e)
 {
 	return e->rounds.landing->period_ms <= SOON_MS ||
@@ -291,7 +291,7 @@ static void refuse(struct engine *e, uint32_t peer, uint64_t request, int status
 	answer(e, peer, request, status, fallback, NULL);
 }
 
-/* Without the lock, by the engine thread, or when it is gone. */
+/* Called without the lock, by the engine thread or after its end. */
 static void on_brought(struct rounds_get *get, int result)
 {
 	struct landing_request *one = get->owner;
@@ -387,7 +387,9 @@ static enum wire_fallback fits(struct engine *e, const struct wire_prefetch *ask
 	return asked->soon && !come_soon(e) ? WIRE_FALLBACK_BOUNDARY : WIRE_FALLBACK_NONE;
 }
 
-/* Bounded by the job's own timeout: any process that may read can ask, and occupies a slot. */
+/* Returns how long the round may wait for a boundary: the job's own timeout at most, as any
+ * process that may read can ask, and occupies a slot.
+ */
 static unsigned wait_of(const struct engine *e, const struct wire_prefetch *asked)
 {
 	return asked->wait_ms ? (unsigned)u64_min(asked->wait_ms, e->timeout_ms) : 1;

@@ -20,12 +20,13 @@ struct landing;
 
 #define LANDING_SLOT (UINT64_C(16) << 20)
 
-/* Makes slots of so many bytes in all, rounded down, 32 at most; 0: none.  The rank's devices,
- * if any, reach them.  Trainer's thread, with the lock.
+/* Makes as many slots as fit in so many bytes, 32 at most, and pins them for the rank's
+ * devices, if any.  Trainer's thread, with the lock.
+ * -ENOMEM
  * Errors of pinned_open and of the port's pin.
  */
 int landing_init(struct engine *e, uint64_t bytes);
-/* The communicator is gone. */
+/* Frees the slots.  The communicator has ended. */
 void landing_free(struct engine *e);
 
 /* Lends a slot, LANDING_SLOT bytes, to the trainer until landing_slot_put.  NULL: none is free.
@@ -34,10 +35,10 @@ void landing_free(struct engine *e);
 void *landing_slot_get(struct engine *e);
 void landing_slot_put(struct engine *e, const void *memory);
 
-/* PREFETCH.  Engine thread, with the lock, as landing_close and landing_turn. */
+/* Answers PREFETCH.  Engine thread, with the lock, as landing_close and landing_turn. */
 void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body, const void *tail, size_t tail_size);
-/* VIEW_CLOSE; does nothing when id is not that of a PREFETCH. */
+/* Ends the PREFETCH with that id, after VIEW_CLOSE; does nothing if there is none. */
 void landing_close(struct engine *e, const uint64_t id[2]);
 void landing_turn(struct engine *e, uint64_t now);
 

@@ -27,7 +27,7 @@ struct round {
 	uint64_t start_ns, start_ms;
 	struct phase_span span;
 	unsigned restarts, outstanding;
-	bool stale; /* memory was registered anew, or ROUND got lost: plan again */
+	bool stale; /* memory was registered anew, or ROUND got lost: it is planned again */
 	bool cancelled;
 	int result;
 	/* under the lock of rounds */
@@ -47,7 +47,7 @@ struct launched {
 };
 
 struct rounds {
-	pthread_mutex_t lock;   /* of what the trainer's thread looks at */
+	pthread_mutex_t lock;   /* of the members that the trainer's thread uses */
 	struct round_list list; /* changed with both locks */
 	unsigned n;
 	LIST_HEAD(, launched) launched; /* under the lock */

@@ -141,8 +141,9 @@ static void add_move(struct launched *l, bool to_peer, uint32_t peer, void *memo
 	l->moves[l->io.io.nmoves++] = (struct collective_move){ to_peer, peer, size, memory };
 }
 
-/* Adds the pieces that this rank sends.  On error they are sent too, with other content: the
- * receiver waits for as many bytes.  *gone: a piece has no memory, and nothing can be sent.
+/* Adds the pieces that this rank sends.  On error they are sent all the same, with undefined
+ * content, since the receiver waits for as many bytes: APPLIED tells it.  *gone: a piece has no
+ * memory, so that nothing can be sent.
  */
 static int add_sent(struct engine *e, struct launched *l, const struct edit_round *part,
 		    bool *gone)
@@ -201,7 +202,7 @@ static int start(struct engine *e, struct rounds *r, struct launched *l, struct 
 	return 0;
 }
 
-/* *gone: nothing was launched. */
+/* Launches this rank's part, also on error.  *gone: nothing was launched. */
 static int launch(struct engine *e, struct rounds *r, const struct edit *edit, bool *gone)
 {
 	const struct edit_round *part = edit->round;
@@ -246,7 +247,7 @@ int rounds_launch(void *arg, const struct edit *edit)
 
 /* ---- how it ended: engine thread ---- */
 
-/* Counts a round that has brought all bytes, of so many ranks. */
+/* Counts a round that has brought all bytes, and the ranks that have sent them. */
 static void count(struct engine *e, const struct launched *l)
 {
 	const struct round *own = l->own;

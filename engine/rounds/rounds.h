@@ -8,7 +8,8 @@
  *   reader         ROUND to each owner and to itself, ACK, COMMIT, ACCEPTED, APPLIED
  *   trainer, at N  each rank preserves the bytes that it sends, and launches its part, a send
  *                  or a receive, in the coordinator's order
- *   engine thread  looks at what has ended; APPLIED says whether all senders did
+ *   engine thread  ends parts that are over; APPLIED says whether all could preserve their
+ *                  bytes
  *
  * A round is agreed on as an edit is (coordinator.h), so nothing is launched for a rank that
  * has not promised to come.  A round that fails makes the communicator fail; its reader asks
@@ -75,7 +76,7 @@ int rounds_begin(struct engine *e, struct rounds_get *get);
  */
 void rounds_end(struct engine *e, struct rounds_get *get);
 
-/* ROUND.  Engine thread, with the lock. */
+/* Answers ROUND.  Engine thread, with the lock. */
 void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		  const void *body, const void *tail, size_t tail_size);
 /* Engine thread, with the lock.  Rounds that are over are moved to *finished, for

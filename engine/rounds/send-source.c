@@ -51,7 +51,7 @@ static void *copy_new(struct send *s, uint64_t size)
 	return copy;
 }
 
-/* Sends zeroes for what could not be copied, not what the memory held before. */
+/* Zeroes a copy that failed: what the memory held before is not to be sent. */
 static int copied(void *copy, uint64_t size, int rc)
 {
 	if (rc)
@@ -68,7 +68,8 @@ static int from_copy(struct engine *e, struct send *s, uint64_t epoch, uint32_t 
 		     : -ENOMEM;
 }
 
-/* Sends begin when the stream has come to where the trainer is now. */
+/* Marks the stream: live memory is sent when the stream has come to where the trainer is now.
+ */
 static int from_there(struct devices *d, struct send *s, int number)
 {
 	int rc;
@@ -142,6 +143,7 @@ int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[
 					   piece->size, &inside);
 
 	*from = NULL;
+	/* without the view undefined bytes are sent, from where the row has its own */
 	tier = rc ? registry_tier(&e->registry, piece->state)
 		  : view_owner_tier(&e->view_owner, view);
 	if (tier != STATE_DEVICE) {

@@ -11,8 +11,8 @@
 struct send;
 struct device_event;
 
-/* For n pieces.  keep: the bytes are sent as they are now, whatever the trainer enqueues later.
- * NULL: no memory.
+/* Makes a source of n pieces.  keep: the bytes are sent as they are now, whatever the trainer
+ * enqueues later.  NULL: no memory.
  */
 struct send *send_source_new(unsigned n, bool keep);
 void send_source_free(struct engine *e, struct send *s);
@@ -21,7 +21,7 @@ void send_source_free(struct engine *e, struct send *s);
  * content; NULL: nothing can be sent.
  * -ENOSPC: there is no room to keep the bytes.
  * -E2BIG: they lie in several runs on the device.
- * -ENOMEM.
+ * -ENOMEM
  * Errors of registry_copy.
  */
 int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
@@ -33,7 +33,7 @@ int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t 
  */
 int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[2],
 			  const struct wire_piece *piece, void **from);
-/* The event after which all pieces may be sent; NULL: at once. */
+/* Returns the event after which all pieces may be sent; NULL: at once. */
 struct device_event *send_source_after(const struct send *s);
 
 #endif
