@@ -51,14 +51,14 @@ static void add_found(struct coordinator_watch *w, uint32_t rank, const struct w
 	double value;
 
 	memcpy(&value, &more->value, sizeof(value));
-	if (!(value > 0)) /* a rank says no other */
+	if (!(value > 0)) /* ranks send positive values alone; a NaN ends here, too */
 		return;
 	if (f->value == 0 || more->element < f->element) {
 		f->element = more->element;
 		f->rank = rank;
 	}
 	switch (w->condition.quantity) {
-	case WIRE_NORM: /* whose square may be no float64 */
+	case WIRE_NORM: /* hypot: the square of a norm may not fit a float64 */
 		f->value = hypot(f->value, value);
 		break;
 	case WIRE_ABSMAX:

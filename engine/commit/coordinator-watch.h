@@ -16,9 +16,9 @@ struct coordinator_watch {
 	uint64_t asked_ms; /* when all were asked for the promise last */
 	uint64_t step;     /* the greatest that a rank said */
 	int status;        /* 0, or the first -errno that a rank said */
-	uint32_t said;     /* the rank that said so */
-	bool *checked;     /* [world] */
-	bool any;          /* something was found */
+	uint32_t said;     /* the rank that said status */
+	bool *checked;     /* [world] the rank has said what it found */
+	bool any;          /* a rank has found something */
 	struct coordinator_found {
 		double value;
 		uint64_t element;

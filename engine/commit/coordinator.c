@@ -14,11 +14,11 @@
 #include <string.h>
 
 enum {
-	ATTEMPTS_MAX = 16,
-	NAMED_MAX = 2,
+	ATTEMPTS_MAX = 16, /* to find a boundary that no rank has passed */
+	NAMED_MAX = 2,     /* ranks that name_late names */
 	SLACK_MS = 100,
-	RETELL_MS = 200,
-	ASK_MS = 1000, /* ranks that do not come to a boundary of a watch are asked again */
+	RETELL_MS = 200, /* after DECIDE, ARRIVED is answered by the decision */
+	ASK_MS = 1000,   /* ranks that do not come to a boundary of a watch are asked again */
 	WATCH_TIMEOUTS = 6, /* of silence: ranks wait so long for one that does not come */
 };
 
@@ -41,7 +41,7 @@ struct coordinator_transaction {
 	uint64_t transaction[2];
 	enum coordinator_state state;
 	uint64_t window; /* the window of gradients it edits; 0: none */
-	bool or_later;   /* or the next */
+	bool or_later;   /* it may edit the next window that has a boundary instead */
 	uint32_t freeze_ms;
 	bool round;
 	bool commit;
@@ -49,7 +49,7 @@ struct coordinator_transaction {
 	bool cancelled;
 	bool taken;        /* another rank has taken the decision to commit */
 	bool refused;      /* another rank has refused it */
-	bool decided_here; /* this rank has been told, the last of all */
+	bool decided_here; /* DECIDE went to this rank itself, the last of all */
 	uint32_t peer;     /* the writer's */
 	uint64_t request;  /* its COMMIT */
 	uint64_t boundary; /* N */
@@ -62,11 +62,11 @@ struct coordinator_transaction {
 	bool late; /* a voter has passed N: a later one is asked for */
 	struct wire_origin origin;
 	int status;    /* why it is aborted; committed: the first error of applying it */
-	uint32_t said; /* the rank that said so */
+	uint32_t said; /* the rank that could not apply it */
 	struct coordinator_watch *watch; /* of a freeze, if it is a watch; else NULL */
 	uint8_t *part;                   /* [world] enum coordinator_part */
 	bool *awaited;                   /* [world] its vote has not come; in part's memory */
-	char why[192]; /* the status in words; of a freeze: as it was when its time was over */
+	char why[192]; /* status in words; of a freeze: which ranks were late in the end */
 };
 
 static struct coordinator_transaction *find(struct engine *e, const uint64_t transaction[2])
@@ -114,7 +114,7 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
 {
 	struct coordinator_transaction *a = owner;
-	/* a lost rank does no harm to an edit; of a round its bytes are missing */
+	/* that a rank is lost does no harm to an edit, but a round lacks its bytes */
 	struct wire_applied applied = { .status = a->round && a->part[rank] == PART_HOLDER
 							  ? -EIO
 							  : 0 };
@@ -174,7 +174,7 @@ static void name_late(struct engine *e, struct coordinator_transaction *a)
 	fclose(out);
 }
 
-/* NULL: the error's own text will do. */
+/* Returns why a freeze was refused; NULL: as strerror says. */
 static const char *freeze_refusal(int status)
 {
 	switch (status) {
@@ -223,14 +223,16 @@ static void decide_at(struct engine *e, struct coordinator_transaction *a, uint3
 	int rc = a->part[rank] ? tell_decision(e, a, rank) : -ENOENT;
 
 	if (a->round && a->part[rank] == PART_HOLDER && rc && !a->status)
-		a->status = rc; /* nobody will know whether the rank sends its bytes */
+		a->status = rc; /* no APPLIED will say whether the rank sent its bytes */
 	a->outstanding += !rc;
 	if (rc)
 		a->part[rank] = PART_NONE; /* the rank asks by ARRIVED: coordinator_arrived */
 	a->decided_here |= rank == e->rank;
 }
 
-/* SLACK_MS: the freeze's client counts the same time, and began a moment earlier. */
+/* Returns true if the freeze waits for longer than it was to last.  SLACK_MS: the client counts
+ * the same time, and began a moment earlier.
+ */
 static bool is_late_freeze(const struct coordinator_transaction *a)
 {
 	return a->freeze_ms && !a->watch &&
@@ -255,8 +257,8 @@ static void decide(struct engine *e, struct coordinator_transaction *a, bool com
 	node_ack(e, a->peer, a->request, a->status);
 }
 
-/* Ranks that held this one for dead may have aborted, and refuse the decision: it is committed
- * here only when another rank has taken it, or none is left.
+/* Ranks that held this one for dead may have aborted, and refuse the decision: this rank
+ * commits only when another one has taken the decision, or no other is left.
  */
 static void decide_here(struct engine *e, struct coordinator_transaction *a)
 {
@@ -305,7 +307,8 @@ static bool on_vote(struct engine *e, void *owner, uint64_t rank, const struct a
 		a->late = true;
 		return false;
 	}
-	if (answer->status || answer->type != WIRE_VOTE) { /* lost: only a holder is missed */
+	/* a lost rank is missed only if it is a holder */
+	if (answer->status || answer->type != WIRE_VOTE) {
 		if (a->part[rank] == PART_HOLDER && !a->status)
 			a->status = answer->status ? answer->status : -EIO;
 		a->part[rank] = PART_NONE;
@@ -375,8 +378,8 @@ static uint64_t freeze_boundary(struct engine *e)
 	return participant_frozen_at(&e->participant, entered) ? entered : 0;
 }
 
-/* At least `least`, and no boundary before one that was asked for earlier; edits name the
- * boundary of a freeze, so that they do not wait for its end.
+/* Returns the boundary to ask for: at least `least`, and none before one that was asked for
+ * earlier.  Edits name the boundary of a freeze, so that they do not wait for its end.
  */
 static uint64_t next_boundary(struct engine *e, const struct coordinator_transaction *a,
 			      uint64_t least)
@@ -397,6 +400,7 @@ static void ask_later(struct engine *e, struct coordinator_transaction *a)
 	/* ranks that wait for a watch have not passed it: only the message was lost */
 	if (a->watch && a->passed >= a->boundary)
 		coordinator_watch_begin(a->watch, e->world);
+	/* twice as far ahead at each attempt: the ranks may pass boundaries fast */
 	if (!a->watch || a->passed >= a->boundary)
 		a->boundary = next_boundary(e, a,
 					    u64_max(a->passed, a->boundary) +
@@ -404,8 +408,8 @@ static void ask_later(struct engine *e, struct coordinator_transaction *a)
 	ask_all(e, a);
 }
 
-/* A rank that has come, or come back, since must promise too, or its generations would differ
- * from the others'.
+/* Asks all live ranks again: a rank that has come, or come back, since they were asked must
+ * promise too, or its generations would differ from the others'.
  */
 static void ask_newcomers(struct engine *e, struct coordinator_transaction *a)
 {
@@ -503,7 +507,7 @@ static void say_accepted(struct engine *e, const struct coordinator_transaction 
 	node_send(e, a->peer, WIRE_ACCEPTED, a->request, &accepted, NULL, 0);
 }
 
-/* Why a holder is lost; 0: none is. */
+/* Returns the -errno of a lost holder; 0: none is lost. */
 static int lost_holder(const struct engine *e, const struct coordinator_transaction *a)
 {
 	for (uint32_t rank = 0; rank < e->world; rank++)
@@ -602,7 +606,9 @@ static int add_watch(struct engine *e, struct coordinator_transaction *a,
 	return a->watch ? 0 : -ENOMEM;
 }
 
-/* The window of an edit of gradients: the writer's, else the open one, or the next. */
+/* Returns the window of an edit of gradients, an odd number: the writer's, else the one that is
+ * open here, or the next.
+ */
 static uint64_t window_of(const struct engine *e, const struct wire_commit *commit)
 {
 	if (!commit->grads)
@@ -679,8 +685,8 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 	a->round = commit->round;
 	a->boundary = next_boundary(e, a, atomic_load(&e->registry.control->boundary) + 1);
 	LIST_INSERT_HEAD(&e->commit.coordinator->transactions, a, link);
-	/* The votes would refuse it, too.  But no later edit may name an earlier boundary than
-	 * what was asked for, and so edits would wait for the end of the freeze that lasts.
+	/* The votes would refuse a second freeze, too.  But later edits may name no boundary
+	 * before one that was asked for, and so would wait for the end of the first.
 	 */
 	if (a->freeze_ms && !a->watch && !a->status && participant_freezes(&e->participant))
 		a->status = -EBUSY;
@@ -703,7 +709,7 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 	/* the decision waits for votes: meanwhile a rank that is late may come, or be lost */
 	if (a->freeze_ms && !a->watch && !a->why[0])
 		name_late(e, a);
-	/* some ranks stand, and finish would wait for one that may never come */
+	/* some ranks stand, and finish would wait for a rank that may never come */
 	if (a->freeze_ms && a->state == COORDINATOR_DECIDED && !a->status &&
 	    is_late_freeze(a)) {
 		a->status = -ETIMEDOUT;

@@ -27,20 +27,20 @@ struct coordinator {
 	uint64_t order;    /* of the last transaction that ranks were asked about */
 };
 
-/* COMMIT and its tail; answered by ACK, ACCEPTED and APPLIED. */
+/* Takes COMMIT and its tail; answers by ACK, ACCEPTED and APPLIED. */
 void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 			const struct wire_commit *commit, const void *tail, size_t size);
-/* CANCEL: the transaction is aborted, if it is not decided yet. */
+/* Takes CANCEL: aborts the transaction, if it is not decided yet. */
 void coordinator_cancel(struct engine *e, const uint64_t transaction[2]);
 /* Returns true if this rank coordinates the transaction, which is not over on all ranks. */
 bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2]);
-/* ARRIVED: a rank waits for the decision.  Returns it; UNDECIDED too while DECIDE is on its way
- * to that rank.
+/* Takes ARRIVED: a rank waits for the decision.  Returns the decision; UNDECIDED too while
+ * DECIDE is on its way to that rank.
  */
 enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 				      const uint64_t transaction[2]);
-/* CHECKED: a rank waits at a boundary of a watch.  Returns the decision as coordinator_arrived
- * does; UNDECIDED too while the others have not come.
+/* Takes CHECKED: a rank waits at a boundary of a watch.  Returns the decision as
+ * coordinator_arrived does; UNDECIDED too while other ranks have not come.
  */
 enum wire_outcome coordinator_checked(struct engine *e, uint32_t rank,
 				      const struct wire_checked *checked,

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { STAGED_SILENT_MS = 60000 };
+enum { STAGED_SILENT_MS = 60000 }; /* of its writer: then an edit that is staged is aborted */
 
 static void report_applied(struct engine *e, const struct edit *edit)
 {
@@ -32,8 +32,8 @@ static void report_applied(struct engine *e, const struct edit *edit)
 		log_info("applied an edit of %llu bytes", (unsigned long long)edit->bytes);
 }
 
-/* A rank that coordinates the edit says nothing here: coordinator.c tells how it ended on all
- * ranks.
+/* Adds the event of an edit or freeze that is over, unless this rank coordinates it:
+ * coordinator.c tells how it ended on all ranks.
  */
 static void tell(struct engine *e, const struct edit *edit)
 {
@@ -52,7 +52,9 @@ static void tell(struct engine *e, const struct edit *edit)
 		event_log_edit(e, &told);
 }
 
-/* The first live rank is asked for the history of edits, and may hold no bytes of this one. */
+/* Tells the lowest live rank, which observers ask for the history of edits, and which may hold
+ * no bytes of this edit.
+ */
 static void tell_first(struct engine *e, const struct edit *edit)
 {
 	struct wire_dropped dropped = { .transaction = { edit->transaction[0],

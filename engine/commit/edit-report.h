@@ -10,9 +10,9 @@
 #include "engine/node/node.h"
 
 void edit_report_turn(struct engine *e, uint64_t now);
-/* A message peer has gone: aborts what it has staged and not asked to commit. */
+/* Aborts the edits that a message peer which is gone has staged and not proposed. */
 void edit_report_gone(struct engine *e, uint32_t peer);
-/* DROPPED: another rank has aborted such an edit. */
+/* Takes DROPPED: another rank has aborted an edit that its writer had not proposed. */
 void edit_report_dropped(struct engine *e, const struct wire_dropped *dropped);
 
 #endif

@@ -25,7 +25,7 @@ struct freeze {
 	LIST_ENTRY(freeze) link;
 	struct engine_freeze *asked; /* NULL: its result has been told */
 	struct proposal proposal;
-	uint64_t number;      /* half of the first transaction's id; the asker knows it */
+	uint64_t number;      /* transaction[1] of the first proposal: the asker's number */
 	uint64_t incarnation; /* of the job that is frozen */
 	enum freeze_state state;
 	uint32_t ms; /* 0: a thaw */
@@ -33,7 +33,7 @@ struct freeze {
 	uint64_t deadline_ms; /* until HELD: of waiting for the boundary; then: of the freeze */
 	uint64_t renewed_ms;
 	unsigned outstanding; /* answers to THAW */
-	bool held, ended;     /* some rank said so to the last RENEW, or to THAW */
+	bool held, ended;     /* as a rank has answered the last RENEW, or THAW */
 	int result;
 	bool watches; /* `condition` is that of a watch */
 	bool kept;    /* goes on without holders, until `off` */
@@ -134,7 +134,7 @@ static bool has_broken(const struct engine *e, const struct freeze *f)
 }
 
 /* Ends the watches that this one replaces.
- * -EAGAIN: some are not taken back yet.
+ * -EAGAIN: one of them has not ended yet.
  */
 static int replace(const struct engine *e, struct freeze *f)
 {
@@ -149,7 +149,7 @@ static int replace(const struct engine *e, struct freeze *f)
 	return rc;
 }
 
-/* The older watch with the same line, which a new one can share; NULL: none. */
+/* Returns the older watch of the same condition, which f can share; NULL: none. */
 static struct freeze *find_twin(struct freeze *f)
 {
 	struct freeze *old = f;
@@ -162,8 +162,8 @@ static struct freeze *find_twin(struct freeze *f)
 	return old;
 }
 
-/* Makes f's holders those of the older watch, which all ranks have to watch first.  Until then
- * it may still be refused, and f would be asked for itself.
+/* Gives f's holders to the older watch once all ranks watch that.  Until then it may be
+ * refused, and f must be asked for itself.
  */
 static void share(struct freeze *f, struct freeze *old)
 {
@@ -175,7 +175,9 @@ static void share(struct freeze *f, struct freeze *old)
 	f->state = FREEZE_OVER;
 }
 
-/* Returns true if a watch that is asked anew is asked again when the job lives again. */
+/* Returns true if a watch that all ranks knew is to be asked for again after this error, since
+ * the job may be started again.
+ */
 static bool waits_for_job(int rc)
 {
 	return rc == -EIO || rc == -ETIMEDOUT || rc == -ENOMEM;
@@ -242,7 +244,9 @@ static void ask_anew(struct engine *e, struct freeze *f)
 	f->state = FREEZE_NEW;
 }
 
-/* Until all ranks watch this is a freeze that waits; then nothing but its end is told. */
+/* Tells the asker when all ranks watch.  A watch that ends later has no asker: the log says so,
+ * and an event, if no rank adds one.
+ */
 static void turn_watch(struct engine *e, struct freeze *f, struct engine_freeze **finished)
 {
 	char text[CONDITION_TEXT_MAX];

@@ -21,8 +21,8 @@ void freezes_cancel(struct engine *e, struct engine_freeze *freeze);
 void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finished);
 void freezes_finish(struct engine_freeze *finished);
 
-/* With the lock.  Describe writes a line for each freeze that waits for its boundary; tell, for
- * each that lasts, and for how long yet.
+/* With the lock.  freezes_describe writes a line for each freeze that waits for its boundary;
+ * freezes_tell, for each that lasts, with the time that is left.
  */
 void freezes_describe(struct engine *e, FILE *out);
 void freezes_tell(struct engine *e, FILE *out);

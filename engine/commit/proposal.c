@@ -37,7 +37,7 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 	}
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
-	p->boundary = applied.generation;
+	p->boundary = applied.generation; /* which has the boundary */
 	end(p, is_lost(answer) ? PROPOSAL_LOST : PROPOSAL_SETTLED, applied.status);
 	return false;
 }

@@ -36,22 +36,24 @@ struct proposal {
 	uint32_t coordinator; /* the rank that was asked, from ASKED on */
 	uint64_t agreed;      /* ACCEPTED: the boundary to which all ranks must come */
 	int status;        /* SETTLED: 0, or why it failed; LOST: why the coordinator is lost */
-	uint64_t boundary; /* where it was made, if the coordinator said so; 0 */
+	uint64_t boundary; /* SETTLED: where it was applied; 0: nowhere, or not known */
 	bool repeat;       /* COMMIT is to be sent again */
 	bool cancel_sent;  /* CANCEL followed the last COMMIT */
 };
 
 /* Asks the lowest live rank.  On error the proposal stays NEW:
- * -EAGAIN: the message queue is full, ask again later.  -EIO: no rank lives.  -ENOMEM.
+ * -EAGAIN: the message queue is full; the caller asks again later.
+ * -EIO: no rank lives.
+ * -ENOMEM
  */
 int proposal_ask(struct engine *e, struct proposal *p);
-/* At each turn from ASKED on: repeats a lost COMMIT; cancel: cancels, as long as no end is
- * known.
+/* Repeats a lost COMMIT; cancel: sends CANCEL, once, as long as the outcome is not known.  At
+ * each turn from ASKED on.
  */
 void proposal_turn(struct engine *e, struct proposal *p, bool cancel);
 /* Tells the coordinator, once, that the proposal is not wanted any more. */
 void proposal_cancel(struct engine *e, struct proposal *p);
-/* NEW: tells all holders to drop their parts. */
+/* Tells all holders to drop their parts of a proposal that is NEW. */
 void proposal_withdraw(struct engine *e, const struct proposal *p);
 
 static inline bool proposal_is_over(const struct proposal *p)

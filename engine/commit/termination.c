@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { RETRY_MS = 200 };
+enum { RETRY_MS = 200 }; /* between two OUTCOME, two DECIDE, or two ARRIVED */
 
 static void sent(struct termination *t, int rc)
 {
@@ -30,7 +30,7 @@ static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct 
 		return false;
 	memcpy(&known, answer->body, sizeof(known));
 	t->again |= known.outcome == WIRE_COORDINATED;
-	/* outweighs ABORTED, the answer of a rank that was not asked to promise */
+	/* COMMITTED outweighs ABORTED, the answer of a rank that was not asked to promise */
 	t->committed |= known.outcome == WIRE_COMMITTED;
 	return false;
 }
@@ -184,7 +184,7 @@ static void tell_arrivals(struct engine *e, const struct arrivals *a)
 	}
 }
 
-/* True: it is over. */
+/* Returns true if the orphan has its decision. */
 static bool turn_orphan(struct engine *e, struct orphan *o, uint64_t now)
 {
 	struct termination *t = &o->termination;

@@ -2,18 +2,18 @@
 #ifndef ENGINE_COMMIT_TERMINATION_H
 #define ENGINE_COMMIT_TERMINATION_H
 
-/* Cooperative termination of the two-phase commit: when a coordinator is lost, whoever needs
- * its decision asks all ranks (OUTCOME -> KNOWN).
+/* Cooperative termination of the two-phase commit: when a coordinator is lost, an engine that
+ * needs its decision asks all ranks (OUTCOME -> KNOWN).
  *
- *   COMMITTED    that rank knows the decision; this settles it
+ *   COMMITTED    that rank knows the decision; this settles the question
  *   COORDINATED  for that rank the coordinator lives: the question is asked again later
- *   ABORTED      that rank knows it, or has promised nothing and never will
+ *   ABORTED      that rank knows the decision, or has promised nothing and never will
  *   UNDECIDED    that rank has promised, and is fenced from now on: it takes no decision from
  *                the lost coordinator any more
  *
- * When all live ranks have answered, none of them COMMITTED or COORDINATED, it is aborted.  Two
- * ask: a rank about what it has promised, and the writer of a transaction, which then also
- * tells the holders in the coordinator's place.  Engine thread, with the lock.
+ * When all live ranks have answered, none of them COMMITTED or COORDINATED, the transaction is
+ * aborted.  A rank asks about what it has promised.  The writer of a transaction asks too, and
+ * then tells the holders in the coordinator's place.  Engine thread, with the lock.
  */
 
 #include "engine/node/node.h"
@@ -23,17 +23,19 @@ enum termination_state { TERMINATION_NEW, TERMINATION_ASKING, TERMINATION_TELLIN
 
 struct termination {
 	uint64_t transaction[2];
-	uint32_t *holders; /* a writer's: [world] not 0: that rank has not applied it */
+	uint32_t *holders; /* [world] not 0: that rank has not applied it; NULL: no writer's */
 	enum termination_state state;
 	unsigned outstanding; /* answers */
 	uint64_t asked_ms;    /* when the ranks were asked, or told, last */
 	bool again;           /* a rank is to be asked, or told, once more */
-	bool committed;       /* a rank knows that it is */
+	bool committed;       /* a rank has answered COMMITTED */
 };
 
-/* Asks all ranks until the decision is known.  With holders, and when it is to commit, tells
- * them, until each has applied its part.
- * 0: committed.  -EIO: aborted.  -EAGAIN: not over yet.
+/* Asks all ranks until the decision is known.  A writer's then tells its holders to commit,
+ * until each has applied its part.
+ * 0: committed.
+ * -EIO: aborted.
+ * -EAGAIN: not over yet.
  */
 int termination_turn(struct engine *e, struct termination *t, uint64_t now);
 
@@ -47,7 +49,7 @@ void termination_free_orphans(struct engine *e);
 bool termination_on_known(struct engine *e, void *owner, uint64_t rank,
 			  const struct answer *answer);
 
-/* OUTCOME: what this rank answers. */
+/* Returns this rank's answer to OUTCOME. */
 enum wire_outcome termination_outcome(struct engine *e, const uint64_t transaction[2]);
 
 #endif
