@@ -46,9 +46,9 @@ struct box {
 	struct slice slice; /* of the box */
 	uint64_t start;     /* of the box, in stored order */
 	enum frag_dtype dtype;
-	size_t masters;  /* number of the first of these computes that is the master's */
-	size_t nmasters; /* how many these are */
-	bool lp;         /* the low-precision copy is seen */
+	size_t masters;  /* index of the first of these computes, those of the master */
+	size_t nmasters; /* how many computes are the master's */
+	bool lp;         /* see is called for the low-precision copy */
 };
 
 static const struct wire_compute *computes(const struct box *b)
@@ -103,7 +103,7 @@ static uint32_t rank_of(const struct box *b, size_t compute)
 {
 	const struct stage_item *items = b->c->items.items;
 
-	return items[compute].rank; /* all items are computes, in this order until by_turn */
+	return items[compute].rank; /* items are in the order of computes until by_turn */
 }
 
 /* Has the copy in a piece follow those masters that the same rank has. */
@@ -146,6 +146,7 @@ static int see(void *arg, const struct piece *piece)
 
 	if (!count(b, start, end))
 		return 0;
+	/* '=' gives the copy the converted value; else it follows its master */
 	if (b->lp && b->c->write->operation->sign != '=')
 		return add_followers(b, piece, start, end, at);
 	m = add(b, piece, start, end, at);

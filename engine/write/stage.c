@@ -256,7 +256,7 @@ static int add_writes(struct engine *e, struct transaction *c, struct stored_wri
 		size_t first = c->nsources;
 
 		rc = add_write(e, c, &writes[i].write);
-		if (c->nsources > first) { /* the first source frees the bytes of all */
+		if (c->nsources > first) { /* the write's first source owns the bytes of all */
 			c->sources[first].owned = writes[i].bytes;
 			writes[i].bytes = NULL;
 		}

@@ -27,14 +27,14 @@ struct stage_source { /* bytes for one range of the file, or of its low-precisio
 struct stage_item { /* one STAGE message */
 	uint32_t rank, row;
 	uint32_t size;
-	uint32_t turn; /* among the items of this rank: ranks get their items in turns */
+	uint32_t turn; /* number among this rank's items: ranks get their items in turns */
 	uint64_t offset;
 	const uint8_t *data;
 	bool copied;    /* by the rank, out of this process: engine/node/writer-memory.h */
 	size_t compute; /* 0: a STAGE; else a COMPUTE: computes[compute - 1] */
 };
 
-/* An element that an extent cuts, and that its owner has to be asked for: the low-precision
+/* An element that an extent cuts, and of which the owner has to be asked: the low-precision
  * copy is converted from the whole element.
  */
 struct stage_edge {
@@ -43,9 +43,9 @@ struct stage_edge {
 	struct engine_file file;
 	struct engine_read read;
 	bool over;
-	bool written[8];              /* the bytes of it that the user writes, by any extent */
+	bool written[8];              /* which of its bytes the user writes, by any extent */
 	_Alignas(8) uint8_t bytes[8]; /* the user's bytes; once read, the owner's others, too */
-	uint8_t *converted;           /* where its low-precision copy goes */
+	uint8_t *converted;           /* where the element goes in low precision */
 	enum frag_dtype hp, lp;
 };
 
@@ -60,11 +60,11 @@ enum transaction_state {
 
 struct transaction {
 	LIST_ENTRY(transaction) link;
-	struct engine_write *write; /* the first of them: its file names the transaction */
+	struct engine_write *write; /* the first of its writes, whose file events name */
 	bool wait_applied;
 	bool cancelled;
 	bool deadlocked; /* cancelled because its writer is a training thread */
-	bool stale; /* a holder's memory was registered anew, or STAGE got lost: plan again */
+	bool stale; /* a holder has registered memory anew, or STAGE got lost: planned anew */
 	enum transaction_state state;
 	int result;
 	unsigned restarts;
@@ -78,9 +78,9 @@ struct transaction {
 	struct stage_edge *edges;
 	unsigned edges_waiting; /* under the lock */
 	struct vec items;       /* of struct stage_item */
-	bool lp_follows;        /* of an operation, as `lp`: stage_lp_follows */
+	bool lp_follows;        /* of an operation: stage_lp_follows, which sets lp */
 	enum frag_dtype lp;
-	struct vec computes; /* of struct wire_compute, without what send_items fills in */
+	struct vec computes; /* of struct wire_compute; send_item sets transaction and epoch */
 	uint32_t sent;
 	struct termination termination;
 	unsigned outstanding;
@@ -94,7 +94,7 @@ int stage_add_writes(struct engine *e, struct transaction *c, const struct engin
 /* Starts to read the edges; the transaction goes on when edges_waiting is 0.  Without the lock.
  */
 void stage_read_edges(struct engine *e, struct stage_edge *edges);
-/* With the lock. */
+/* Cancels the reads of edges.  With the lock. */
 void stage_cancel_edges(struct transaction *c);
 /* Plans the items for every holder, under a new number of the transaction.  With the lock.
  * -EAGAIN: a rank's table of states is awaited.
@@ -104,13 +104,16 @@ void stage_free(struct transaction *c);
 
 /* stage-compute.c: edits by an operation. */
 
-/* Checks the operation of c->write.  -EOPNOTSUPP, -EINVAL: as engine_write. */
+/* Checks the operation of c->write.
+ * -EOPNOTSUPP: the file is no parameter's state, or its dtype has no such operation.
+ * -EINVAL: the slice is not of the file's shape.
+ */
 int stage_add_operation(struct engine *e, struct transaction *c);
 /* Adds the items of the operation.  Errors of plan_write.
  * -EOPNOTSUPP: a low-precision copy cannot follow.
  */
 int stage_plan_operation(struct engine *e, struct transaction *c);
-/* Adds an item; counts its rank among the holders.  NULL: no memory. */
+/* Adds an item, and counts its rank among the holders.  NULL: no memory. */
 struct stage_item *stage_add_item(struct transaction *c, const struct piece *piece);
 
 #endif

@@ -11,8 +11,9 @@ struct storing {
 	size_t element;
 	uint64_t first; /* element of the file, at data */
 	const uint8_t *data;
-	uint64_t used;        /* of s->bytes */
-	uint64_t cut, inside; /* bytes of one element that are written, and before them; 0, 0 */
+	uint64_t used; /* bytes of s->bytes */
+	/* of an element that is written in part: how many bytes, and how many before them */
+	uint64_t cut, inside;
 };
 
 static int store_run(void *arg, const struct cuts_box *box, uint64_t from, uint64_t to)
@@ -42,7 +43,7 @@ static int store(struct storing *g, uint64_t first, uint64_t end)
 	return cuts_walk(g->s->write.file->parts->cuts, first, end, store_run, g);
 }
 
-/* An extent is whole elements, before and behind which it may cut one. */
+/* Stores an extent: whole elements, before and behind which it may cut one. */
 static int store_extent(struct storing *g, const struct engine_extent *x)
 {
 	uint64_t at = x->offset, end = x->offset + x->size, n;

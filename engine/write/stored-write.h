@@ -10,13 +10,14 @@
 #include "engine/node/file.h"
 
 struct stored_write {
-	struct engine_write write; /* its extents: those of vec, or the user's own */
-	struct vec extents;
-	uint8_t *bytes; /* to which extents point, or NULL */
+	struct engine_write write; /* with the items of `extents`, or the user's own extents */
+	struct vec extents;        /* of struct engine_extent */
+	uint8_t *bytes;            /* that extents point to, or NULL */
 };
 
-/* An extent past the end of the file is left as it is.  -ENOMEM.  Also after an error the
- * caller calls stored_write_fini.
+/* Fills *s, which the caller gives to stored_write_fini, also after an error.  If an extent
+ * goes past the end of the file, all stay in file order: engine_write refuses it.
+ * -ENOMEM
  */
 int stored_write_init(struct stored_write *s, const struct engine_write *write);
 void stored_write_fini(struct stored_write *s);

@@ -73,7 +73,7 @@ static int send_item(struct engine *e, struct transaction *c, struct stage_item 
 	if (!item->compute) {
 		item->copied = writer_memory_name(e, item->rank, item->data, &stage.from);
 		if (!item->copied && item->size > WIRE_CHUNK) {
-			c->stale = true; /* planned to be copied, and is to be sent now */
+			c->stale = true; /* planned to be copied, and too large to be sent */
 			return -EAGAIN;
 		}
 		return peers_call_from(c->write->caller, e, item->rank, WIRE_STAGE, &stage,
@@ -166,7 +166,7 @@ static void turn_lost(struct engine *e, struct transaction *c, uint64_t now)
 	c->result = rc ? c->proposal.status : 0;
 }
 
-/* False: edges are still being read. */
+/* Returns false while edges are being read. */
 static bool turn_edges(struct transaction *c, uint64_t now)
 {
 	if (c->edges_waiting && (c->cancelled || c->result))
@@ -218,7 +218,8 @@ static bool is_refused(const struct transaction *c)
 	return c->write->operation && c->result == -EOPNOTSUPP;
 }
 
-/* Logs what became of the transaction.  The events of what ranks were asked for come from them.
+/* Keeps the edit for this observer's history, and adds its event if it was not proposed: else
+ * ranks add the event.
  */
 static void tell(struct engine *e, const struct transaction *c)
 {
@@ -234,14 +235,14 @@ static void tell(struct engine *e, const struct transaction *c)
 		return;
 	if (p->state == PROPOSAL_NEW)
 		event_log_edit(e, &told);
-	if (p->state == PROPOSAL_LOST && c->result) /* some may have applied it */
+	if (p->state == PROPOSAL_LOST && c->result) /* some ranks may have applied it */
 		return;
 	event_log_keep(e, &told);
 	c->write->logged = true;
 }
 
-/* True: the transaction is over.  From ASKED on only the coordinator ends it: it alone knows
- * whether a cancel came in time.
+/* Returns true if the transaction is over.  From ASKED on only the coordinator ends it, which
+ * alone knows whether a cancel came in time.
  */
 static bool turn_commit(struct engine *e, struct transaction *c, uint64_t now)
 {
@@ -462,7 +463,7 @@ void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 	}
 	edges = c->edges;
 	pthread_mutex_lock(&e->lock);
-	/* a write that fails before it is planned has a number too */
+	/* stage_plan gives it another; a write that fails before has one for its event */
 	c->proposal.commit.transaction[1] = ++e->commit.newest;
 	/* from here on it is the engine thread's */
 	LIST_INSERT_HEAD(&e->write.transactions, c, link);

@@ -27,7 +27,7 @@ void transaction_start_staged(struct engine *e, struct engine_write *write,
 void transaction_origin(struct engine *e, const struct engine_file *file, size_t n,
 			uint64_t bytes, struct wire_origin *origin);
 
-/* As engine_write, engine_write_cancel. */
+/* engine_write and engine_write_cancel of a job. */
 void transaction_ask(struct engine *e, struct engine_write *write);
 void transaction_cancel(struct engine *e, struct engine_write *write);
 
