@@ -85,6 +85,7 @@ static bool any_rank_lost(const struct engine *e)
 	return false;
 }
 
+/* Returns the sooner of two times, of which 0 is never. */
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
 	return a && b ? u64_min(a, b) : a + b;
@@ -250,7 +251,7 @@ static bool has_ended(const struct engine *e, uint64_t mine)
 	       e->job.barrier->late || e->job.failure;
 }
 
-/* Asks, again where the last call ended with -ETIMEDOUT. */
+/* Has the engine thread ask rank 0, again if the last call ended with -ETIMEDOUT. */
 static void begin(struct engine *e, uint64_t mine, unsigned timeout_ms)
 {
 	struct barrier *b = e->job.barrier;

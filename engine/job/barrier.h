@@ -2,8 +2,9 @@
 #ifndef ENGINE_JOB_BARRIER_H
 #define ENGINE_JOB_BARRIER_H
 
-/* frag_barrier: rank 0 counts the ranks that come, and when all have come, tells them what they
- * have counted; or, in time, which ranks have not come.  Engine thread, with the lock.
+/* frag_barrier: rank 0 counts the ranks that come, and tells them, when all have come, the
+ * highest counts among them; or, when its time is over, a rank which others have not come.
+ * Engine thread, with the lock.
  */
 
 #include "engine/job/barrier-state.h"
@@ -13,7 +14,7 @@
 int barrier_new(struct engine *e);
 void barrier_free(struct engine *e);
 
-/* BARRIER: the rank in header has come. */
+/* Takes BARRIER: the rank in header has come. */
 void barrier_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		   const void *body);
 /* Sends BARRIER for the trainer's call.  Rank 0 ends a barrier with -EIO once a rank is lost.

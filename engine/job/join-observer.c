@@ -51,7 +51,9 @@ static int open_anew(struct engine *e)
 	return rc;
 }
 
-/* A job that ended in order has removed its key, and the next one has another. */
+/* Takes the key of the job's next processes.  A job that ended in order has removed its key,
+ * and the next has another.  False: the key is the present one, or there is none.
+ */
 static bool take_new_key(struct engine *e)
 {
 	struct engine_options o = e->job.join->options;
@@ -79,7 +81,7 @@ void join_try_new_key(struct engine *e)
 {
 	if (!take_new_key(e))
 		peers_say_of_lost(e, e->job.why);
-	e->job.join->state = JOIN_DONE; /* from where the turn looks again */
+	e->job.join->state = JOIN_DONE; /* where join_turn looks again */
 }
 
 /* Adds the address that a host of the source has by now, and tries it next: the job's next

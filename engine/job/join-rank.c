@@ -20,11 +20,11 @@
 
 enum {
 	PORTS = LISTEN_PORT_LAST - LISTEN_PORT_FIRST + 1,
-	BEFORE_FIRST_AGAIN = 15,
-	LOOK_MS = 500,
-	ZERO_MS = 1000, /* a rank logs after so long that it waits for rank 0 */
-	SAY_MS = 10000,
-	SAY_MAX_MS = 600000,
+	BEFORE_FIRST_AGAIN = 15, /* ports that are tried before the first is tried again */
+	LOOK_MS = 500,           /* between two looks for rank 0 or at the job file */
+	ZERO_MS = 1000,          /* a rank logs after so long that it waits for rank 0 */
+	SAY_MS = 10000,          /* a rank logs after so long that it waits for others; */
+	SAY_MAX_MS = 600000,     /* then after twice as long, at most so much later */
 };
 
 /* ---- where rank 0 is ---- */
@@ -76,7 +76,9 @@ static void seeds_from_master(struct engine *e)
 	}
 }
 
-/* The key that this rank was given; -ENOKEY: none, the job file names it. */
+/* Loads the key that this rank was given.
+ * -ENOKEY: it was given none: the job file names the key.
+ */
 static int own_key(struct engine *e)
 {
 	char why[256];
@@ -103,7 +105,7 @@ static int key_of(struct engine *e, const struct jobfile *job)
 	if (rc != -ENOKEY)
 		return rc;
 	if (!job->key_file[0])
-		return 0; /* the job runs plain: its file, in our user's folder, says so */
+		return 0; /* the job runs plain: its file, in this user's folder, says so */
 	rc = keyfile_load(job->key_file, e->job.key.bytes, NULL, why, sizeof(why));
 	e->job.key.is_there = !rc;
 	return rc;
@@ -141,8 +143,8 @@ static bool found_job_file(struct engine *e)
 	return true;
 }
 
-/* A rank that starts before rank 0 may have found the file of an earlier job of this name,
- * whose rank 0 was still there.
+/* Reads the job file again: a rank that starts before rank 0 may have found that of an earlier
+ * job of this name, whose rank 0 was still there.
  */
 void join_look_at_job_file(struct engine *e, uint64_t now)
 {
@@ -187,7 +189,7 @@ bool join_find(struct engine *e)
 	return e->messages.transport || open_messages(e);
 }
 
-/* The master's name may lead to another address by the next time. */
+/* Forgets the seeds, and the master's address, which may be another by the next time. */
 static void forget_address(struct join *j)
 {
 	j->seeds.list[0] = j->rank.master_ip[0] = '\0';
@@ -223,7 +225,7 @@ void join_look_for_zero(struct engine *e, uint64_t now)
 		j->state = JOIN_ENTER;
 }
 
-/* ---- joining it ---- */
+/* ---- joining ---- */
 
 void join_fill_entry(struct engine *e, struct wire_entry *entry)
 {
@@ -355,7 +357,7 @@ void join_catch_up_grads(struct engine *e, uint64_t grads)
 	control_raise(&e->job.grads_elsewhere, grads, 1);
 }
 
-/* ---- saying for whom it waits ---- */
+/* ---- the log of a rank that waits ---- */
 
 void join_say_missing(struct engine *e, const char *caller)
 {

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The addresses at which the job may be: which is tried, for how long, and how one that hangs
- * up is left.
+/* The addresses at which the job may be: which is tried, for how long, and when the next is
+ * tried.
  */
 
 enum { SEED_MS = 500 }; /* in the first pass; twice as long in each further one */
@@ -73,7 +73,7 @@ static void all_tried(struct engine *e)
 	struct join_seeds *s = &e->job.join->seeds;
 
 	if (!e->is_rank && s->refusals >= join_count_seeds(s)) {
-		e->job.failure = -EACCES; /* engine_open's caller is told e->why */
+		e->job.failure = -EACCES; /* engine_open gives its caller e->job.why */
 		pthread_cond_broadcast(&e->changed);
 	}
 	if (e->is_rank && !s->said_refused)
@@ -108,7 +108,7 @@ void join_shut_out(struct engine *e)
 			 "(%sFRAG_KEY_FILE)",
 			 e->job.address, e->is_rank ? "" : "-o key=FILE; fragctl: ");
 	if (e->is_rank && !e->launch.key_file[0] && !e->launch.plain) {
-		/* the job file's key: perhaps of a job that has ended since */
+		/* the job file named the key, and may be that of a job that has ended since */
 		join_find_anew(e);
 		return;
 	}
@@ -118,7 +118,7 @@ void join_shut_out(struct engine *e)
 		join_try_new_key(e);
 }
 
-/* A seed that has not answered is left soon only where there are others. */
+/* Returns true if the current seed has not answered for long, and there are others. */
 static bool is_slow(const struct engine *e, uint64_t now)
 {
 	const struct join *j = e->job.join;

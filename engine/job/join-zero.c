@@ -98,7 +98,7 @@ static struct contribution *add(struct join_zero *z, uint32_t world, uint64_t ha
 	return c;
 }
 
-/* The rank describes c from now on. */
+/* Notes that the rank describes c from now on. */
 static void refer(struct join_zero *z, uint32_t rank, const struct contribution *c)
 {
 	z->catalog_of[rank] = (uint32_t)(c - contribution(z, 0)) + 1;
@@ -171,7 +171,7 @@ static void merge_when_complete(struct engine *e)
 
 	if (e->job.ready || e->job.failure || z->refusal || !all_described(e))
 		return;
-	if (z->catalogs.count == 1) { /* all describe what this rank does */
+	if (z->catalogs.count == 1) { /* all ranks describe the same as rank 0 */
 		contribution(z, 0)->merged = true;
 	} else {
 		catalog = catalog_new();
@@ -214,7 +214,7 @@ int join_describe_zero(struct engine *e)
 
 /* ---- JOIN and CATALOG_PUT ---- */
 
-/* Why rank 0 refuses a JOIN; NULL: it does not. */
+/* Returns why rank 0 refuses a JOIN; NULL: it does not. */
 static const char *objection(const struct engine *e, const struct wire_header *header,
 			     const struct wire_join *join)
 {
@@ -238,8 +238,8 @@ static const char *objection(const struct engine *e, const struct wire_header *h
 	return NULL;
 }
 
-/* Another process of that rank is live: it was heard lately, because ranks that wait for the
- * others keep asking HELLO.
+/* Returns true if another process of that rank is live: it was heard within timeout_ms, because
+ * ranks that wait for the others keep asking HELLO.
  */
 static bool is_taken(const struct engine *e, const struct wire_entry *entry)
 {
@@ -249,8 +249,8 @@ static bool is_taken(const struct engine *e, const struct wire_entry *entry)
 	       memcmp(p->entry.cookie, entry->cookie, sizeof(entry->cookie));
 }
 
-/* This is a later process of rank 0, and the job went on meanwhile: takes the job's incarnation
- * and counts from the ranks that join it, of which some may have newer ones than others.
+/* Takes incarnation and counts of the job, which went on while rank 0 was gone, from a rank
+ * that joins this later process of rank 0.  Some ranks may have newer counts than others.
  */
 static void take_over(struct engine *e, const struct wire_header *header,
 		      const struct wire_join *join)

@@ -20,7 +20,7 @@ enum { AGAIN_MS = 2000, HELLOS_BEFORE_JOIN = 40 };
 
 void join_fail(struct engine *e, int status, const char *fmt, ...)
 {
-	char why[sizeof(e->job.why)]; /* fmt's text may be in e->why */
+	char why[sizeof(e->job.why)]; /* a copy: fmt's arguments may be in e->job.why */
 	va_list ap;
 
 	e->job.failure = status;
@@ -28,7 +28,7 @@ void join_fail(struct engine *e, int status, const char *fmt, ...)
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
 	memcpy(e->job.why, why, sizeof(why));
-	if (e->is_rank) /* an observer's engine_open returns it */
+	if (e->is_rank) /* an observer's engine_open returns the line */
 		log_error("%s", e->job.why);
 	if (e->is_rank && e->job.join->seeds.linked && e->job.join->state > JOIN_ENTER)
 		rpc_call(e, WIRE_OBSERVER, e->job.join->seeds.link, WIRE_LEAVE, NULL, NULL, 0,
@@ -176,8 +176,8 @@ static int take_table(struct engine *e, const struct answer *answer)
 	}
 	j->rows += t.count;
 	/* The epoch is the first page's: after a change during the fetch, messages announce
-	 * a newer one, and the table is fetched again.  Ours announce this one once the
-	 * whole table is here, because peers then ask us for it.
+	 * a newer one, and the table is fetched again.  This engine announces the epoch once
+	 * the whole table is here, because peers then ask it for the table.
 	 */
 	if (!t.first)
 		j->membership = t.membership;
@@ -196,7 +196,7 @@ static int complete(struct engine *e, struct catalog *catalog)
 	return rc;
 }
 
-/* The table, page by page, and then the catalog. */
+/* Takes a page of the table of ranks; after the last page the catalog is asked for. */
 static int take_first_table(struct engine *e, const struct answer *answer)
 {
 	struct join *j = e->job.join;
@@ -283,7 +283,9 @@ static void refused_to_enter(struct engine *e, const struct answer *answer)
 	ask_next_seed(e);
 }
 
-/* The job is known, but this seed's answer is of no use: the turn looks again, elsewhere. */
+/* Leaves a seed whose answer is of no use to an engine that is ready: join_turn looks again,
+ * elsewhere.
+ */
 static void give_up(struct engine *e)
 {
 	join_next_seed(e);
@@ -297,7 +299,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	int rc;
 
 	if (state != tag || state == JOIN_DONE || state == JOIN_FIND)
-		return false; /* the answer to a request of an earlier state, sent twice */
+		return false; /* of an earlier state, whose request was sent twice */
 	j->waiting = false;
 	j->seeds.answered = answer->status != -ETIMEDOUT;
 	if (answer->status || (takes[state].want && answer->type != takes[state].want)) {

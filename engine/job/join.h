@@ -20,13 +20,13 @@
 
 struct source_key;
 
-/* seed: the message address of rank 0; NULL: join_turn finds it.
- * -ENOMEM.
+/* Begins to join as a rank.  seed: the message address of rank 0; NULL: join_turn finds it.
+ * -ENOMEM
  */
 int join_start_rank(struct engine *e, const char *seed);
-/* seeds: message addresses, "tcp://a:1,tcp://b:2".
+/* Begins to join as an observer.  seeds: message addresses, "tcp://a:1,tcp://b:2".
  * -EINVAL: seeds is too long.
- * -ENOMEM.
+ * -ENOMEM
  */
 int join_start_observer(struct engine *e, const char *seeds);
 /* Moves an observer's key into the engine, and wipes *key. */
@@ -35,15 +35,16 @@ void join_take_key(struct engine *e, struct source_key *key);
  * -ENOMEM.
  */
 int join_keep_options(struct engine *e, const struct engine_options *options);
-/* Any thread but the engine's: returns when the engine has joined.
- * -ETIMEDOUT: it has not by the deadline (ms).  The errno that e->job.failure has.
+/* Waits until the engine has joined.  Any thread but the engine's.
+ * -ETIMEDOUT: it has not joined by the deadline (ms).
+ * Other errors: e->job.failure.
  */
 int join_wait(struct engine *e, uint64_t deadline);
 void join_turn(struct engine *e, uint64_t now);
 void join_free(struct engine *e);
 
-/* Trainer's thread: this rank's description, e->own, is complete.
- * -ENOMEM.
+/* Notes that this rank's description, e->own, is complete.  Trainer's thread.
+ * -ENOMEM
  * -EOVERFLOW: the description is too large for a message.
  */
 int join_described(struct engine *e);
@@ -57,22 +58,24 @@ void join_name_ranks(const uint32_t *ranks, uint32_t named, uint32_t all, char *
  */
 void join_catch_up_grads(struct engine *e, uint64_t grads);
 
-/* The transport could not reach message peer `link`: if it is the current seed, the next is
- * tried.
+/* Notes that the transport could not reach message peer `link`: if it is the current seed, the
+ * next is tried.
  */
 void join_gone(struct engine *e, uint32_t link);
-/* A message of another protocol version, with this header, came from message peer `peer`.  A
- * rank that looks for its rank 0 passes over another job.
+/* Notes that a message of another protocol version, with this header, came from message peer
+ * `peer`.  A rank that looks for its rank 0 passes over another job.
  */
 void join_other_version(struct engine *e, uint32_t peer, const struct wire_header *header);
-/* A message of `peer` named an epoch of the table of ranks: a newer one is fetched. */
+/* Notes that a message of `peer` named an epoch of the table of ranks: a newer table is
+ * fetched.
+ */
 void join_newer_membership(struct engine *e, uint32_t peer, uint64_t membership);
 
-/* This rank's row in the table of ranks. */
+/* Fills *entry with this rank's row of the table of ranks. */
 void join_fill_entry(struct engine *e, struct wire_entry *entry);
-/* HELLO, which every rank answers. */
+/* Answers HELLO, as every rank does. */
 void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header *header);
-/* JOIN and CATALOG_PUT, which rank 0 answers. */
+/* Answer JOIN and CATALOG_PUT, as rank 0 does. */
 void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *header,
 		     const struct wire_join *join);
 void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,

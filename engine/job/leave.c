@@ -9,6 +9,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* HEARD_MS: the longest wait for acknowledgements of LEAVE and LEFT.  OTHERS_MS: of rank 0 for
+ * the other ranks' ends.
+ */
 enum { HEARD_MS = 300, OTHERS_MS = 1000 };
 
 struct leave {
@@ -36,9 +39,9 @@ void leave_free(struct engine *e)
 	free(e->job.leave);
 }
 
-/* ---- who hears of it ---- */
+/* ---- the peers that hear LEFT ---- */
 
-/* NULL: peer is none of them. */
+/* Returns NULL if peer is not among the hearers. */
 static struct hearer *find(const struct engine *e, uint32_t peer)
 {
 	struct hearer *hearers = e->job.leave->hearers.items;
@@ -78,8 +81,8 @@ static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct a
 	return false;
 }
 
-/* Returns true if LEFT of that rank is to be sent to the peer.  Of another rank than this one,
- * only mounts are told: ranks heard its LEAVE, and each end would cost `world` messages.
+/* Returns true if LEFT of that rank is to be sent to the peer.  The end of another rank is told
+ * to mounts alone: ranks heard its LEAVE, and each end would cost `world` messages.
  */
 static bool hears(const struct engine *e, const struct hearer *h, uint32_t rank)
 {
@@ -186,7 +189,7 @@ static bool is_rank_at(const struct engine *e, uint32_t peer, const struct wire_
 	return p && p->linked && p->link == peer && header->life == node_life(p->entry.cookie);
 }
 
-/* To an observer the rank is gone at once; a rank sees the end of the process itself. */
+/* An observer loses the rank at once; a rank sees the end of the process itself. */
 void leave_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
 		      const struct wire_left *body)
 {

@@ -19,14 +19,16 @@ void leave_free(struct engine *e);
  */
 void leave_say(struct engine *e);
 void leave_turn(struct engine *e);
-/* LEAVE, at a rank. */
+/* Answers LEAVE, at a rank. */
 void leave_serve(struct engine *e, uint32_t peer, const struct wire_header *header);
-/* LEFT, at an observer or a rank. */
+/* Answers LEFT, at an observer or a rank. */
 void leave_serve_left(struct engine *e, uint32_t peer, const struct wire_header *header,
 		      const struct wire_left *left);
-/* A request of message peer `peer` has come: if it is an observer's, LEFT is sent there. */
+/* Notes that a request of message peer `peer` has come: if it is HELLO or PING, the peer is to
+ * get LEFT.
+ */
 void leave_note(struct engine *e, uint32_t peer, const struct wire_header *header);
-/* Message peer `peer` is gone. */
+/* Forgets message peer `peer`, which is gone. */
 void leave_gone(struct engine *e, uint32_t peer);
 
 #endif

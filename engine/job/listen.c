@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* The address of this host by which the master is reached. */
+/* Finds the address of this host on the way to the master: connect(2) of a datagram socket
+ * chooses it, and sends nothing.
+ */
 static int local_ip(const char *master_ip, char *ip, size_t size)
 {
 	struct sockaddr_in master = { .sin_family = AF_INET,

@@ -18,7 +18,7 @@ enum { LISTEN_PORT_FIRST = 21017, LISTEN_PORT_LAST = 21117 };
  */
 int listen_open(struct engine *e, const char *master_ip, const char *before);
 
-/* The master's name, as it was given. */
+/* Returns the master's name, as it was given. */
 static inline const char *listen_master(const struct engine *e)
 {
 	return e->launch.master_addr[0] ? e->launch.master_addr : "127.0.0.1";

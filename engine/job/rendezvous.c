@@ -22,7 +22,7 @@ struct meeting { /* of one group */
 	SLIST_ENTRY(meeting) next;
 	uint32_t group;
 	unsigned waiting;          /* arrivals that wait */
-	uint64_t until_ms;         /* when the first of them ends all with -ETIMEDOUT */
+	uint64_t until_ms;         /* when the first arrival's time ends all with -ETIMEDOUT */
 	struct arrival arrivals[]; /* [nranks of the group] */
 };
 
@@ -91,8 +91,8 @@ static bool is_same(const struct wire_rendezvous *a, const struct wire_rendezvou
 	       !memcmp(a->key, b->key, sizeof(a->key));
 }
 
-/* Ranks at different boundaries, where rounds are launched, would launch the operations of the
- * communicator in different orders.
+/* Returns true if both ranks can use the same communicator.  Ranks at different boundaries,
+ * where rounds are launched, would launch its operations in different orders.
  */
 static bool goes_with(const struct wire_rendezvous *a, const struct wire_rendezvous *b)
 {
@@ -100,7 +100,7 @@ static bool goes_with(const struct wire_rendezvous *a, const struct wire_rendezv
 	       a->boundary == b->boundary && a->held == b->held;
 }
 
-/* The verdict on one arrival, compared with the first. */
+/* Returns the verdict on one arrival, compared with the group's first rank's. */
 static struct wire_rendezvous_over weigh(const struct wire_rendezvous *said,
 					 const struct wire_rendezvous *first)
 {
@@ -113,7 +113,7 @@ static struct wire_rendezvous_over weigh(const struct wire_rendezvous *said,
 	return (struct wire_rendezvous_over){ .status = goes_with(said, first) ? 0 : -EREMOTE };
 }
 
-/* The verdict on all arrivals: the first error; -EREMOTE only where there is no other. */
+/* Gives the verdict on all arrivals: the first error; -EREMOTE only if there is no other. */
 static void judge(const struct engine *e, const struct meeting *m,
 		  struct wire_rendezvous_over *met)
 {
@@ -135,7 +135,7 @@ static void judge(const struct engine *e, const struct meeting *m,
 			       sizeof(met->transaction));
 }
 
-/* Finds a rank that has not come and is lost, or, once it is late, has not come at all. */
+/* Finds a rank that has not come and is lost; late: or that has not come. */
 static bool misses(struct engine *e, const struct meeting *m, bool late,
 		   struct wire_rendezvous_over *met)
 {
@@ -210,7 +210,7 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 		return;
 	}
 	a = &m->arrivals[member];
-	if (said.stage == WIRE_MEET_LEFT) { /* its trainer no longer waits */
+	if (said.stage == WIRE_MEET_LEFT) { /* the rank's trainer waits no more */
 		if (a->waits && a->said.count == said.count) {
 			a->waits = false;
 			m->waiting--;

@@ -4,7 +4,7 @@
 
 /* A barrier of one group's ranks, by numbered stages: frag_gather and frag_scatter call it
  * before they move a state's bytes (stage 0) and after.  The counter, the group's lowest live
- * rank, counts those that have come; its answer says for all whether the bytes go by the
+ * rank, counts the ranks that have come; its answer says for all whether the bytes go by the
  * communicator.
  */
 
@@ -14,7 +14,7 @@
 struct meeting;
 
 struct rendezvous {
-	SLIST_HEAD(, meeting) meetings; /* that this rank has counted */
+	SLIST_HEAD(, meeting) meetings; /* of groups whose counter this rank is, or was */
 	/* of the trainer's call */
 	struct wire_rendezvous said;
 	bool wanted, asked, answered;
@@ -41,7 +41,7 @@ void rendezvous_free(struct engine *e);
 int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2]);
 
-/* RENDEZVOUS.  Engine thread, with the lock. */
+/* Answers RENDEZVOUS.  Engine thread, with the lock. */
 void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		      const void *body);
 void rendezvous_turn(struct engine *e, uint64_t now);
