@@ -41,7 +41,7 @@ static bool is_there(const char *sys, const char *class, const char *name)
 	return *name && !strchr(name, '/') && *name != '.' && !stat(path, &st);
 }
 
-/* The network device of an InfiniBand device's port, which has the port's IPv4 address. */
+/* Finds the network device of an InfiniBand device's port, which has its IPv4 address. */
 static int netdev_of_port(const char *sys, const char *device, unsigned port, char name[64])
 {
 	char path[512];
@@ -59,8 +59,8 @@ static int netdev_of_port(const char *sys, const char *device, unsigned port, ch
 }
 
 /* Puts the network device of "eth0" (returns 0) or "mlx5_0:1" (InfiniBand: returns 1) into
- * name;
- * -ENODEV.
+ * name.
+ * -ENODEV
  */
 static int look_up(const char *sys, const char *text, char name[64])
 {
@@ -77,7 +77,10 @@ static int look_up(const char *sys, const char *text, char name[64])
 	return netdev_of_port(sys, device, port, name) ? -ENODEV : 1;
 }
 
-/* -ENETDOWN: the device is down; UCX would not use it even if it came up later. */
+/* Finds the device's IPv4 address.
+ * -EADDRNOTAVAIL: it has none.
+ * -ENETDOWN: it is down; UCX would not use it even if it came up later.
+ */
 static int address_of(const char *name, char *address, size_t size)
 {
 	struct ifaddrs *all, *i;
@@ -99,7 +102,7 @@ static int address_of(const char *name, char *address, size_t size)
 	return !*text ? -EADDRNOTAVAIL : runs ? 0 : -ENETDOWN;
 }
 
-/* Puts the first device's network device into name. */
+/* Looks up all devices, and puts the first one's network device into name. */
 static int look_up_all(const struct fabric_config *c, const char *sys,
 		       struct fabric_devices *devices, char name[64], char *why, size_t whysize)
 {

@@ -23,7 +23,7 @@ static bool is_mine(const struct stat *st)
 	return st->st_uid == geteuid();
 }
 
-/* chmod: mkdir's mode is cut by the umask. */
+/* Makes the folder if it is missing.  chmod: the umask cuts mkdir's mode. */
 static int make_folder(const char *path)
 {
 	if (mkdir(path, 0700))
@@ -119,6 +119,7 @@ int job_folder_lock(void)
 
 ssize_t job_folder_read(const char *path, mode_t forbidden, char *text, size_t size)
 {
+	/* O_NONBLOCK, O_NOCTTY: a FIFO or a terminal there neither blocks open nor is taken */
 	CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	struct stat st;
 	size_t n = 0;

@@ -17,7 +17,7 @@ enum { JOB_FOLDER = 1200, JOB_PATH = JOB_FOLDER + 160 };
  * -EACCES: it is another user's, or others may write to it.
  */
 int job_folder(char folder[JOB_FOLDER]);
-/* The path of the job's file with that suffix.
+/* Makes the path of the job's file with that suffix.
  * -EINVAL: the job's name is no file name.
  */
 int job_folder_path(const char *job, const char *suffix, char path[JOB_PATH]);

@@ -23,7 +23,7 @@ enum {
 
 struct record {
 	struct jobfile j;
-	char machine[MACHINE_ID]; /* where pid is a process */
+	char machine[MACHINE_ID]; /* the machine on which pid is a process */
 };
 
 static bool is_one_line(const char *text)
@@ -53,7 +53,7 @@ int jobfile_publish(const struct jobfile *j, const char *path)
 		     (unsigned long long)j->start_time, machine);
 	assert(n > 0 && n < (int)sizeof(text));
 	CLEANUP(close) int lock = path ? -1 : job_folder_lock();
-	(void)lock;
+	(void)lock; /* until return; without it (-1) the file is written all the same */
 	return job_folder_write(path ? path : usual, text, (size_t)n);
 }
 
@@ -80,7 +80,9 @@ enum {
 	HAS_ALL = 31,
 };
 
-/* Returns HAS_..., 0: an optional field, or one of a later version, -1: the line is bad. */
+/* Returns the HAS_... of a required field; 0: the field is optional, or of a later version; -1:
+ * the line is bad.
+ */
 static int take_line(const char *key, const char *value, struct record *r)
 {
 	uint64_t n;
@@ -290,7 +292,7 @@ void jobfile_remove(const char *job)
 		unlink(path);
 }
 
-/* For so long rank 0 may be started again, and take over the file and the key. */
+/* Returns true if rank 0 may still be started again, and take over the file and the key. */
 static bool is_recent(const char *path)
 {
 	struct stat st;
@@ -298,7 +300,7 @@ static bool is_recent(const char *path)
 	return !stat(path, &st) && time(NULL) < st.st_mtime + SWEEP_AFTER_S;
 }
 
-/* With the folder locked, so that no file is replaced between reading and unlinking it. */
+/* The folder is locked, so that no file is replaced between being read and unlinked. */
 static void sweep_one(const char *folder, const char *name)
 {
 	char path[JOB_PATH + 160];

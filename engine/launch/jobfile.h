@@ -37,15 +37,15 @@ void jobfile_drop_dead(const char *job);
  * -errno.
  */
 int jobfile_read(const char *path, struct jobfile *out);
-/* The live job of that name.
+/* Finds the live job of that name.
  * -ENOENT: none.
  */
 int jobfile_find(const char *job, struct jobfile *out);
-/* The live job of this host whose rank 0 listens at that port; of several, the newest.
+/* Finds the live job of this host whose rank 0 listens at that port; of several, the newest.
  * -ENOENT: none.
  */
 int jobfile_find_port(uint16_t port, struct jobfile *out);
-/* The job's file if rank 0's process is gone: its next process continues the job.
+/* Reads the job's file if rank 0's process is gone: its next process continues the job.
  * -ENOENT: none.
  */
 int jobfile_left(const char *job, struct jobfile *out);

@@ -59,7 +59,7 @@ int keyfile_create(const char *job, const char *path, char *path_out, size_t siz
 	if (getrandom(key, KEYFILE_BYTES, 0) != KEYFILE_BYTES)
 		return -errno;
 	CLEANUP(close) int lock = path ? -1 : job_folder_lock();
-	(void)lock;
+	(void)lock; /* until return; without it (-1) the key is written all the same */
 	if (!path)
 		jobfile_drop_dead(job);
 	rc = write_key(path ? path : usual, key);

@@ -17,10 +17,9 @@ int keyfile_create(const char *job, const char *path, char *path_out, size_t siz
 		   uint8_t key[KEYFILE_BYTES]);
 /* Reads 32 bytes, 64 hexadecimal digits, or "readers " and 64 digits, which is a key for
  * readers (*readers).  With an error, why has one line.
- * -EACCES: the file is another user's, others may read it, or it is a readers' key and readers
- * is
- * NULL.
- * -EINVAL: it is none of these three.
+ * -EACCES: the file is another user's, others may read it, or it has a readers' key and readers
+ * is NULL.
+ * -EINVAL: the file has none of these three forms.
  * -errno.
  */
 int keyfile_load(const char *path, uint8_t key[KEYFILE_BYTES], bool *readers, char *why,

@@ -88,8 +88,8 @@ static const char *world_of(const struct launcher *launcher)
 	return NULL;
 }
 
-/* FRAG_WORLD_SIZE, else the launcher's own variable; any launcher's, where FRAG_RANK or
- * frag_config gave the rank.
+/* Returns the name of the variable that has the number of ranks: FRAG_WORLD_SIZE, else the
+ * launcher's own; any launcher's, if FRAG_RANK or frag_config gave the rank.
  */
 static const char *find_world(const struct launcher *launcher)
 {
@@ -335,7 +335,7 @@ static int read_swap(struct launch_reader *r)
 	return swap_config_read(&r->l->swap, &r->config, r->why, r->whysize);
 }
 
-/* FRAG_BIND=disk where the disk's node is not known binds nothing. */
+/* Reads FRAG_BIND.  "disk" binds nothing if the disk's NUMA node is not known. */
 static int read_bound(struct launch_reader *r)
 {
 	const char *text = env_text("FRAG_BIND"), *dir = r->l->swap.dir;

@@ -37,7 +37,8 @@ struct launch {
  */
 int launch_read(struct launch *l, const struct frag_config *config, char *why, size_t whysize);
 
-/* FRAG_HOST, else the machine's id.  Processes with the same one read each other's memory.
+/* Sets host to FRAG_HOST, else to the machine's id.  Processes of the same host read each
+ * other's memory.
  * -EINVAL: FRAG_HOST is too long.
  */
 int launch_host(char host[MACHINE_ID]);

@@ -13,16 +13,16 @@ enum { RESOLVER_IP = 16 };
 
 struct resolver; /* one name that is being resolved */
 
-/* Never waits: call it with *r NULL at first, and again until it returns no -EAGAIN.  An
- * address as host resolves to itself.
+/* Asks for a host's address, and never waits: *r is NULL at first, and the caller calls again
+ * after -EAGAIN.  An address as host resolves to itself.
  * -EAGAIN: not resolved yet.
  * -ENOENT: no such host.
- * -ENOMEM.
+ * -ENOMEM
  */
 int resolver_ask(struct resolver **r, const char *host, char ip[RESOLVER_IP]);
 void resolver_forget(struct resolver *r);
 
-/* Waits for the name server.
+/* Resolves a host's name, and waits for the name server.
  * -ENOENT: no such host.
  */
 int resolver_wait(const char *host, char ip[RESOLVER_IP]);

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { PROBE_MS = 3000 };
+enum { PROBE_MS = 3000 }; /* the longest wait for an address to accept a connection */
 
 struct host_port {
 	char host[256];
@@ -61,6 +61,7 @@ bool source_is_address(const char *source)
 
 bool source_is_path(const char *source)
 {
+	/* ENOTCONN: a FUSE file system is mounted there whose program has ended */
 	return strchr(source, '/') ||
 	       (!source_is_address(source) && (!access(source, F_OK) || errno == ENOTCONN));
 }

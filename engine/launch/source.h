@@ -48,8 +48,9 @@ struct source_key {
 int source_key(const struct engine_options *options, struct source_key *key, char *why,
 	       size_t whysize);
 
-/* 0: a process listens at one of the source's addresses.
- * -errno of the last connect: none does; why has one line.
+/* Connects to the source's addresses, one after the other, until one accepts.
+ * 0: a process listens at that address.
+ * -errno of the last connect: none listens; why has one line.
  */
 int source_probe(const char *source, char *why, size_t whysize);
 
