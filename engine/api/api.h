@@ -82,8 +82,8 @@ int api_locate(const struct engine *e, int param, struct layout_fragment *fragme
 int api_check_state(const struct frag *f, int group, uint32_t sub, const char *key,
 		    enum frag_dtype dtype);
 
-/* Returns true if the open sweep will copy its slice of the row, which is on a device, back
- * there, over what is written to it meanwhile.
+/* Returns true if the open sweep will copy its slice of the row back to a device, over bytes
+ * that are written there meanwhile.
  */
 bool api_sweep_changes(const struct frag *f, int row);
 /* Drops the sweep that frag_sweep_then has announced, if there is one. */
@@ -94,8 +94,9 @@ void api_sweep_forget(struct frag *f);
  */
 void api_make_room(struct frag *f);
 
-/* Gets the values of frag_hyper_calls from the trainer, before a boundary at which edits may
- * replace them; sets those that edits have replaced.
+/* api_hypers_get gets the values of frag_hyper_calls from the trainer, before a boundary at
+ * which edits may replace them; api_hypers_set gives the trainer the values that edits have
+ * replaced.
  */
 void api_hypers_get(struct engine *e);
 void api_hypers_set(struct engine *e);

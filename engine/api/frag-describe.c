@@ -363,7 +363,7 @@ int frag_state_move(struct frag *f, int group, uint32_t sub, const char *key, vo
 int frag_fragments_move(struct frag *f, const int *params, size_t n, const char *key,
 			void *const *memory)
 {
-	struct state_segment segments[64]; /* of one row */
+	struct state_segment segments[64]; /* fragments of one row, moved together */
 	uint32_t group = 0, sub = 0, count = 0;
 	struct engine *e = api_engine(f);
 	int rc = 0;
@@ -396,7 +396,7 @@ int frag_fragments_move(struct frag *f, const int *params, size_t n, const char 
 	return rc;
 }
 
-/* Elements of this rank's piece of a parameter; 0: it has none. */
+/* Returns the number of elements of this rank's piece of a parameter; 0: there is none. */
 static uint64_t piece_numel(const struct engine *e, uint32_t param)
 {
 	uint32_t group = e->own->params[param].group;

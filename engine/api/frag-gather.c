@@ -166,8 +166,8 @@ static int lay_equal(const struct group_gather *g, struct send *send, struct col
 	return 0;
 }
 
-/* Moves the pieces.  After an error the other ranks would wait for this one: it breaks the
- * communicator.
+/* Moves the pieces.  After an error this rank breaks the communicator, as the other ranks would
+ * wait for it.
  */
 static int take(struct group_gather *g)
 {

@@ -348,6 +348,7 @@ void frag_close(struct frag *f)
 	serve_tell_asked(e);
 	pthread_mutex_unlock(&e->lock);
 	loop_free(e);
+	/* the engine has ended: no reader is left */
 	swapped_params_free(f->trainer.swapped_params);
 	api_hypers_free(f);
 	if (f->only)

@@ -47,7 +47,7 @@ struct scatter {
 	struct engine *e;
 	struct engine_file *file;
 	const uint8_t *value; /* the root's */
-	int number;           /* of the device that it is on */
+	int number;           /* of the device that has `value`; DEVICE_NONE: the host has it */
 	const struct catalog_group *group;
 	struct span *held; /* [group's ranks]: the span in which each holds bytes */
 	struct vec own;    /* of struct own */
@@ -221,8 +221,8 @@ static int pass(struct scatter *s, const struct span *chunk, const struct span *
 }
 
 /* Passes a chunk.  The root copies it to the host first, behind all work that its trainer has
- * enqueued: so a value that is sent from the device is complete, too.  After an error the other
- * ranks would wait for this one: it breaks the communicator.
+ * enqueued: so a value that is sent from the device is complete, too.  After an error this rank
+ * breaks the communicator, as the other ranks would wait for it.
  */
 static int pass_chunk(struct scatter *s, const struct span *chunk, const struct span *own)
 {

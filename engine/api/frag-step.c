@@ -121,8 +121,8 @@ static void change_begin(struct engine *e)
 	keep_for_views(e, true);
 }
 
-/* Shows readers what the trainer has written since: to slices and ranges of states on NVMe, all
- * of it or none, and by its streams to states on devices.
+/* Shows readers the trainer's writes since the last call: to slices and ranges of states on
+ * NVMe, all of them or none, and by its streams to states on devices.
  */
 static int publish(struct engine *e)
 {
@@ -162,7 +162,7 @@ static int change_end(struct engine *e, uint64_t generation)
 	return 0;
 }
 
-/* Publishes outside of a step, or after one whose generation is owed. */
+/* Publishes outside of a step, or after a step whose generation is owed. */
 static int make_current(struct engine *e)
 {
 	if (e->trainer->owes_generation)
@@ -171,7 +171,7 @@ static int make_current(struct engine *e)
 }
 
 /* Returns the generation of the next edit at boundary b.  Each edit is a generation of its own:
- * all ranks apply the same ones in the same order.
+ * all ranks apply the same edits in the same order.
  */
 static uint64_t generation_after(uint64_t before, uint64_t b)
 {
@@ -203,8 +203,8 @@ static int apply_edits(struct engine *e, uint64_t b)
  * rest follows at later boundaries.  Their values and the generation stay: open views have kept
  * the bytes of the old tier, and later views read the new one.  No state moves while the
  * trainer has changed states that are not published, or while a sweep has addresses of slices.
- * A state stays that a staged operation computes: the operation was accepted for its tier.  So
- * does one of several that a view awaits, which needs them in one tier.
+ * A state stays that a staged operation computes: the operation was accepted for its tier.  A
+ * state among several that a view awaits stays too: the view needs them in one tier.
  */
 static int place(struct engine *e)
 {
@@ -248,7 +248,7 @@ static void launch_round(struct engine *e, uint64_t b)
 	node_wake(e);
 }
 
-/* Returns true outside of a step, and at the end of one whose generation is owed. */
+/* Returns true outside of a step, and at the end of a step whose generation is owed. */
 static bool is_whole(const struct engine *e)
 {
 	return !is_changing(e->registry.control) || e->trainer->owes_generation;
@@ -259,8 +259,8 @@ static void show_phase(struct control_page *c, uint32_t phase)
 	atomic_store_explicit(&c->phase, phase, memory_order_release);
 }
 
-/* Applies decided edits, and holds the trainer in a freeze: it neither reads nor writes state
- * here.
+/* Applies decided edits, and holds the trainer in a freeze.  The trainer's code neither reads
+ * nor writes state meanwhile.
  */
 static int look_at_edits(struct engine *e, uint64_t b)
 {
@@ -291,8 +291,8 @@ static int look_at_edits(struct engine *e, uint64_t b)
 	return rc;
 }
 
-/* Records when the rank came to this boundary and how long it takes between two, for those who
- * wait for it.
+/* Records when the rank came to this boundary and how long it takes between two, for readers
+ * that wait for it.
  */
 static void time_boundary(struct engine *e)
 {
@@ -356,6 +356,9 @@ int frag_grads_gone(struct frag *f)
 	if (!e)
 		return -EINVAL;
 	if (!grads_are_valid(e->registry.control)) {
+		/* a rank that came back counts on from the others' windows
+		 * (join_catch_up_grads)
+		 */
 		control_raise(&e->registry.control->grads, atomic_load(&e->job.grads_elsewhere),
 			      2);
 		return 0;
@@ -410,7 +413,7 @@ int frag_grads_valid(struct frag *f, double loss_scale)
 		return -EINVAL;
 	atomic_store_explicit(&e->registry.control->loss_scale, loss_scale,
 			      memory_order_relaxed);
-	if (grads_are_valid(e->registry.control)) /* begun before, and perhaps read */
+	if (grads_are_valid(e->registry.control)) /* the window is open, and may be read */
 		return 0;
 	rc = make_current(e);
 	if (rc)

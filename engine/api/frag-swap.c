@@ -32,8 +32,9 @@ struct frag_sweep {
 	struct frag *f;
 	struct swapper_sweep *walk; /* NULL: all are in memory */
 	uint64_t numel;
-	uint64_t first, slice; /* elements of the slice that is visited; slice 0: none is yet */
-	bool unread;           /* of states on a device: the slice has not come from there */
+	/* elements of the slice that is visited; slice 0: no slice yet */
+	uint64_t first, slice;
+	bool unread; /* the slice of states on devices is still to be copied to the host */
 	uint32_t group, sub;
 	size_t n;
 	struct swept states[FRAG_SWEEP_MAX];

@@ -66,7 +66,7 @@ static void list_group(struct swp *s, uint32_t group)
 	for (uint32_t i = 0; i < g->nparams; i++) {
 		struct home *h = &s->homes[begin + layout_sub(&g->layout, i)];
 
-		if (!g->layout.numel[i]) /* DeepSpeed leaves it out */
+		if (!g->layout.numel[i]) /* DeepSpeed leaves out empty parameters */
 			continue;
 		h->last = number_of(s, g->params[i]);
 		h->first = h->first == UINT64_MAX ? h->last : h->first;

@@ -14,7 +14,7 @@
 struct grad {
 	int param;
 	uint64_t numel;
-	void *raw;    /* as the holders have it */
+	void *raw;    /* the gradient in the holders' dtype */
 	float *value; /* raw, where that is float32 */
 	struct engine_extent extent;
 };

@@ -136,6 +136,7 @@ static int apply(struct editor *ed, const struct patches *p, const struct engine
 		rc = journal_end(ed->dir);
 	if (rc)
 		roll_back(ed);
+	/* an undo changes the files' times, too */
 	renew_files(ed, p);
 	if (!rc)
 		show(c, p, write);
@@ -300,7 +301,7 @@ void editor_write(struct engine *e, struct engine_write *write)
 	pthread_mutex_unlock(&ed->lock);
 }
 
-/* Removes a write from the queue; false: it is not there.  The lock is held. */
+/* Removes a write from the queue.  Returns false if it is not there.  The lock is held. */
 static bool dequeue(struct editor *ed, struct engine_write *write)
 {
 	struct engine_write *w;

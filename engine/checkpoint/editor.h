@@ -44,8 +44,8 @@ void editor_cancel(struct engine *e, struct engine_write *write);
 
 /* Returns true if the checkpoint has an editor, and the state may be written. */
 bool editor_lets(const struct checkpoint *c, const struct table_state *s);
-/* The number of edits that reads show: those of this mount and of its overlay.  The checkpoint
- * has an editor.
+/* Returns the number of edits that reads show: those of this mount and of its overlay.  The
+ * checkpoint has an editor.
  */
 uint64_t editor_edits(const struct checkpoint *c);
 /* Prints lines about the editor for .frag/config.  The checkpoint has an editor. */

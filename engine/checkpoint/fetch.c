@@ -267,7 +267,7 @@ static int see_held(void *arg, const struct table_run *whole)
 	run.box = NULL;
 	if (run.count && add_run(f, &run, begin + skip - s->first))
 		return -ENOMEM;
-	return f->position >= s->first + s->count; /* enough */
+	return f->position >= s->first + s->count; /* all planned */
 }
 
 static int plan_section(struct fetch *f, struct fetch_section *s)
@@ -441,7 +441,7 @@ static void submit_list(struct fetch_part *list)
 	while (list) {
 		struct fetch_part *p = list;
 
-		list = p->next; /* p may be over before submit returns */
+		list = p->next; /* p may end before submit returns */
 		submit(p);
 	}
 }
@@ -471,7 +471,7 @@ static void part_done(struct disk_io *disk, int result)
 	if (result > 0)
 		p->done += (uint32_t)result;
 	if (result == -EINTR || result == -EAGAIN || (result > 0 && p->done < p->size)) {
-		submit(p); /* the rest */
+		submit(p); /* the rest of the part */
 		return;
 	}
 	pthread_mutex_lock(&f->lock);
@@ -659,6 +659,7 @@ static void read_state(struct checkpoint *c, struct engine_read *read)
 		rc = take_request(f, read);
 	if (!rc && c->editor) {
 		begin(f);
+		/* f is listed already: a read that waits at the gate can be cancelled */
 		f->pass.go = go;
 		rwgate_enter(&c->gate, &f->pass);
 		return;

@@ -49,7 +49,7 @@ static int wait_names(struct engine *e, uint32_t rank)
 	return is_lost(rc) && e->peers[rank].states ? 0 : rc;
 }
 
-/* Returns the rank whose table speaks for all that share the group. */
+/* Returns the rank whose table speaks for all ranks of the group. */
 static uint32_t group_speaker(const struct engine *e, const struct catalog_group *g)
 {
 	for (uint32_t i = 0; i < g->nranks; i++)
@@ -62,7 +62,7 @@ static uint32_t group_speaker(const struct engine *e, const struct catalog_group
 	return g->ranks[0];
 }
 
-/* Returns the rank whose table speaks for all that share the parameter. */
+/* Returns the rank whose table speaks for all ranks that have the parameter. */
 static uint32_t speaker(const struct engine *e, const struct catalog_param *p)
 {
 	return p->group == CATALOG_NONE ? p->owner

@@ -251,7 +251,7 @@ static void turn_port(struct engine *e, const struct node_port *port)
 		lose_gone(e, port);
 }
 
-/* Handles the messages of this engine to itself.  Those that it sends meanwhile are left for
+/* Handles the messages of this engine to itself.  Messages that it sends meanwhile are left for
  * the next turn.
  */
 static void turn_local(struct engine *e)

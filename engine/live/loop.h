@@ -3,7 +3,7 @@
 #define ENGINE_LIVE_LOOP_H
 
 /* The event loop of one engine: it opens the engine, starts its thread, gives each module its
- * turn, and frees them all.
+ * turn, and frees the modules.
  */
 
 #include "engine/node/node.h"

@@ -37,7 +37,7 @@ TAILQ_HEAD(pending_list, pending_read);
 struct serve_pending {
 	/* NULL: the engine has ended; each read is freed by the end of its fetch */
 	struct engine *engine;
-	pthread_mutex_t lock; /* of reads' ended and status; takes no other */
+	pthread_mutex_t lock; /* guards reads' ended and status; under it no lock is taken */
 	pthread_cond_t came;
 	struct pending_list reads; /* oldest first, as they are answered */
 	unsigned count;
@@ -167,7 +167,7 @@ void serve_pending_free(struct engine *e)
 	pthread_mutex_lock(&l->lock);
 	while (is_under_way(l, false) && !rc)
 		rc = pthread_cond_timedwait(&l->came, &l->lock, &end);
-	while (is_under_way(l, true)) /* a device's port ends them in bounded time */
+	while (is_under_way(l, true)) /* a device's port ends these fetches in bounded time */
 		pthread_cond_wait(&l->came, &l->lock);
 	l->engine = NULL;
 	TAILQ_FOREACH_SAFE (r, &l->reads, link, next)
@@ -202,7 +202,7 @@ static bool join(struct serve_pending *l, uint32_t peer, uint64_t request,
 	return false;
 }
 
-/* Returns true if no read of the peer can be added: all peers have READS_MAX, or it has
+/* Returns true if no read of the peer can be added: all peers have READS_MAX, or the peer has
  * its share.
  */
 static bool is_full(const struct serve_pending *l, uint32_t peer)

@@ -34,7 +34,7 @@ struct stats_job {
 
 struct stats_server {
 	struct engine *engine;
-	pthread_mutex_t lock; /* of jobs, and their `ended`; takes no other */
+	pthread_mutex_t lock; /* guards jobs, and their `ended`; under it no lock is taken */
 	pthread_cond_t changed;
 	pthread_t thread;
 	bool stop; /* under the lock */
@@ -173,7 +173,7 @@ static int add_parts(struct stats_part *p, uint64_t at_once,
 	return rc;
 }
 
-/* The device makes sums where it can; else they are made of bytes that are fetched. */
+/* Adds the sums that the device makes, or, where it makes none, sums of fetched bytes. */
 static int add_tier_range(struct stats_part *p)
 {
 	int rc = -EOPNOTSUPP;

@@ -609,7 +609,7 @@ static bool of_this_job(struct engine *e, uint32_t peer, const struct wire_heade
 
 /* ---- each kind ---- */
 
-/* Each of these functions returns false for a message that is not of its kind. */
+/* Each of the next four functions returns false for a message that is not of its kind. */
 static bool serve_member(struct engine *e, const struct served_request *r)
 {
 	struct wire_catalog part;

@@ -59,7 +59,7 @@ int tier_read_check(struct engine *e, const struct wire_read *read,
 /* ---- waiting for a fetch ---- */
 
 struct tier_fetch {
-	pthread_mutex_t lock; /* of ended, status and left; takes no other */
+	pthread_mutex_t lock; /* guards ended, status and left; under it no lock is taken */
 	pthread_cond_t came;
 	bool ended, left; /* left: nobody waits, and on_fetched frees this */
 	int status;
@@ -119,7 +119,7 @@ static struct tier_fetch *fetch_new(const struct wire_read *read, enum device_wh
 
 /* Under the lock: waits until the fetch has ended.
  * -ECANCELED: *abandoned is true.
- * -ETIMEDOUT: it is end_ms.
+ * -ETIMEDOUT: end_ms has come.
  */
 static int wait_until(struct tier_fetch *t, uint64_t end_ms, const _Atomic bool *abandoned)
 {

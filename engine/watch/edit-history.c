@@ -284,7 +284,10 @@ static void put_sorted(FILE *out, const json_t *list)
 		put_event(out, events[i]);
 }
 
-/* 0: a source has told its lines; -EHOSTDOWN: no rank lives; else why the first source has not.
+/* Returns 0 if a source has told its lines.
+ * -EHOSTDOWN: no rank lives.
+ * -ETIMEDOUT: no fetch has ended.
+ * Other errors: why the first source has not.
  */
 static int status_of(const struct edit_history *p)
 {

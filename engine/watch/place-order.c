@@ -16,7 +16,7 @@ enum { ASK_MS = 100 }; /* between two messages of an order to a rank */
 
 /* A rank that an order goes to. */
 struct told {
-	uint64_t next_ms; /* no earlier message to the rank */
+	uint64_t next_ms; /* the rank gets no message before */
 	bool asked, answered;
 };
 

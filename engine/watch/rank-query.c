@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ANSWER_MS = 700 }; /* a rank that answers nothing is not waited for any longer */
+/* the longest wait for a rank that answers no PING either (peers_is_mute) */
+enum { ANSWER_MS = 700 };
 
 /* A question to a rank, with the rank's last answer. */
 struct rank_query {

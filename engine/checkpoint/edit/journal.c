@@ -51,7 +51,7 @@ int journal_end(int dir)
 
 struct journal_writer {
 	int fd;
-	int rc; /* of the first write that failed */
+	int rc; /* -errno of the first write that failed; 0: none */
 	uint32_t checksum;
 	size_t used;
 	uint8_t *buffer; /* [PATCHES_CHUNK] */

@@ -567,7 +567,7 @@ int overlay_log_match(struct overlay_log *r, const struct table *t, char *why, s
 
 struct log_writer {
 	int fd;
-	int rc; /* of the first write that failed */
+	int rc; /* -errno of the first write that failed; 0: none */
 	uint64_t at;
 	size_t used;
 	uint8_t *buffer; /* [OVERLAY_LOG_CHUNK] */

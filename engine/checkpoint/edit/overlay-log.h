@@ -46,7 +46,7 @@ enum { /* sizes are bytes */
        OVERLAY_LOG_COMMIT_SUMMED = 56,
        OVERLAY_LOG_RANGE = 20,
        OVERLAY_LOG_SUM = 8,
-       OVERLAY_LOG_CHUNK = 1 << 20, /* that is written or read at once */
+       OVERLAY_LOG_CHUNK = 1 << 20, /* bytes that are written or read at once */
 };
 
 enum overlay_log_kind { OVERLAY_LOG_EDIT = 1, OVERLAY_LOG_WRITTEN = 2 };
@@ -79,7 +79,7 @@ struct overlay_log {
 	/* Between overlay_log_begin() and overlay_log_end(): */
 	struct vec next_map; /* ranges of the map with the new edit */
 	uint64_t next_end;
-	uint8_t commit[64]; /* its first bytes, which are written last */
+	uint8_t commit[64]; /* the commit's first bytes, which are written last */
 };
 
 enum overlay_log_use {

@@ -38,8 +38,8 @@ void rwgate_fini(struct rwgate *g);
 void rwgate_enter(struct rwgate *g, struct rwgate_pass *pass);
 void rwgate_leave(struct rwgate *g);
 
-/* Shuts the gate and waits until nobody is inside.
- * -ETIMEDOUT: somebody still is; the gate is open again.
+/* Shuts the gate and waits until no read is inside.
+ * -ETIMEDOUT: a read is still inside; the gate is open again.
  */
 int rwgate_shut(struct rwgate *g, unsigned seconds);
 void rwgate_open(struct rwgate *g);

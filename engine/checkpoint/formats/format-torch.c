@@ -65,7 +65,7 @@ struct names_walk {
 	struct step way[DEPTH_MAX];
 };
 
-enum { PARTS = 4 };
+enum { PARTS = 4 }; /* of an object: state, items, sequence, arguments */
 
 static uint32_t part(const struct pickle *p, uint32_t object, uint32_t i)
 {

@@ -99,7 +99,7 @@ static bool take_way(struct groups_search *s, bool first)
 	struct zero_match *m = s->m;
 	bool same = true;
 
-	/* all are decided: the loop fills s->at as it was */
+	/* all parameters are decided: the loop fills s->at as it was */
 	memset(s->at, 0, m->ngroups * sizeof(*s->at));
 	for (uint32_t i = 0; i < m->nparams; i++) {
 		uint32_t group = s->choice[i];

@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* TAR_MARK: where a tar archive has "ustar".  HEADERS: pickles before the object.  PROTOCOL:
+ * the version in the second of these.
+ */
 enum { KEY_MAX = 255, TAR_MARK = 257, PICKLE_MAX = 1 << 30, HEADERS = 3, PROTOCOL = 1001 };
 
 struct torchfile_storage {

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+/* C0 and C1 would begin forms that are too long, F5 and above characters beyond U+10FFFF. */
 static size_t length_by_first(uint8_t first)
 {
 	return first < 0x80   ? 1
@@ -65,6 +66,7 @@ size_t utf8_put(uint32_t code, uint8_t out[4])
 
 	for (size_t i = n - 1; i; i--, code >>= 6)
 		out[i] = (uint8_t)(0x80 | (code & 0x3f));
+	/* the low byte of 0xf00 >> n has n leading ones, then zeros */
 	out[0] = (uint8_t)((0xf00 >> n) | code);
 	return n;
 }

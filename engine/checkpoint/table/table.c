@@ -1073,6 +1073,7 @@ static int check_boxes(struct table *t, const struct table_state *s, uint64_t *c
 		for (uint32_t j = i + 1; j < s->n; j++) {
 			struct box b = piece_box(t, s, &p[j]);
 
+			/* sorted by their first offsets: no later box overlaps a */
 			if (b.offsets[0] >= a.offsets[0] + a.sizes[0])
 				break;
 			if (++*comparisons > COMPARISONS_MAX)
