@@ -97,7 +97,7 @@ static bool is_same(const struct explore *x, uint32_t i, size_t size)
 	       !memcmp(x->packed + x->first_byte[i], x->scratch, size);
 }
 
-/* Where the packed one is in the table, or would be. */
+/* Returns the slot of the packed state in the table, or the empty one for it. */
 static uint32_t *slot(const struct explore *x, size_t size)
 {
 	uint32_t at = (uint32_t)hash(x->scratch, size) & x->mask;
@@ -117,7 +117,7 @@ static void insert(const struct explore *x, uint32_t i)
 	x->table[at] = i;
 }
 
-/* Twice as many as there are states. */
+/* Keeps at least two slots for each state. */
 static void grow_table(struct explore *x)
 {
 	uint32_t mask = x->mask * 2 + 1;
