@@ -80,7 +80,7 @@ void answered_by_stopped_rank(const struct answered_by *by)
 	start(by, p, 2, 1);
 	kill(p[1].pid, SIGSTOP);
 	process_say(&p[0], "check");
-	usleep(2000000); /* PINGs go unanswered meanwhile */
+	usleep(2000000); /* long enough for PINGs to go unanswered */
 	kill(p[1].pid, SIGCONT);
 	ck_assert_int_eq(process_answer(&p[0]), 0);
 	ck_assert_int_eq(process_ask(&p[1], "check"), 0);

@@ -71,8 +71,8 @@ static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *
 
 /* ---- trainers ----
  *
- * One with a goal has a thread, so that several can wait in their boundaries; only one of all
- * threads runs at a time: turn lends a trainer the processor until it waits or is through its
+ * A trainer with a goal has a thread, so that several can wait in their boundaries.  Only one
+ * of all threads runs at a time: turn() lets a trainer run until it waits or has passed its
  * boundary.
  */
 
@@ -111,7 +111,7 @@ static void lend(struct trainer *t)
 	sem_wait(&t->back);
 }
 
-/* A trainer waits in a frag_ call. */
+/* A trainer that waits in a frag_ call lets the test go on. */
 static void yield(void *arg)
 {
 	struct trainer *t = arg;
@@ -298,7 +298,7 @@ void expect(const char *key, const struct writer *w)
 		job_expect_lp_of(&job, 0, w->value);
 }
 
-/* ---- devices that are connected ---- */
+/* ---- connected devices ---- */
 
 static void connect_rank(uint32_t rank)
 {
@@ -327,7 +327,7 @@ void boundaries_connect_some(uint32_t ranks)
 			turn(NULL);
 }
 
-/* ---- somebody dies ---- */
+/* ---- a rank dies ---- */
 
 void die(uint32_t rank, bool at_once)
 {

@@ -8,7 +8,7 @@
 
 enum { FAULTS_MAX = 16 };
 
-struct held { /* a message that comes late, or behind one that does */
+struct held { /* a message that is sent late, or that is behind such a message */
 	struct held *next;
 	struct transport *from;
 	uint32_t peer;

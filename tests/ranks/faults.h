@@ -21,13 +21,13 @@ enum fault_call { FAULT_OPEN, FAULT_CONNECT, FAULT_SEND, FAULT_ATTACH, FAULT_GET
 
 struct fault {
 	enum fault_call call;
-	enum wire_type type;        /* of sent messages; 0: any */
-	const struct transport *of; /* of one engine; NULL: any */
+	enum wire_type type;        /* of sent messages; 0: any type */
+	const struct transport *of; /* the transport of one engine; NULL: of any */
 	unsigned nth;               /* the first matching call that fails, from 1; 0 means 1 */
-	unsigned count;             /* how many fail in a row; 0 means 1 */
+	unsigned count;             /* how many calls fail in a row; 0 means 1 */
 	int result;                 /* -errno; of a send 0: the message is lost */
 	unsigned delay;             /* turns of the sender until the message is sent */
-	unsigned cut;               /* bytes cut off the message's end */
+	unsigned cut;               /* bytes cut off the end of the message */
 	bool acked;                 /* the message is replaced by an ACK with status result */
 	bool poked;                 /* poke is written at byte poke_at of the message's body */
 	uint32_t poke, poke_at;

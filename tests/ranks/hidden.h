@@ -2,8 +2,8 @@
 #ifndef RANKS_HIDDEN_H
 #define RANKS_HIDDEN_H
 
-/* Memory of a device of device_host: at its own address nobody may touch it, as it is with a
- * device's.
+/* Memory of a device of device_host.  As with a real device's memory, no program may touch it
+ * at its own address.
  */
 
 #include "tests/ports/device-host.h"
@@ -11,14 +11,17 @@
 struct hidden {
 	struct device *device;
 	uint64_t mapped;
-	void *memory;  /* the device's address: a trap */
-	void *at;      /* where the test has the same bytes */
-	void *reached; /* what the port has reached: its copies race with no thread here */
+	void *memory; /* the device's address, which traps */
+	void *at;     /* where the test has the same bytes */
+	/* the bytes as the port reaches them: its copies race with no thread here */
+	void *reached;
 };
 
-/* Aborts the test when it fails. */
+/* Allocates the memory; aborts the test on an error. */
 void hidden_new(struct hidden *h, struct device *d, int number, uint64_t size);
-/* No request names it; the device may be closed, when it was given as NULL. */
+/* Frees the memory, which no request may name any more.  The device may be closed, if h->device
+ * was set to NULL.
+ */
 void hidden_free(struct hidden *h);
 
 #endif

@@ -92,7 +92,7 @@ void job_fill(void *to, enum frag_dtype dtype, uint64_t numel, uint64_t seed)
 	}
 }
 
-/* ---- what there is ---- */
+/* ---- lookups ---- */
 
 static int key_number(struct job *job, const char *key)
 {
@@ -232,7 +232,7 @@ static uint32_t shards_of(struct job *job, const struct job_group *g)
 	return ranks_of(job, g) / (g->replicas ? g->replicas : 1);
 }
 
-/* The shard of element i: each cut divides a range of its dimension's indices. */
+/* Returns the shard of element i: each cut divides a range of its dimension's indices. */
 static uint32_t shard_of(const struct job_param *p, uint64_t i)
 {
 	uint64_t index[4], from[4] = { 0 }, size[4];
@@ -291,7 +291,7 @@ struct image {
 	size_t element;
 };
 
-/* Elements [from, from + n) of the parameter, in stored order, at element `at`. */
+/* Lays elements [from, from + n) of the parameter, in stored order, at element `at`. */
 static void lay(struct job *job, struct image *image, uint64_t at, uint32_t param, uint32_t key,
 		uint64_t from, uint64_t n)
 {
@@ -345,7 +345,7 @@ static uint32_t shard_on(struct job *job, const struct job_group *g, uint32_t ra
 	return (uint32_t)place_of(job, g, rank) % shards_of(job, g);
 }
 
-/* Elements of a rank's piece of a parameter. */
+/* Returns the number of elements of a rank's piece of a parameter. */
 static uint64_t lp_piece(struct job *job, const struct job_group *g, uint32_t param,
 			 uint32_t rank)
 {
@@ -473,7 +473,7 @@ static struct job_memory *add_memory(struct job_rank *r, struct job_memory m)
 	return &r->memory[r->nmemory++];
 }
 
-/* What the rank is told of. */
+/* Returns the address that the rank is told. */
 static void *address_of(const struct job_memory *m)
 {
 	return m->on_device ? m->hidden.memory : m->bytes_at;
@@ -593,7 +593,7 @@ static void keep_fragments(struct job *job, uint32_t rank, struct job_memory m)
 	const struct job_key *key = &job->spec.keys[m.key];
 	struct frag_fragment at;
 
-	for (uint32_t i = g->nparams; i--;) { /* any order will do */
+	for (uint32_t i = g->nparams; i--;) { /* the library allows any order */
 		int param = r->param[g->params[i]];
 
 		if (frag_fragment(r->f, param, &at))
@@ -644,7 +644,7 @@ static void fill_swapped(struct job *job, uint32_t rank, const struct job_memory
 			 0);
 }
 
-/* Those that have a group. */
+/* Puts the parameters that have a group on NVMe. */
 static void swap_params(struct job *job, uint32_t rank)
 {
 	struct job_rank *r = &job->ranks[rank];

@@ -4,7 +4,7 @@
 
 /* A job of several ranks in this process, over the loop transport.  Tests turn the engines, in
  * an order drawn from a seed (printed; TEST_SEED=N repeats it).  Each rank registers the memory
- * of a trainer, filled with the bits of whole tensors that the job knows, its truth; -0.0 and
+ * of a trainer, filled with the bits of whole tensors that the job knows, its truth.  -0.0 and
  * signalling NaNs are among them, and padding is JOB_PADDING.
  *
  *	static const struct job_param params[] = { { "a.w", .ndim = 2, .shape = { 5, 3 } } };
@@ -30,7 +30,7 @@ enum {
 	JOB_GROUPS_MAX = 8,
 	JOB_STATES_MAX = 8,
 	JOB_WORLD_MAX = 16,
-	JOB_PADDING = 0xa5, /* each byte */
+	JOB_PADDING = 0xa5, /* the byte of padding */
 	JOB_WAIT_MS = 60000,
 };
 
@@ -42,7 +42,8 @@ struct job_param {
 	unsigned flags;        /* FRAG_FROZEN */
 	enum frag_dtype dtype; /* 0: FRAG_BF16 */
 	uint32_t ncuts;
-	struct frag_cut cuts[2]; /* parts 0: as many as the group's shards leave */
+	/* [ncuts]; parts 0: as many as the shards of the group leave */
+	struct frag_cut cuts[2];
 };
 
 struct job_group {
@@ -52,7 +53,7 @@ struct job_group {
 	uint32_t replicas;
 	uint64_t sub_group_size;
 	uint32_t alignment; /* FSDP1 */
-	uint32_t nranks;    /* 0: all */
+	uint32_t nranks;    /* 0: all ranks */
 	uint32_t ranks[JOB_WORLD_MAX];
 	uint32_t nparams;
 	uint32_t params[JOB_PARAMS_MAX]; /* numbers in job_spec.params */
@@ -78,7 +79,7 @@ enum job_lp {
 	JOB_LP_WHOLE,
 	JOB_LP_SHARD,
 	JOB_LP_BOTH,
-	JOB_LP_SWAP, /* pieces, by frag_params_swap; with a key that is JOB_SWAP */
+	JOB_LP_SWAP, /* pieces, by frag_params_swap; only with a key that is JOB_SWAP */
 };
 
 struct job_spec {
@@ -107,33 +108,38 @@ struct job_spec {
 struct job_memory { /* one buffer of one rank */
 	enum state_kind kind;
 	uint32_t group, sub, key;
-	int param;    /* the job's number of STATE_LP, STATE_LP_SHARD, JOB_FRAGMENTS; else -1 */
+	/* number in the job of the parameter of STATE_LP, STATE_LP_SHARD, JOB_FRAGMENTS; else
+	 * -1
+	 */
+	int param;
 	bool library; /* allocated by the library */
-	bool swapped; /* on NVMe: bytes_at is the copy of the last job_look */
+	bool swapped; /* on NVMe: bytes_at is a copy, made by the last job_look */
 	uint64_t bytes;
 	uint8_t *bytes_at;
-	bool on_device; /* bytes_at is the test's copy of it */
+	bool on_device; /* bytes_at is the test's copy of hidden */
 	struct hidden hidden;
 };
 
 struct job_rank {
 	struct frag *f;
 	struct device_host_stream
-		*stream;           /* for changes of its device's memory; NULL: it has none */
-	int param[JOB_PARAMS_MAX]; /* the rank's number of it; -1: none */
+		/* for changes of the memory of rank's device; NULL: the rank has no device */
+		*stream;
+	/* the rank's numbers of the job's parameters; -1: the rank lacks it */
+	int param[JOB_PARAMS_MAX];
 	int group[JOB_GROUPS_MAX];
 	struct job_memory *memory;
 	uint32_t nmemory;
 };
 
 struct job {
-	struct job_spec spec; /* its arrays are copies */
+	struct job_spec spec; /* the spec; its arrays are copies */
 	struct job_param params[JOB_PARAMS_MAX];
 	struct job_group groups[JOB_GROUPS_MAX];
 	struct job_key keys[JOB_STATES_MAX];
 	struct job_rank ranks[JOB_WORLD_MAX];
-	/* Of a parameter with cuts: the element of the whole at each place of stored order, and
-	 * how many elements the shards before have; else NULL.
+	/* For a parameter with cuts: the element of the whole tensor at each place of stored
+	 * order, and how many elements the shards before a shard have; else NULL.
 	 */
 	uint64_t *stored[JOB_PARAMS_MAX];
 	uint64_t start[JOB_PARAMS_MAX][JOB_WORLD_MAX + 1];
@@ -146,13 +152,14 @@ struct job {
 /* Returns when all ranks have joined. */
 void job_open(struct job *job, const struct job_spec *spec);
 void job_close(struct job *job);
-/* Ends one rank as a kill would: the others are not told. */
+/* Ends a rank as a kill would: the others are not told. */
 void job_close_rank(struct job *job, uint32_t rank);
-/* Starts the rank's next process; the others are not told, except for the address of rank 0. */
+/* Starts the next process of a rank; the others are not told, except for the address of rank 0.
+ */
 void job_start_again(struct job *job, uint32_t rank);
 
-/* Opens an observer on that host, and calls turn until it has joined; it calls turn where it
- * waits, too.
+/* Opens an observer on that host, and calls turn until the observer has joined; turn is also
+ * what the observer calls while it waits.
  */
 void job_observe(struct job *job, struct engine **observer, const char *host,
 		 void (*turn)(void *));
@@ -162,7 +169,7 @@ bool job_is_connected(struct job *job);
 
 /* Turns every engine once, in a random order. */
 void job_turn(struct job *job);
-/* A random number below n, of the seed. */
+/* Returns a random number below n, drawn from the seed. */
 uint32_t job_random(struct job *job, uint32_t n);
 
 struct frag *job_frag(struct job *job, uint32_t rank);
@@ -171,23 +178,23 @@ uint64_t job_numel(struct job *job, uint32_t param);
 enum frag_dtype job_dtype(struct job *job, uint32_t param, const char *key);
 uint64_t job_bytes(struct job *job, uint32_t param, const char *key);
 bool job_rank_has_group(struct job *job, uint32_t rank, uint32_t group);
-int job_group_of(struct job *job, uint32_t param); /* -1: none */
+int job_group_of(struct job *job, uint32_t param); /* -1: the parameter is in no group */
 
-/* The bits that the whole tensor ought to have. */
+/* Returns the bits that the whole tensor ought to have. */
 const void *job_truth(struct job *job, uint32_t param, const char *key);
-/* Changes them to those of value. */
+/* Changes the truth of a state to value. */
 void job_expect(struct job *job, uint32_t param, const char *key, const void *value);
-/* Changes those of the low-precision parameter to master, converted. */
+/* Changes the truth of the low-precision parameter to master, converted. */
 void job_expect_lp_of(struct job *job, uint32_t param, const void *master);
 
-/* The rank's buffer of a partition or a whole state; NULL: none. */
+/* Returns the rank's buffer of a partition or a whole state; NULL: it has none. */
 struct job_memory *job_memory(struct job *job, uint32_t rank, uint32_t group, uint32_t sub,
 			      const char *key);
 
-/* Copies the present bytes of a JOB_SWAP buffer to bytes_at. */
+/* Copies the bytes of a JOB_SWAP buffer, as they are now, to bytes_at. */
 void job_look(struct job *job, uint32_t rank, const struct job_memory *m);
 
-/* All ranks pass a boundary, at which edits are applied. */
+/* Lets all ranks pass a boundary, at which edits are applied. */
 void job_boundary(struct job *job);
 void job_grads_valid(struct job *job);
 void job_grads_gone(struct job *job);

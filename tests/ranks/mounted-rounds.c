@@ -96,7 +96,7 @@ void all_go(uint64_t more)
 			go_to(rank, passed(AGENT) + more);
 }
 
-/* None waits in a boundary. */
+/* Lets every trainer come out of its boundary. */
 static void all_stop(void)
 {
 	uint64_t goal = 0;

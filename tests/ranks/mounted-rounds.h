@@ -12,17 +12,17 @@
 
 enum { WORLD = 4, GOAL = 100000, OWNER = 3, AGENT = 0, LONG_MS = 10000, SHORT_MS = 50 };
 
-/* Read at a time; rank 0 has the first bytes of it, whose memory the mount reads unless it is a
- * device's.
+/* PART: bytes that are read at a time.  OWN: the first bytes, which rank 0 holds; the mount
+ * reads them from its memory unless that is a device's.
  */
 enum { PART = 8, OWN = 40 };
 
 extern const struct job_group sharded;
-/* Two mounts: the one that is tested, and one that there may be. */
+/* Two mounts: `observer` is tested, `other` may be opened beside it. */
 extern struct engine *observer, *other;
-/* Open in the first: exp_avg of "w". */
+/* exp_avg of "w", opened by observer */
 extern struct engine_file *file;
-/* What was read of it, and how the last read ended, if it has. */
+/* The bytes read of the file, and the result of the last read, once it has ended. */
 extern uint8_t got[BYTES];
 extern int64_t ended;
 extern bool has_ended;
@@ -35,22 +35,22 @@ struct engine_file *open_state_of(struct engine *e, const char *key);
 struct engine_file *open_state(const char *key);
 void open_all(const char *host, const char *how);
 void close_all(void);
-/* All ranks' trainers pass so many more boundaries. */
+/* Lets all trainers pass that many more boundaries. */
 void all_go(uint64_t more);
 
 void on_read(struct engine_read *read, const void *data, int64_t result);
 int64_t read_of(struct engine_file *f, uint64_t offset, uint32_t size);
 int64_t read_at(uint64_t offset, uint32_t size);
 void read_all(void);
-/* Opens the view, and asks for nothing. */
+/* Reads a part, which opens the view, and for which no round is asked. */
 void read_first_part(void);
 void expect_truth(void);
 
-/* Bytes from there on that no memory in reach has. */
+/* Returns how many bytes from `from` on no memory in reach has. */
 uint64_t elsewhere(uint64_t from);
 uint64_t by_rounds(void);
 uint64_t fallback(enum wire_fallback why);
-/* What the first mount has asked for from there on; NULL: nothing. */
+/* Returns the window that observer has asked for at offset; NULL: none. */
 struct prefetch_window *find_window(uint64_t offset);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A libucp.so.0 of the version OTHER_UCP, that has nothing else. */
+/* A libucp.so.0 that has only its version, OTHER_UCP. */
 
 #include <stdio.h>
 #include <stdlib.h>

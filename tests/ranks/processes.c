@@ -238,7 +238,7 @@ int process_end(struct process *p)
 
 		if (monotonic_ms() >= deadline)
 			complain(p, "does not end");
-		poll(&poller, 1, 5); /* until it hangs up */
+		poll(&poller, 1, 5); /* until the process hangs up */
 	}
 	forget(p);
 	return status;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* One rank of a test's job, in a process of its own.  It does what lines on stdin say and
- * answers each with one line on stdout: the command's first word and a result.  TEST_STAGE is
- * the ZeRO stage.
+/* One rank of a test's job, in a process of its own.  It carries out lines of stdin and answers
+ * each with a line on stdout: the command's first word and a result.  TEST_STAGE is the ZeRO
+ * stage.
  *
  * Every state is filled with bits that follow from parameter, key and element alone, so that
- * any rank can check what it reads from the others; all kinds of NaN and -0.0 are among them.
+ * any rank can check what it reads from others; all kinds of NaN and -0.0 are among them.
  */
 
 #include "engine/frag.h"
@@ -47,9 +47,9 @@ static struct frag *f;
 static int number[NPARAMS];
 static int group[NGROUPS];
 static int stage;
-static void *kept; /* "exp_avg" of group 0, sub-group 0: ours */
+static void *kept; /* "exp_avg" of group 0, sub-group 0, in this program's memory */
 static size_t kept_bytes;
-static void *own_grads[NGROUPS][SUBS_MAX]; /* ours, too */
+static void *own_grads[NGROUPS][SUBS_MAX]; /* in this program's memory, too */
 
 static uint32_t bits(uint64_t param, uint64_t key, uint64_t element)
 {
@@ -60,7 +60,7 @@ static uint32_t bits(uint64_t param, uint64_t key, uint64_t element)
 	return (uint32_t)(x ^ x >> 31);
 }
 
-/* Elements [first, first + n) of a state, or of the low-precision parameter. */
+/* Fills elements [first, first + n) of a state, or of the low-precision parameter. */
 static void fill(void *to, uint64_t param, uint64_t key, uint64_t first, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++) {
@@ -170,7 +170,7 @@ static int do_ready(const char *grads)
 
 /* ---- reading ---- */
 
-/* 0, -errno, or 1: other bits. */
+/* Returns 0, -errno, or 1: the bits differ. */
 static int check_one(int param, uint64_t key)
 {
 	size_t bytes = params[param].numel * (key == LP ? 2 : 4);
@@ -211,7 +211,9 @@ static bool is_refused(void)
 	       frag_state_drop(f, 0, 0, "fp32") == -EINVAL && !frag_address(f);
 }
 
-/* The child's process id, or -1: its calls were not refused.  It lives until it is killed. */
+/* Forks.  Returns the child's process id, or -1: its calls of the library were not refused.
+ * The child lives until it is killed.
+ */
 static int do_fork(void)
 {
 	int ends[2];
@@ -222,7 +224,7 @@ static int do_fork(void)
 		err(1, "pipe");
 	pid = fork();
 	if (!pid) {
-		alarm(200); /* should nobody kill it */
+		alarm(200); /* in case no test kills it */
 		word = is_refused() ? 'y' : 'n';
 		frag_close(f);
 		if (write(ends[1], &word, 1) != 1)
@@ -260,11 +262,11 @@ static bool blocks_all(const char *task)
 		sscanf(line, "SigBlk: %llx", &mask);
 	if (file)
 		fclose(file);
-	/* what the kernel and libc keep for themselves: KILL, STOP, 32, 33 */
+	/* the kernel and libc keep KILL, STOP, 32 and 33 for themselves */
 	return (mask | 1ull << 8 | 1ull << 18 | 3ull << 31) == ~0ull;
 }
 
-/* How many threads beside ours; -1: one of them takes signals. */
+/* Returns how many threads there are beside this one; -1: one of them takes signals. */
 static int do_mask(void)
 {
 	DIR *dir = opendir("/proc/self/task");
@@ -281,7 +283,9 @@ static int do_mask(void)
 	return n;
 }
 
-/* Until the handler has run: -1 it did not, 0 in another thread, 1 in ours. */
+/* Waits for the handler.  Returns -1: it did not run, 0: it ran in another thread, 1: in this
+ * one.
+ */
 static int do_handled(void)
 {
 	for (int i = 0; i < 2000 && !handled_by; i++)
@@ -307,7 +311,7 @@ static int move_grads(int g, uint32_t sub)
 	return rc;
 }
 
-/* So many windows of gradients, each in other memory, and open for readers for a while. */
+/* Opens that many windows of gradients, each in other memory and for readers for a while. */
 static int do_renew(int windows)
 {
 	int rc = 0;
@@ -323,7 +327,7 @@ static int do_renew(int windows)
 	return rc;
 }
 
-/* Frees what the library was told would stay; nothing else comes to that address. */
+/* Frees memory that was to stay, as the library was told; nothing else comes to its address. */
 static int do_free(void)
 {
 	munmap(kept, kept_bytes);

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <zmq.h>
 
-/* Shared libraries of tests call them too, as the linker sees it. */
+/* Shared libraries of tests call the wrappers too, so the linker must see them. */
 #pragma GCC visibility push(default)
 
 static _Thread_local struct {
@@ -53,7 +53,7 @@ static bool refuse(int error)
 	return true;
 }
 
-/* WRAP(result, name, what it returns in need, errno, (parameters), (arguments)) */
+/* WRAP(result, name, result of a call that fails, errno, (parameters), (arguments)) */
 #define WRAP(result, name, none, error, parameters, arguments)                                 \
 	result __real_##name parameters;                                                       \
 	result __wrap_##name parameters;                                                       \
@@ -75,7 +75,7 @@ WRAP(DIR *, fdopendir, NULL, ENOMEM, (int fd), (fd))
 WRAP(FILE *, open_memstream, NULL, ENOMEM, (char **data, size_t *size), (data, size))
 int __real_fclose(FILE *stream);
 int __wrap_fclose(FILE *stream);
-/* Closes it, and says that some of it could not be written. */
+/* Closes the stream, and reports that some of it could not be written. */
 int __wrap_fclose(FILE *stream)
 {
 	bool refused = refuse(ENOMEM);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whole parameters, got and set by one rank alone, over every layout. */
+/* Whole parameters, which one rank alone gets and sets, in every layout. */
 
 static const struct job_param usual[] = {
 	{ "one", .ndim = 1, .shape = { 1 } },
@@ -25,7 +25,7 @@ static const struct job_param usual[] = {
 	{ "alone", .ndim = 1, .shape = { 6 }, .flags = FRAG_FROZEN },
 };
 
-/* The same, cut along other dimensions than 0. */
+/* Cuts the same parameters along other dimensions than 0. */
 static void cut(struct job_param params[ARRAY_SIZE(usual)])
 {
 	static const struct frag_cut columns = { 1, 0 }, planes[] = { { 0, 2 }, { 2, 0 } },
@@ -42,7 +42,7 @@ static void cut(struct job_param params[ARRAY_SIZE(usual)])
 
 static const uint32_t worlds[] = { 3, 2, 1, 8 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { WORLDS = 2 }; /* slow */
+enum { WORLDS = 2 }; /* sanitizers are slow */
 #else
 enum { WORLDS = ARRAY_SIZE(worlds) };
 #endif
@@ -146,7 +146,9 @@ static const struct layout_case {
 
 enum { ALL = ARRAY_SIZE(cases) * WORLDS };
 
-/* Two groups, the last parameter in none; false: that world has no such replicas. */
+/* Opens a job of two groups, the last parameter in none; false: that world has no such
+ * replicas.
+ */
 static bool open_case(struct job *job, int n)
 {
 	const struct layout_case *c = &cases[n / WORLDS];
@@ -216,7 +218,7 @@ static unsigned long messages_of(struct job *job, uint32_t rank)
 	return atomic_load(&job_frag(job, rank)->engine->counters.owner_reads_messages);
 }
 
-/* Also of states that are looked for in several ways, whole states and whole copies. */
+/* Also states that are looked for in several ways: whole states and whole copies. */
 START_TEST(what_is_in_reach_is_got_from_memory_once_the_tables_are_there)
 {
 	struct job job;
@@ -239,7 +241,8 @@ START_TEST(what_is_in_reach_is_got_from_memory_once_the_tables_are_there)
 }
 END_TEST
 
-/* A new value by one rank alone; every holder has it after its boundary. */
+/* Sets a new value by one rank alone, and checks that every holder has it after its boundary.
+ */
 static void check_set(struct job *job, uint32_t rank, uint32_t param, const char *key)
 {
 	uint64_t bytes = job_bytes(job, param, key);
@@ -293,12 +296,13 @@ START_TEST(what_is_frozen_is_not_set_while_a_holder_is_lost)
 	uint64_t bytes;
 	struct job job;
 
-	open_case(&job, (1 + 5 * (_i / 2)) * WORLDS); /* stages 1, with whole copies, and 3 */
+	/* stage 1, with whole copies, and stage 3 */
+	open_case(&job, (1 + 5 * (_i / 2)) * WORLDS);
 	ck_assert_str_eq(usual[frozen[_i % 2]].name, _i % 2 ? "alone" : "frozen");
 	bytes = job_bytes(&job, frozen[_i % 2], "lp");
 	ck_assert_uint_le(bytes, sizeof(value));
 	check_set(&job, 0, frozen[_i % 2], "lp");
-	job_frag(&job, 2)->engine->job.ready = false; /* it dies, and says no LEAVE */
+	job_frag(&job, 2)->engine->job.ready = false; /* a killed process sends no LEAVE */
 	job_close_rank(&job, 2);
 	for (uint32_t rank = 0; rank < 2; rank++)
 		peers_lose(job_frag(&job, rank)->engine, 2, -EIO, "lost by the test");
@@ -381,10 +385,10 @@ START_TEST(a_range_is_got_alone)
 }
 END_TEST
 
-/* ---- axes: what only some ranks have ---- */
+/* ---- axes: parameters that only some ranks have ---- */
 
-/* Tensor parallel 2, pipeline 2, data parallel 2: rank = 4 * pp + 2 * tp + dp; experts over
- * their own groups of two.
+/* Tensor parallel 2, pipeline 2, data parallel 2: rank = 4 * pp + 2 * tp + dp.  The experts
+ * have groups of two of their own.
  */
 static const struct job_param axes[] = {
 	{ "first.w", "tp=0", .ndim = 2, .shape = { 7, 3 } },
@@ -440,7 +444,7 @@ START_TEST(a_state_that_a_rank_registered_later_is_found)
 					   JOB_PARAMS(usual),
 					   .groups = &group,
 					   .ngroups = 1 });
-	check_get(&job, 2, 1, "fp32"); /* now it has all tables */
+	check_get(&job, 2, 1, "fp32"); /* now rank 2 has all tables */
 	bytes = job_bytes(&job, 1, "fp32");
 	CLEANUP(free) uint8_t *got = malloc(bytes), *value = calloc(1, bytes);
 	for (uint32_t rank = 0; rank < 3; rank++) {
@@ -477,7 +481,7 @@ static void leave_alone(void *arg, int param, float *grad, uint64_t numel)
 {
 }
 
-/* As all calls say it, but those that look on NVMe alone. */
+/* All calls answer EINVAL, but those that look on NVMe alone. */
 START_TEST(a_parameter_that_there_is_not_is_a_bad_argument)
 {
 	static const int unknown[] = { -1, ARRAY_SIZE(usual), 99 };

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Low-precision parameters in an arena: what other ranks and open files see of them while
- * blocks come, go and move.
+/* Low-precision parameters in an arena, as other ranks and open files see them while blocks
+ * come, go and move.
  */
 
 enum { PARAMS = 6, UNIT = 256, ARENA = 64 * UNIT, STEP = UNIT };
@@ -31,8 +31,8 @@ static const struct job_group groups[] = {
 };
 
 static struct job job;
-static struct frag *f; /* rank 0's */
-static unsigned told;  /* calls of moved */
+static struct frag *f; /* rank 0 */
+static unsigned told;  /* count of calls of moved() */
 static void *told_of[PARAMS];
 
 static void moved(void *arg, int param, unsigned flags, void *memory)
@@ -123,7 +123,7 @@ static void teardown(void)
 {
 	job_close(&job);
 	if (on_device.memory) {
-		on_device.device = NULL; /* taken with the port */
+		on_device.device = NULL; /* the job has closed the device */
 		hidden_free(&on_device);
 		on_device.memory = NULL;
 	}
@@ -159,7 +159,7 @@ static uint64_t assign(uint32_t param)
 	return block;
 }
 
-/* As rank 1 gets them from rank 0, and as rank 0 has them. */
+/* Checks the values as rank 1 gets them from rank 0, and as rank 0 has them. */
 static void check_values(void)
 {
 	for (uint32_t rank = 0; rank < 2; rank++)
@@ -174,7 +174,7 @@ static void check_values(void)
 		}
 }
 
-/* Its own buffers are not what anybody reads any more. */
+/* Spoils the trainer's own buffers, which no reader may read any more. */
 static void spoil_buffers(void)
 {
 	struct job_rank *r = &job.ranks[0];
@@ -184,7 +184,7 @@ static void spoil_buffers(void)
 			memset(r->memory[i].bytes_at, 0x77, r->memory[i].bytes);
 }
 
-/* Holes between all of them. */
+/* Allocates blocks with holes between all of them. */
 static void scatter(uint64_t block[PARAMS])
 {
 	uint64_t hole[PARAMS];
@@ -411,7 +411,7 @@ START_TEST(bytes_in_an_arena_are_counted_once)
 }
 END_TEST
 
-/* Addresses are the device's, and nothing is touched there but by the port. */
+/* Addresses are the device's, whose memory only the port touches. */
 START_TEST(an_arena_on_a_device_is_the_devices)
 {
 	const struct control_page *c;
@@ -424,7 +424,8 @@ START_TEST(an_arena_on_a_device_is_the_devices)
 	most = job_bytes(&job, 0, "lp") / 2;
 	number = job_number(&job, 0, 0);
 	with = c->bytes_device;
-	hole = alloc(UNIT); /* less than what slides over it: through the host's memory */
+	/* less than the block that slides over it: by way of the host's memory */
+	hole = alloc(UNIT);
 	block = assign(0);
 	ck_assert_uint_eq(c->bytes_device, with - most);
 	ck_assert_int_eq(frag_arena_memory(f, block, &memory, &most), 0);
@@ -448,8 +449,8 @@ static void expect_lp(uint32_t param)
 	job_expect_lp_of(&job, param, job_truth(&job, param, "fp32"));
 }
 
-/* The parameter moves over itself, by less than its size.  When the device writes half of it,
- * the rest is overwritten, too.
+/* The parameter moves over itself, by less than its size.  When the device has written half of
+ * it, the other half is overwritten, too.
  */
 START_TEST(a_write_that_fails_half_way_is_made_again)
 {
@@ -479,7 +480,7 @@ START_TEST(what_a_device_has_lost_is_seen_by_nobody)
 	bytes = job_bytes(&job, 0, "lp");
 	out = malloc(bytes);
 	number = job_number(&job, 0, 0);
-	assign(2); /* lies in front of the hole, and is not moved */
+	assign(2); /* lies before the hole, and is not moved */
 	hole = alloc(UNIT);
 	block = assign(0);
 	size = view_of(0);
@@ -497,7 +498,8 @@ START_TEST(what_a_device_has_lost_is_seen_by_nobody)
 	ck_assert_int_eq(
 		registry_covers(&f->engine->registry, look.epoch, look.row, look.at, size),
 		-ESTALE);
-	ck_assert_int_gt(frag_arena_compact(f, 0, ARENA), 0); /* the block itself is there */
+	/* block is a block, but 16 is not its beginning */
+	ck_assert_int_gt(frag_arena_compact(f, 0, ARENA), 0);
 	ck_assert_int_eq(frag_arena_assign(f, number, FRAG_SHARD, block, 16), 0);
 	expect_lp(0);
 	expect_lp(2);
@@ -634,7 +636,7 @@ END_TEST
 
 /* ---- without memory ---- */
 
-/* Whatever is refused has changed nothing, and is there the next time.  i: 1: on a device. */
+/* A call that is refused changes nothing, and succeeds the next time.  i: 1: on a device. */
 START_TEST(without_memory_it_says_so_and_nothing_is_lost)
 {
 	int64_t moved = -1;
@@ -686,7 +688,7 @@ END_TEST
 
 /* ---- many ---- */
 
-/* 0: there is no room for it. */
+/* Returns a block's handle; 0: there is no room for it. */
 static uint64_t alloc_or_compact(uint64_t bytes)
 {
 	int64_t moved = 1;
@@ -699,7 +701,7 @@ static uint64_t alloc_or_compact(uint64_t bytes)
 	return rc ? 0 : block;
 }
 
-/* Random use, with every parameter that is assigned checked: a step never loses one. */
+/* Random use; checks every parameter that is assigned, so that no move may lose one. */
 START_TEST(random_use_loses_nothing)
 {
 	uint64_t block[PARAMS] = { 0 }, other[8] = { 0 };

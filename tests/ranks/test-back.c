@@ -15,7 +15,7 @@
 
 /* A rank is started again, and messages of the others come late. */
 
-enum { SLOW = 800 }; /* turns: in them an observer asks several times how a rank is */
+enum { SLOW = 800 }; /* turns in which an observer asks several times how a rank is */
 
 static void lose(struct engine *e, uint32_t rank)
 {
@@ -31,7 +31,7 @@ static void start_zero_again(void)
 		lose(job_frag(&job, rank)->engine, 0);
 }
 
-/* The process that a rank has now. */
+/* Returns true if e knows the process that the rank is now. */
 static bool knows(const struct engine *e, uint32_t rank)
 {
 	const struct control_page *page = job_frag(&job, rank)->engine->registry.control;
@@ -48,7 +48,7 @@ static bool all_know(uint32_t of)
 	return knows(observer, of);
 }
 
-/* Who is told of a newer table of ranks asks for it: it is told by those that have it. */
+/* A rank that is told of a newer table of ranks asks those for it that have it. */
 START_TEST(a_rank_0_that_comes_back_is_known_to_all_however_late_its_table_is)
 {
 	const struct fault *fault;
@@ -66,7 +66,7 @@ START_TEST(a_rank_0_that_comes_back_is_known_to_all_however_late_its_table_is)
 }
 END_TEST
 
-/* It has no other than this, by which it would hear of who comes. */
+/* The observer has only this connection by which it would hear of ranks that come. */
 START_TEST(an_observer_whose_connection_is_refused_makes_another)
 {
 	open_near();
@@ -83,7 +83,7 @@ START_TEST(an_observer_whose_connection_is_refused_makes_another)
 }
 END_TEST
 
-/* What rank 0 knew of its memory and its address is forgotten. */
+/* The others forget the memory and the address of rank 0's former process. */
 START_TEST(a_rank_that_has_left_and_comes_back_stays)
 {
 	open_near();
@@ -106,7 +106,7 @@ START_TEST(a_known_rank_that_answers_in_place_of_its_last_process_is_not_lost)
 	open_near();
 	job_start_again(&job, 2);
 	job_frag(&job, 2)->engine->thread.yield = turn;
-	loop_turn(job_frag(&job, 2)->engine, 0); /* it has an address */
+	loop_turn(job_frag(&job, 2)->engine, 0); /* rank 2 has an address now */
 	observer->peers[2].replaced = true;
 	join_fill_entry(job_frag(&job, 2)->engine, &entry);
 	peers_set_entry(observer, &entry);
@@ -116,7 +116,7 @@ START_TEST(a_known_rank_that_answers_in_place_of_its_last_process_is_not_lost)
 }
 END_TEST
 
-/* The engine thread has found a request without an answer, and has not lost the rank yet. */
+/* The engine thread has found that a request has no answer, and has not lost the rank yet. */
 START_TEST(a_silent_rank_that_is_gone_has_ended)
 {
 	open_near();
@@ -147,7 +147,7 @@ START_TEST(since_when_a_rank_lives_stays_as_it_was)
 }
 END_TEST
 
-/* The job's are of stage 1. */
+/* Groups other than the job's, which are of stage 1. */
 static const struct job_group others[] = { { .stage = 2, .nparams = 2, .params = { 0, 2 } } };
 
 static void start_again_with(uint32_t rank, const struct job_group *groups)

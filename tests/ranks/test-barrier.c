@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* frag_barrier where ranks do not come, or messages do not. */
+/* frag_barrier when ranks do not come, or messages get lost. */
 
 enum { SHORT_MS = 50, WAIT_MS = 60000, MANY_RANKS = 12 };
 
@@ -50,7 +50,8 @@ START_TEST(who_calls_again_passes_the_one_that_was_not_waited_for)
 		REFUSED(ETIMEDOUT, pass(0, SHORT_MS));
 		REFUSED(ETIMEDOUT, pass(1, SHORT_MS));
 		ck_assert_int_eq(pass(2, WAIT_MS), 0);
-		for (int turns = 0; turns < 100; turns++) /* what was too late is heard */
+		/* messages that came too late are heard */
+		for (int turns = 0; turns < 100; turns++)
 			turn(NULL);
 		ck_assert_int_eq(pass(0, SHORT_MS), 0);
 		ck_assert_int_eq(pass(1, SHORT_MS), 0);

@@ -25,7 +25,7 @@ static const struct job_group sharded = { .stage = 2, .nparams = 2, .params = { 
 
 struct asked {
 	struct engine_freeze freeze;
-	unsigned ended; /* times */
+	unsigned ended; /* how often done was called */
 	int result;
 };
 
@@ -54,16 +54,16 @@ static void ask(struct asked *a, uint32_t rank, const char *text, uint32_t ms)
 
 /* ---- trainers that make steps ---- */
 
-static uint64_t steps[JOB_WORLD_MAX]; /* begun */
+static uint64_t steps[JOB_WORLD_MAX]; /* steps that each rank has begun */
 static struct {
 	const char *key;
 	uint32_t rank;
-	uint64_t step; /* 0: none is bad */
+	uint64_t step; /* element of the rank's partition */
 	uint64_t at;   /* in the rank's partition */
 	double value;
 } bad;
 static double good = 1;
-static struct { /* rank 1 has no memory at the n-th call in begin_step; 0: it always has */
+static struct { /* rank 1 has no memory at the n-th call in begin_step; 0: it has memory */
 	unsigned n, failed;
 } need;
 
@@ -192,7 +192,7 @@ static void thaw_all(uint32_t rank)
 		turn(NULL);
 }
 
-/* The rank's newest event of that name; NULL: it has none. */
+/* Returns the rank's newest event of that name; NULL: it has none. */
 static const char *event(uint32_t rank, const char *name)
 {
 	const struct event_ring *ring = &engine_of(rank)->event_log->ring;
@@ -235,7 +235,7 @@ static void expect_watched(uint32_t rank, const char *line)
 	free(text);
 }
 
-/* ---- it holds ---- */
+/* ---- the condition holds ---- */
 
 /* i: 0: NaN, 1: infinity, 2: magnitude, 3 to 5: the same in devices' memory. */
 START_TEST(a_bad_gradient_stops_all_ranks_before_the_step_that_has_it)
@@ -270,7 +270,9 @@ START_TEST(a_bad_gradient_stops_all_ranks_before_the_step_that_has_it)
 }
 END_TEST
 
-/* The watch holds at that boundary with an event that has `part`; thawed, the job ends. */
+/* Checks that the watch holds at that boundary, with an event that has `part`; after a thaw the
+ * job ends.
+ */
 static void holds_at(uint64_t boundary, const char *part)
 {
 	until_frozen_at(boundary);
@@ -282,7 +284,7 @@ static void holds_at(uint64_t boundary, const char *part)
 
 START_TEST(a_norm_is_that_of_the_parameter_over_all_ranks)
 {
-	open_watched(1, "norm(grad, w) > 6.09"); /* 37 ones: 6.08 */
+	open_watched(1, "norm(grad, w) > 6.09"); /* 37 ones have the norm 6.08 */
 	bad.step = BAD_STEP;
 	bad.rank = 3;
 	bad.value = 1.5;
@@ -290,7 +292,7 @@ START_TEST(a_norm_is_that_of_the_parameter_over_all_ranks)
 }
 END_TEST
 
-/* i: 0: the norm of what is usual is no more than that; 1: of what is bad it is more. */
+/* i: 0: the norm of usual values is below the bound; 1: that of bad values is above it. */
 START_TEST(the_norm_of_float64_is_that_of_numbers_whose_squares_are_none)
 {
 	grads_dtype = FRAG_F64;
@@ -313,7 +315,7 @@ START_TEST(a_state_is_looked_at_where_its_step_ends)
 }
 END_TEST
 
-/* Rank 2 hears the event as mounts hear it. */
+/* Gives rank 2 an event as mounts get it. */
 static void hear(const char *line)
 {
 	struct engine *e = engine_of(2);
@@ -351,7 +353,7 @@ START_TEST(a_watch_that_ends_behind_its_event_does_not_thaw_the_job)
 }
 END_TEST
 
-/* ---- it does not ---- */
+/* ---- the condition does not hold ---- */
 
 START_TEST(what_is_not_named_does_not_count)
 {
@@ -402,7 +404,7 @@ START_TEST(a_condition_that_cannot_hold_is_refused)
 	strcat(long_pattern, ") > 0");
 	ask(&other, 3, long_pattern, 0);
 	ck_assert_int_eq(result_of(&other), -ENAMETOOLONG);
-	ask(&other, 2, "nan(grad, x*) > 0", 0); /* the first goes on */
+	ask(&other, 2, "nan(grad, x*) > 0", 0); /* the first watch goes on */
 	ck_assert_int_eq(result_of(&other), -ENOENT);
 	expect_watched(2, "break nan(grad) > 0 for 3600\n");
 	for (int i = 0; i < 2; i++) {
@@ -413,7 +415,7 @@ START_TEST(a_condition_that_cannot_hold_is_refused)
 	}
 	ask(&other, 3, "nan(grad) > 0", 0);
 	ck_assert_int_eq(result_of(&other), -EBUSY);
-	ask(&other, 2, "inf(grad) > 0", 0); /* takes its place */
+	ask(&other, 2, "inf(grad) > 0", 0); /* takes the place of the first watch */
 	ck_assert_int_eq(result_of(&other), 0);
 	bad.step = 2;
 	bad.value = NAN;
@@ -555,7 +557,7 @@ START_TEST(an_edit_is_looked_at_before_the_step_uses_it)
 		send_off(rank, make_grads);
 	turn(NULL);
 	start(&w, 1, "grad", NAN);
-	until_accepted(&w); /* for the boundary where step 4 begins */
+	until_accepted(&w); /* accepted for the boundary where step 4 begins */
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		send_off(rank, use_grads);
 	expect_frozen_where_it_was_edited("\"value\":37.0,\"index\":[0],\"rank\":0");
@@ -567,7 +569,7 @@ START_TEST(an_edit_is_looked_at_before_the_step_uses_it)
 }
 END_TEST
 
-/* i: 0: of gradients, 1: of a state. */
+/* i: 0: an edit of gradients, 1: of a state. */
 START_TEST(an_edit_in_a_freeze_is_looked_at_before_the_job_goes_on)
 {
 	static const char *const text[] = { "nan(grad) > 0", "nan(fp32) > 0" };
@@ -596,14 +598,14 @@ START_TEST(an_edit_in_a_freeze_is_looked_at_before_the_job_goes_on)
 }
 END_TEST
 
-/* ---- somebody dies, or does not come ---- */
+/* ---- a rank dies, or does not come ---- */
 
 START_TEST(a_rank_that_dies_does_not_keep_the_others)
 {
 	open_watched(2, "nan(grad) > 0");
 	train_to(3);
 	for (uint32_t rank = 0; rank < 3; rank++)
-		send_off(rank, step); /* they wait for rank 3 */
+		send_off(rank, step); /* the others wait for rank 3 */
 	for (int i = 0; i < STAY_TURNS; i++)
 		turn(NULL);
 	for (uint32_t rank = 0; rank < 3; rank++)
@@ -625,7 +627,7 @@ START_TEST(the_next_coordinator_goes_on)
 	die(0, _i);
 	train_to(4);
 	for (int i = 0; i < 2 * STAY_TURNS; i++)
-		turn(NULL); /* it is asked for again */
+		turn(NULL); /* the watch is asked for again, of the next coordinator */
 	bad.rank = 1;
 	bad.step = BAD_STEP;
 	bad.value = NAN;
@@ -651,7 +653,7 @@ START_TEST(a_watcher_that_dies_leaves_the_job_unwatched)
 }
 END_TEST
 
-/* The mount is alive, and its renewals do not come. */
+/* The mount lives, but its renewals get lost. */
 START_TEST(a_watcher_that_is_not_heard_leaves_the_job_unwatched)
 {
 	open_watched(2, "nan(grad) > 0");
@@ -688,7 +690,7 @@ START_TEST(a_rank_that_does_not_come_ends_it)
 }
 END_TEST
 
-/* Ranks that have held the coordinator for dead refuse its decision. */
+/* Makes a rank hold the coordinator for dead, so that it refuses the coordinator's decision. */
 static void fence(uint32_t rank)
 {
 	struct participant *s = &engine_of(rank)->participant;

@@ -6,8 +6,8 @@
 
 #include <signal.h>
 
-/* Ranks in processes of their own, whose memory is out of each other's reach, ask each other
- * for bytes by TLS, or by plain TCP.
+/* Ranks in processes of their own, whose memory is out of each other's reach, read from each
+ * other by TLS, or by plain TCP.
  */
 
 enum { RANKS = 3 };
@@ -60,7 +60,7 @@ START_TEST(a_rank_that_leaves_is_no_warning_of_tls)
 	processes_end(&p[2], 1);
 	for (int i = 0; i < 2; i++)
 		process_until_says(&p[i], "rank 2 left the job");
-	usleep(1000000); /* its port is tried again meanwhile, and refuses */
+	usleep(1000000); /* its port is tried again meanwhile, and refuses connections */
 	for (int i = 0; i < 2; i++)
 		ck_assert_uint_eq(process_warnings(&p[i], "by TLS"), 0);
 	processes_end(p, 2);

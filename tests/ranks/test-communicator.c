@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ranks are connected, whoever fails or is silent meanwhile, and without the library's
- * deadlines: they are an hour.
+/* Ranks get connected whichever rank fails or is silent meanwhile, and without the library's
+ * deadlines, which are an hour.
  */
 
 enum { WORLD = 4, HOUR_MS = 3600000, SILENCE_MS = 20000, BUSY = 1 };
@@ -95,8 +95,8 @@ START_TEST(who_has_no_library_takes_no_part)
 }
 END_TEST
 
-/* It opens it, fails, and what it says of that is lost: who made it asks whether it has it yet,
- * before all have.
+/* Rank 1 fails while it opens the communicator, and its DISBAND is lost: rank 0, which makes
+ * the communicator, asks rank 1 whether it has it, before all have.
  */
 START_TEST(who_fails_unheard_while_it_is_opened_is_asked)
 {
@@ -118,7 +118,7 @@ START_TEST(who_fails_unheard_while_it_is_opened_is_asked)
 }
 END_TEST
 
-/* ---- ids that are told ---- */
+/* ---- ids of communicators ---- */
 
 static int status;
 
@@ -128,7 +128,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	return false;
 }
 
-/* Rank 3 says that rank 2 is to take part. */
+/* Rank 3 tells rank 2 to take part in a communicator. */
 static int form(const struct wire_form *body, const uint32_t *ranks, size_t size)
 {
 	ck_assert_int_eq(
@@ -180,7 +180,7 @@ START_TEST(an_id_is_for_once)
 }
 END_TEST
 
-/* Who asks holds itself for the lowest that lives. */
+/* Rank 2, which asks, holds itself for the lowest rank that lives. */
 START_TEST(who_asks_joins_no_other)
 {
 	static const struct wire_form two = { .number = 7, .count = 2 };
@@ -204,7 +204,7 @@ static int open_nothing(struct collective **c, const struct collective_options *
 	return -ENODEV;
 }
 
-/* Fails while it is being opened, as one that finds no library. */
+/* Fails while the collective is opened, as if there were no library. */
 static int be_nothing(struct collective *c)
 {
 	return -ENODEV;
@@ -235,7 +235,7 @@ START_TEST(a_library_that_does_not_open_is_tried_again)
 }
 END_TEST
 
-/* Nothing is asserted while there is none. */
+/* Makes no assertion while there is no memory. */
 START_TEST(without_memory_it_is_not_joined)
 {
 	static const struct wire_form two = { .number = 7, .count = 2 };

@@ -16,15 +16,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One boundary for every edit: what ranks agree on, whoever dies, and that none waits for ever.
+/* All ranks apply an edit at one boundary or none does, whichever rank dies, and no rank waits
+ * for ever.
  */
 
 static const struct job_group everywhere = { .stage = 0, .nparams = 2, .params = { 0, 1 } };
 static const struct job_group sharded = { .stage = 1, .nparams = 2, .params = { 0, 1 } };
 
-/* ---- what each rank keeps of it ---- */
+/* ---- what each rank keeps of an edit ---- */
 
-/* How many lines of the rank have that text. */
+/* Returns how many lines of the rank's history have that text. */
 static unsigned lines(uint32_t rank, const char *text)
 {
 	static char kept[8 * EVENT_RING_LINE_MAX];
@@ -41,7 +42,7 @@ static unsigned lines(uint32_t rank, const char *text)
 
 static const char named[] = "\"rank\":%u,\"uid\":%u,\"pid\":%d,";
 
-/* One line of the edit, with whose it is and its end. */
+/* Checks that the rank has one line of the edit, with its writer and its end. */
 static void expect_line(uint32_t rank, uint32_t writer, const char *end)
 {
 	char by[64];
@@ -88,7 +89,7 @@ START_TEST(a_commit_that_no_rank_may_promise_any_more_is_not_begun)
 	boundaries_open(3, &everywhere);
 	e = engine_of(0);
 	participant_outcome(&e->participant,
-			    commit.transaction); /* from now on it is forbidden */
+			    commit.transaction); /* from now on no rank may promise the edit */
 	pthread_mutex_lock(&e->lock);
 	coordinator_commit(e, NODE_LOCAL, 1, &commit, everybody, sizeof(everybody));
 	pthread_mutex_unlock(&e->lock);
@@ -109,7 +110,7 @@ START_TEST(what_became_of_an_edit_is_kept_when_its_coordinator_dies)
 		loss.from = 0;
 		loss.to = 2;
 		loss.type = WIRE_DECIDE;
-		boundary(1); /* has the decision, and goes on */
+		boundary(1); /* rank 1 has the decision, and goes on */
 	}
 	die(0, true);
 	all_pass(2);
@@ -169,7 +170,7 @@ START_TEST(a_rank_that_drops_an_edit_tells_the_first)
 }
 END_TEST
 
-/* ---- nobody dies ---- */
+/* ---- no rank dies ---- */
 
 START_TEST(edits_of_several_writers_end_in_one_order_on_every_rank)
 {
@@ -257,7 +258,7 @@ START_TEST(a_cancel_after_the_decision_comes_too_late)
 	boundaries_open(2, &everywhere);
 	start(&w, 1, "fp32", 7);
 	until_accepted(&w);
-	boundary(0); /* decides */
+	boundary(0); /* rank 0 decides */
 	engine_write_cancel(w.e, &w.write);
 	all_pass(1);
 	ck_assert_int_eq(result(&w), 0);
@@ -289,7 +290,7 @@ START_TEST(an_edit_inside_a_step_does_not_show_the_step_half_done)
 }
 END_TEST
 
-/* ---- somebody dies ---- */
+/* ---- a rank dies ---- */
 
 START_TEST(a_holder_that_dies_before_the_decision_takes_the_edit_with_it)
 {
@@ -318,7 +319,8 @@ START_TEST(a_coordinator_that_dies_before_the_decision_takes_the_edit_with_it)
 	all_pass(4);
 	ck_assert_int_eq(result(&w), _i ? -EIO : -ETIMEDOUT);
 	job_check(&job);
-	start(&w, 1, "exp_avg", 5); /* the next lowest coordinates: but a holder is gone */
+	/* rank 1, the next lowest, coordinates, but a holder is gone */
+	start(&w, 1, "exp_avg", 5);
 	ck_assert_int_eq(result(&w), _i ? -EIO : -ETIMEDOUT);
 	job_close(&job);
 }
@@ -335,21 +337,21 @@ START_TEST(a_decision_that_reached_one_rank_reaches_all_that_live)
 	loss.to = 2;
 	loss.type = WIRE_DECIDE;
 	asleep[3] = true;
-	boundary(1); /* has it, and goes on */
+	boundary(1); /* rank 1 has the decision, and goes on */
 	ck_assert_uint_eq(loss.dropped, 1);
 	die(0, _i);
 	asleep[3] = false;
 	all_pass(3);
 	expect("fp32", &w);
 	job_check(&job);
-	ck_assert_int_eq(result(&w), 0); /* it has asked them */
+	ck_assert_int_eq(result(&w), 0); /* the writer has asked the others */
 	for (uint32_t rank = 1; rank < 4; rank++)
 		ck_assert_uint_eq(generation(rank), control_generation(1) + 1);
 	job_close(&job);
 }
 END_TEST
 
-/* ---- somebody is held for dead ---- */
+/* ---- a rank is held for dead ---- */
 
 START_TEST(a_rank_held_for_lost_learns_what_was_decided_without_it)
 {
@@ -365,7 +367,7 @@ START_TEST(a_rank_held_for_lost_learns_what_was_decided_without_it)
 	loss.type = 0;
 	if (_i)
 		peers_lose(engine_of(0), 2, -EIO, "held for lost by the test");
-	all_pass(2); /* 2 waits, asks, and hears it */
+	all_pass(2); /* rank 2 waits, asks, and hears the decision */
 	ck_assert_uint_eq(generation(2), generation(0));
 	ck_assert_int_eq(result(&w), 0);
 	expect("exp_avg", &w);
@@ -477,14 +479,14 @@ START_TEST(an_edit_of_gradients_is_applied_in_its_own_window)
 }
 END_TEST
 
-/* Makes an edit that was started just now be one as an observer's. */
+/* Makes an edit that was started just now one of any window, as an observer's are. */
 static void of_any_window(struct writer *w)
 {
 	LIST_FIRST(&w->e->write.transactions)->proposal.commit.window = 0;
 }
 
-/* Starts an edit of gradients, which go, and come again; decided between the two windows, or
- * in the second.
+/* Starts an edit of gradients, which become invalid, and valid again.  The edit is decided
+ * between the two windows, or in the second.
  */
 static void edit_over_windows(struct writer *w, bool observers, bool between)
 {
@@ -512,7 +514,7 @@ START_TEST(an_edit_of_gradients_does_not_reach_the_next_ones)
 }
 END_TEST
 
-/* An observer does not know the window: it is between two steps, as a rule. */
+/* An observer's edit names no window, because an observer is mostly between two steps. */
 START_TEST(an_observer_edits_gradients_in_the_next_window_with_a_boundary)
 {
 	struct writer w;

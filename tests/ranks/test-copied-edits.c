@@ -9,8 +9,9 @@
 #include <check.h>
 #include <string.h>
 
-/* An edit of more bytes than a message has, whose ranks are to copy it out of the mount's
- * memory, and cannot: they are sent it.  tests/mount/test-copied-edit.sh has those who can.
+/* An edit of more bytes than a message has.  Its ranks are to copy them out of the mount's
+ * memory, and cannot, so the bytes are sent.  tests/mount/test-copied-edit.sh has ranks that
+ * can.
  */
 
 enum { WORLD = 2, BYTES = 5 << 20 };

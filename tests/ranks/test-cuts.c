@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* An observer of parameters that are cut along other dimensions than 0: ranges of any bytes,
- * views, edits of any bytes, and where the fragments are.
+/* An observer of parameters that are cut along other dimensions than 0: reads of any ranges,
+ * views, edits of any bytes, and the places of fragments.
  */
 
 enum { WORLD = 4, ROUNDS = 60, EXTENTS = 5, WAIT_MS = 60000, TRAINER = 4242 };
@@ -150,7 +150,7 @@ START_TEST(any_bytes_are_read)
 }
 END_TEST
 
-/* Of the metrics. */
+/* Returns the observer's count of reads, which .frag/metrics shows. */
 static uint64_t reads_counted(void)
 {
 	return atomic_load(&observer->counters.reads);
@@ -190,7 +190,8 @@ START_TEST(a_range_moves_its_bytes_only_and_counts_as_a_read)
 
 	open_job(true);
 	file = open_state(0, "fp32");
-	ck_assert_int_eq(read_file(file, 4, 400, false), 400); /* the tables are here now */
+	/* the observer has the tables now */
+	ck_assert_int_eq(read_file(file, 4, 400, false), 400);
 	engine_file_close(file);
 	file = open_state(0, "fp32");
 	before = atomic_load(&observer->counters.owner_bytes_memory) +
@@ -234,7 +235,7 @@ START_TEST(a_read_that_waits_is_cancelled)
 	struct engine_file *file;
 
 	open_job(_i);
-	file = open_state(1, "grad"); /* there are none */
+	file = open_state(1, "grad"); /* the gradients are not valid */
 	ck_assert_int_eq(read_file(file, 8, 200, true), -ECANCELED);
 	job_grads_valid(&job);
 	check_range(file, 1, "grad");
@@ -255,7 +256,7 @@ START_TEST(a_training_thread_that_waits_for_itself_is_told_so)
 			     TRAINER + rank);
 	while (observer->peers[1].control.trainer != TRAINER + 1 && monotonic_ms() < until)
 		turn(NULL);
-	file = open_state(0, "grad"); /* there are none */
+	file = open_state(0, "grad"); /* the gradients are not valid */
 	ck_assert_int_eq(read_by(TRAINER + 1, file, 8, 200, false), -EDEADLK);
 	engine_file_close(file);
 	close_job();
@@ -296,7 +297,7 @@ static void on_write(struct engine_write *write, int status)
 	ended = true;
 }
 
-/* Sorted extents of any bytes, some of them several of one element. */
+/* Draws sorted extents of any bytes, some of them several in one element. */
 static size_t draw_extents(uint64_t bytes, const uint8_t *value, struct engine_extent *extents,
 			   uint8_t *expected)
 {
@@ -316,7 +317,9 @@ static size_t draw_extents(uint64_t bytes, const uint8_t *value, struct engine_e
 	return n;
 }
 
-/* The low-precision parameter follows each element of which a byte was written. */
+/* Changes the truth of the low-precision parameter, for each element of which a byte was
+ * written.
+ */
 static void expect_lp(uint32_t param, uint64_t first, uint64_t end, const uint8_t *master)
 {
 	uint64_t bytes = job_bytes(&job, param, "lp");
@@ -364,7 +367,7 @@ START_TEST(an_edit_of_any_bytes_is_what_all_holders_have)
 }
 END_TEST
 
-/* ---- where they are ---- */
+/* ---- places of fragments ---- */
 
 static uint32_t fragments;
 

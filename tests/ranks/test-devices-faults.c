@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A port that says no: what is asked of states on a device meanwhile ends with an error or
- * comes about all the same, the trainer goes on, and afterwards all is well.
+/* A port of devices whose calls fail.  Requests of states on a device meanwhile end with an
+ * error or succeed all the same, the trainer goes on, and afterwards all works.
  */
 
 enum { NUMEL = 6000, WORLD = 2 };
@@ -28,7 +28,7 @@ static struct job job;
 
 /* ---- the port ---- */
 
-/* The call, "" for none, and what it says. */
+/* The call that fails, "" for none, and its result. */
 static struct {
 	const char *call;
 	int status;
@@ -95,7 +95,7 @@ static const struct device_ops *port(void)
 	return &ops;
 }
 
-/* ---- a job on it ---- */
+/* ---- a job on the port ---- */
 
 static struct frag *rank(uint32_t number)
 {
@@ -164,7 +164,7 @@ static bool nothing_is_copied(void)
 	return nothing;
 }
 
-/* What waits for the clock alone need not. */
+/* Turns, and sets the clock ahead unless a copy is under way. */
 static void turn(void)
 {
 	job_turn(&job);
@@ -172,7 +172,7 @@ static void turn(void)
 		scarce_skip_ms(20);
 }
 
-/* Bytes, or an errno. */
+/* Returns the bytes, or -errno. */
 static int64_t read_file(struct engine_file *file, float *value)
 {
 	struct value_reading r = { .read = { .file = file,
@@ -199,7 +199,7 @@ static struct engine_file *open_and_read(float expected)
 	return file;
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 START_TEST(memory_of_which_the_device_says_nothing_is_not_kept)
 {
@@ -251,8 +251,8 @@ START_TEST(without_what_it_needs_no_device_is_used)
 }
 END_TEST
 
-/* While the trainer captures its stream at a boundary, readers are told so, and the trainer's
- * own calls are; then all goes on.
+/* While the trainer captures its stream at a boundary, readers get an error, and so do the
+ * trainer's own calls; then all goes on.
  */
 START_TEST(a_stream_that_is_captured_is_read_after_the_next_boundary)
 {
@@ -296,7 +296,7 @@ START_TEST(copies_that_fail_are_errors_of_who_asked)
 }
 END_TEST
 
-/* The view ends; the job and others do not. */
+/* The view ends; the job and other views go on. */
 START_TEST(what_cannot_be_preserved_ends_the_view_alone)
 {
 	static const struct {
@@ -347,8 +347,8 @@ static bool host_is_lost(struct devices *d)
 	return d->host_lost;
 }
 
-/* Nobody knows how long it will be written: it is not given back, neither to others nor at the
- * end.
+/* The stream may write to the memory for any time, so it is neither lent to others nor freed at
+ * the end.
  */
 START_TEST(memory_of_the_host_that_a_stuck_stream_may_write_is_left)
 {
@@ -423,8 +423,7 @@ static bool is_need(int64_t rc)
 	       rc == -ETIMEDOUT;
 }
 
-/* A view from its opening to its end, over steps: the n-th need of it is not met, for each n.
- */
+/* Opens, reads and closes a view, over a step. */
 static int64_t show(float *value)
 {
 	struct engine_file *file;
@@ -469,7 +468,7 @@ START_TEST(open_files_show_one_generation_or_end)
 }
 END_TEST
 
-/* From there no device sends it. */
+/* No device sends bytes that are kept in the host's memory. */
 START_TEST(what_is_kept_on_the_host_is_not_sent)
 {
 	struct wire_piece piece = { .size = sizeof(float) };

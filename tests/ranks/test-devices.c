@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* States in memory of devices that nobody but the port can touch: what readers see of them
- * while streams go on, and what the trainer's own calls do.  test-access has whole parameters
- * of all layouts.
+/* States in memory of devices that only the port can touch: what readers see of them while
+ * streams go on, and what the trainer's own calls do.  test-access has whole parameters in all
+ * layouts.
  */
 
 enum { NUMEL = 5000, WORLD = 2 };
@@ -59,7 +59,7 @@ static struct device_host_stream *stream0(void)
 	return job.ranks[0].stream;
 }
 
-/* ---- what a trainer enqueues ---- */
+/* ---- work of a trainer's stream ---- */
 
 static float filled;
 
@@ -78,7 +78,7 @@ static void enqueue_fill(float value)
 	ck_assert_int_eq(device_host_enqueue(stream0(), fill, NULL), 0);
 }
 
-/* ---- what another rank sees ---- */
+/* ---- reads of another rank ---- */
 
 static int get(uint64_t at, float *value)
 {
@@ -94,7 +94,7 @@ static float seen(uint64_t at)
 	return value;
 }
 
-/* The streams of rank 0 go on when a reader has waited for so many turns. */
+/* The stream of rank 0 goes on when a reader has waited for so many turns. */
 static unsigned turns_to_go;
 
 static void turn(void *arg)
@@ -154,7 +154,7 @@ START_TEST(a_stream_that_does_not_go_on_is_no_reader_that_hangs)
 }
 END_TEST
 
-/* ---- what open files show ---- */
+/* ---- open files ---- */
 
 static struct engine_file *open_file(const char *key)
 {
@@ -203,7 +203,7 @@ static void expect_value(struct engine_file *file, uint64_t at, float value)
 	ck_assert_float_eq(found, value);
 }
 
-/* All ranks make a step; rank 0's stream is given that. */
+/* All ranks make a step; rank 0's stream fills its state with value in it. */
 static void step(float value)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++)
@@ -258,7 +258,7 @@ START_TEST(open_files_show_what_was_preserved)
 }
 END_TEST
 
-/* Each needs one MiB of the host's, of which there is one. */
+/* Each open file needs a MiB of the host's memory, of which there is one. */
 START_TEST(the_host_has_room_for_so_many_open_files)
 {
 	struct engine_file *files[2];
@@ -295,7 +295,7 @@ START_TEST(what_changed_while_it_was_copied_is_looked_for_again)
 	file = open_file("fp32");
 	expect_value(file, 0, 1);
 	device_host_hold(stream0());
-	job_boundary(&job); /* a mark that a live copy waits for */
+	job_boundary(&job); /* makes a mark, for which a live copy waits */
 	begin_read(&r, file, 3);
 	for (int i = 0; i < 50; i++)
 		turn(NULL);
@@ -310,8 +310,8 @@ START_TEST(what_changed_while_it_was_copied_is_looked_for_again)
 }
 END_TEST
 
-/* Rank 0's stream goes on a while after its trainer has enqueued what preserves the bytes of
- * open files.
+/* Lets rank 0's stream go on a while after its trainer has enqueued the copies that preserve
+ * the bytes of open files.
  */
 static void *go_late(void *arg)
 {
@@ -427,7 +427,7 @@ START_TEST(other_ranks_read_what_is_published_on_a_device)
 					sizeof(value)),
 			 0);
 	ck_assert_float_eq(value, 8);
-	h.device = NULL; /* taken with the port */
+	h.device = NULL; /* the job has closed the device */
 	job_close(&job);
 	hidden_free(&h);
 }
@@ -454,7 +454,7 @@ START_TEST(what_moves_to_an_arena_leaves_the_device)
 }
 END_TEST
 
-/* The port, which counts what is pinned, and can refuse. */
+/* A port that counts pinned memory, and can refuse to pin. */
 static unsigned pinned, pins_refused;
 
 static int pin_counted(struct device *d, void *memory, uint64_t size)
@@ -470,7 +470,7 @@ static void unpin_counted(struct device *d, void *memory)
 {
 	unsigned char resident;
 
-	ck_assert_int_eq(mincore(memory, 4096, &resident), 0); /* it is mapped still */
+	ck_assert_int_eq(mincore(memory, 4096, &resident), 0); /* the memory is still mapped */
 	pinned--;
 	device_host.unpin(d, memory);
 }
@@ -510,7 +510,8 @@ START_TEST(buffers_of_states_on_nvme_are_pinned_while_they_are_there)
 	ck_assert_uint_eq(pinned, pins_refused ? 0 : WORLD);
 	expect_pinned_text(pins_refused ? "\npinned_by_devices no\n"
 					: "\npinned_by_devices yes\n");
-	ck_assert_int_eq(api_devices_over(rank0(), &c, &port), 0); /* once is enough */
+	/* the second call pins nothing again */
+	ck_assert_int_eq(api_devices_over(rank0(), &c, &port), 0);
 	ck_assert_uint_eq(pinned, pins_refused ? 0 : WORLD);
 	d = rank0()->engine->registry.devices;
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, &sweep, 1, &walk), 0);

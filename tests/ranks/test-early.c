@@ -11,14 +11,15 @@
 #include <errno.h>
 #include <string.h>
 
-/* frag_gather and frag_scatter of a group that is there, in a job of which not all ranks are.
+/* frag_gather and frag_scatter of a group whose ranks have joined, in a job of which other
+ * ranks have not.
  */
 
 enum { WORLD = 2, NUMEL = 6, BYTES = NUMEL * 4, SHORT_MS = 50, WAIT_MS = 60000 };
 
 static struct frag *ranks[WORLD];
 static float master[NUMEL], value[NUMEL];
-static bool comes; /* rank 1, while rank 0 waits */
+static bool comes; /* rank 1 joins while rank 0 waits */
 
 static void turn(void *arg);
 
@@ -49,7 +50,7 @@ static void turn(void *arg)
 			loop_turn(ranks[rank]->engine, 0);
 }
 
-/* Rank 0's, or whose it is to be: it has all of it by itself. */
+/* Describes a group of rank 0, or of the given rank: that rank has all of it. */
 static void describe(struct frag *f, const uint32_t *rank)
 {
 	const uint64_t shape[] = { NUMEL };

@@ -14,8 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* What the log says of the job's edits when the rank that keeps them cannot be asked, or
- * answers nonsense.
+/* What the log says of the job's edits when the rank that keeps their history cannot be asked,
+ * or answers nonsense.
  */
 
 static bool log_has(const char *what)
@@ -31,7 +31,7 @@ static bool is_told(void)
 	return log_has("fragfs: job: {\"event\":\"edit\"");
 }
 
-/* Each has a part of "w". */
+/* Returns true if every rank keeps an event: each has a part of "w", which was edited. */
 static bool all_keep(void)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++)
@@ -121,7 +121,7 @@ START_TEST(without_memory_there_is_no_log_or_less_of_it)
 	do {
 		CLEANUP(free) char *text = NULL;
 
-		edit_history_free(observer); /* as before the first look */
+		edit_history_free(observer); /* as before the observer's first look */
 		observer->watch->edit_history = NULL;
 		scarce_begin(++n, 1);
 		text = engine_text(observer, "log");

@@ -16,8 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is asked for wrongly, and what fails below, ends with the error it should, and harms
- * nothing else.
+/* Wrong calls, and faults of the layers below, end with the right error, and harm nothing else.
  */
 
 #define REFUSED(error, call) ck_assert_int_eq(call, -(error))
@@ -46,7 +45,7 @@ START_TEST(a_rank_that_describes_wrongly_is_told)
 	z.nranks = 2;
 	REFUSED(EINVAL, frag_group(g, &param, 1, &z)); /* there is no rank 7 */
 	z.nranks = 1;
-	REFUSED(EINVAL, frag_group(g, &param, 1, &z)); /* we are not in it */
+	REFUSED(EINVAL, frag_group(g, &param, 1, &z)); /* rank 0 is not in the group */
 	z.ranks = NULL;
 	z.stage = 3;
 	group = frag_group(g, &param, 1, &z);
@@ -241,8 +240,7 @@ static void must_not_wait(void *arg)
 	ck_abort_msg("a thread waits for a rank");
 }
 
-/* An edit of fp32 that cuts elements: of its copy of low precision the whole ones are needed.
- */
+/* Makes an edit of fp32 that cuts elements, whose low-precision copies need them whole. */
 static int64_t write_cut(uint64_t offset, uint64_t size, bool cancel, float *value)
 {
 	struct engine_extent extent = { offset, size, (uint8_t *)value + offset };
@@ -337,11 +335,11 @@ START_TEST(an_unknown_transport_is_refused)
 }
 END_TEST
 
-/* ---- below ---- */
+/* ---- the layers below ---- */
 
 static const struct below {
 	struct fault fault;
-	int64_t result; /* of a read; BYTES: it found another way */
+	int64_t result; /* of a read; BYTES: the read found another way */
 } reading[] = {
 	{ { FAULT_GET, .result = -EFAULT }, BYTES },
 	{ { FAULT_GET, .result = -EFAULT, .count = 5 }, BYTES },
@@ -448,7 +446,7 @@ START_TEST(an_edit_whose_messages_fail_is_everywhere_or_nowhere)
 }
 END_TEST
 
-/* Everything else comes: the rank is not silent. */
+/* Loses the table of states alone, so that the rank is not silent. */
 static void lose_states(void)
 {
 	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_STATES_GET, .count = MANY });
@@ -540,7 +538,7 @@ START_TEST(a_range_or_a_rank_that_is_not_there_is_refused_below_too)
 	REFUSED(EINVAL, plan_write(observer, &a, 0, 1, BYTES, NULL, NULL));
 	REFUSED(EIO, peers_want_states(observer, WORLD));
 	REFUSED(EIO, peers_reach(observer, WORLD));
-	REFUSED(EIO, peers_lost_status(observer, 0)); /* not lost, and was asked for it */
+	REFUSED(EIO, peers_lost_status(observer, 0)); /* not lost, and yet asked about */
 	memset(seeds, '1', sizeof(seeds) - 1);
 	seeds[sizeof(seeds) - 1] = '\0';
 	ck_assert_int_eq(loop_new(&other, &live_ops, &transport_loop, NULL), 0);
@@ -574,7 +572,7 @@ START_TEST(before_a_table_has_come_a_state_is_held_for_one_in_memory)
 }
 END_TEST
 
-/* An observer that comes when the job is there.  Its failure. */
+/* Opens one more observer of the job; returns its failure. */
 static int failure_of_one_more(void)
 {
 	struct engine *other;

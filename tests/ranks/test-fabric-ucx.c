@@ -24,7 +24,7 @@ static const char *const by_ucx[] = { "FRAG_TRANSPORT=zmq", "FRAG_LOG=info",
 
 static const struct answered_by ucx = { "UCX", by_ucx, false };
 
-/* What its last line says that it has got by UCX. */
+/* Returns the number of answers by UCX that the process's last line tells. */
 static long answers_of(struct process *p)
 {
 	unsigned long long sent, came;
@@ -84,7 +84,9 @@ static void start(struct process *p, int rank, const char *job, const char *cons
 	process_start(p, settings);
 }
 
-/* A job of two of which rank 1 has these settings; by ZeroMQ, and with the words in its log. */
+/* Checks that in a job of two, of which rank 1 has these settings, reads go by ZeroMQ, and that
+ * rank 1's log has the words.
+ */
 static void expect_by_messages(const char *job, const char *const *more, const char *words)
 {
 	struct process p[2];
@@ -129,7 +131,9 @@ START_TEST(who_has_none_is_read_by_messages)
 }
 END_TEST
 
-/* A folder in which the loader finds that libucp; NULL: a file that is none. */
+/* Makes a folder in which the loader finds `target` as libucp; target NULL: a file that is no
+ * library.
+ */
 static void make_library(char setting[512], const char *name, const char *target)
 {
 	char path[600];

@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Answers by a second transport between ranks, one that loses messages, breaks, and has
+/* Answers by a second transport between ranks, which loses messages, breaks, and is reached by
  * strangers.
  */
 
@@ -24,12 +24,12 @@ static uint64_t deadline, turns;
 static struct transport_ops fabric;
 static struct {
 	unsigned sent[WIRE_TYPES];
-	enum wire_type lose; /* of this type; 0: none */
-	unsigned before;     /* so many go through first */
-	bool always;         /* all that follow, of any type */
-	bool damage;         /* instead: the token */
+	enum wire_type lose; /* type of the lost messages; 0: none */
+	unsigned before;     /* how many such messages go through first */
+	bool always;         /* loses all messages that follow, of any type */
+	bool damage;         /* changes the token instead of losing the message */
 	unsigned lost;
-	uint32_t from[16]; /* numbers that have sent something to rank 0 */
+	uint32_t from[16]; /* peers that have sent something to rank 0 */
 	unsigned nfrom;
 	bool break_off;
 } net;
@@ -119,12 +119,13 @@ static void turn(void *arg)
 		struct engine *e = job_frag(&job, rank)->engine;
 
 		for (uint32_t i = 0; i < RANKS && turns % TURNS_BETWEEN == rank; i++)
-			e->peers[i].pinged_ms = 0; /* our seconds are short */
+			/* turns pass faster than the seconds of PINGs */
+			e->peers[i].pinged_ms = 0;
 		loop_turn(e, 0);
 	}
 }
 
-/* Ranks from first on have none. */
+/* Opens a job; ranks from `first` on have no fabric. */
 static void open_job(uint32_t first)
 {
 	fabric = transport_loop;
@@ -164,7 +165,7 @@ static bool answers_so(uint32_t from, uint32_t to)
 	return job_frag(&job, to)->engine->peers[from].fabric;
 }
 
-/* Until ranks 1 and 2 answer rank 0 by it. */
+/* Reads until ranks 1 and 2 answer rank 0 by the fabric. */
 static void read_until_by_fabric(void)
 {
 	while (!answers_so(1, 0) || !answers_so(2, 0)) {
@@ -202,7 +203,7 @@ START_TEST(whoever_has_none_is_answered_and_answers_by_messages)
 }
 END_TEST
 
-/* One message of the fabric, or from one on all, are lost or come with another token. */
+/* Messages of the fabric that are lost or come with another token: one, or all from one on. */
 static const enum wire_type kinds[] = { WIRE_PONG, WIRE_DATA };
 
 START_TEST(a_read_is_whole_whatever_was_lost_of_it)
@@ -217,7 +218,7 @@ START_TEST(a_read_is_whole_whatever_was_lost_of_it)
 }
 END_TEST
 
-/* In steps, so that whoever is asked has answered before its time is over. */
+/* Skips seconds, in steps, so that an asked rank answers before its time is over. */
 static void let_pass(unsigned seconds)
 {
 	for (unsigned i = 0; i < 2 * seconds; i++) {
@@ -242,14 +243,14 @@ START_TEST(who_is_silent_on_the_fabric_is_read_by_messages_until_it_is_not)
 	net.lose = WIRE_DATA;
 	net.always = true;
 	job_frag(&job, 0)->engine->thread.yield = turn_slowly;
-	read_it(0); /* waits until then */
+	read_it(0); /* waits until the ranks count as silent */
 	ck_assert_uint_gt(net.lost, 0);
 	while (answers_so(1, 0) || answers_so(2, 0))
 		let_pass(1);
 	data = net.sent[WIRE_DATA];
 	read_it(0);
 	ck_assert_uint_eq(net.sent[WIRE_DATA], data);
-	let_pass(20); /* it is called again, and does not come */
+	let_pass(20); /* the fabric is tried again, in vain */
 	ck_assert(!answers_so(1, 0) && !answers_so(2, 0));
 	net.lose = 0;
 	net.always = false;
@@ -292,7 +293,7 @@ START_TEST(where_it_breaks_off_messages_go_on_at_once)
 	while (answers_so(1, 0) || answers_so(2, 0))
 		turn(NULL);
 	for (int i = 0; i < 20; i++)
-		turn(NULL); /* they are told */
+		turn(NULL); /* the ranks learn of it */
 	data = net.sent[WIRE_DATA];
 	for (int i = 0; i < 10; i++)
 		read_it(0);
@@ -392,7 +393,7 @@ START_TEST(a_rank_that_ends_is_forgotten)
 	peers_lose(job_frag(&job, 0)->engine, 1, -EIO, "for this test");
 	turn(NULL);
 	ck_assert(!answers_so(1, 0));
-	while (!answers_so(1, 0)) /* it answers again */
+	while (!answers_so(1, 0)) /* rank 1 answers by the fabric again */
 		if (!job_frag(&job, 0)->engine->peers[1].lost ||
 		    peer_is_live(&job_frag(&job, 0)->engine->peers[1]))
 			read_it(0);

@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All trainers stand at one boundary, edits go in there, and nothing holds them for ever. */
+/* All trainers stand at one boundary, edits are applied there, and nothing holds trainers for
+ * ever.
+ */
 
 enum { WORLD = 4, LONG_MS = 60000, GOAL = 60, STAY_TURNS = 40 };
 
@@ -59,7 +61,7 @@ static void all_go_to(uint32_t ranks, uint64_t goal)
 		go_to(rank, goal);
 }
 
-/* Trainers here and there in the job, all on their way. */
+/* Opens a job whose trainers are at different boundaries, and train on. */
 static void open_training(void)
 {
 	boundaries_open(WORLD, &everywhere);
@@ -106,7 +108,7 @@ START_TEST(all_ranks_stand_at_one_boundary_until_they_are_thawed)
 }
 END_TEST
 
-/* The newest event of that name that a rank has kept, which may yet come. */
+/* Returns the newest event of that name that a rank has; waits until it has one. */
 static const char *newest(uint32_t rank, const char *name)
 {
 	const struct event_ring *ring = &engine_of(rank)->event_log->ring;
@@ -119,7 +121,9 @@ static const char *newest(uint32_t rank, const char *name)
 				return ring->lines[n % EVENT_RING_KEPT];
 }
 
-/* Each rank has an event with that text: the one that is asked for its history may die. */
+/* Checks that each rank has an event with that text, because the rank that is asked for the
+ * history may die.
+ */
 static void expect_thaw_told(uint32_t ranks, const char *text)
 {
 	for (uint32_t rank = 0; rank < ranks; rank++)
@@ -228,7 +232,7 @@ START_TEST(edits_and_a_freeze_at_once_end)
 }
 END_TEST
 
-/* ---- it ends by itself ---- */
+/* ---- the end of a freeze by its bound ---- */
 
 START_TEST(the_bound_ends_it_on_the_ranks_themselves)
 {
@@ -270,7 +274,9 @@ START_TEST(a_job_that_does_not_come_to_the_boundary_is_not_stopped)
 }
 END_TEST
 
-/* i: 0: nobody comes; 1: one's engine does not answer; 2: one's trainer alone does not come. */
+/* i: 0: no rank comes; 1: the engine of one does not answer; 2: only the trainer of one does
+ * not come.
+ */
 START_TEST(a_freeze_in_vain_names_the_ranks_that_were_late)
 {
 	static const char *const late[] = {
@@ -293,7 +299,7 @@ START_TEST(a_freeze_in_vain_names_the_ranks_that_were_late)
 			go_to(rank, 2);
 	ck_assert_int_eq(result_of(&first), -ETIMEDOUT);
 	asleep[1] = false;
-	event = newest(0, "freeze"); /* before the rank comes there after all */
+	event = newest(0, "freeze"); /* event is kept before the late rank comes */
 	ck_assert_ptr_nonnull(strstr(event, "\"not all ranks came to boundary 2 in time: "));
 	ck_assert_msg(strstr(event, late[_i]), "%s", event);
 	all_go_to(WORLD, GOAL);
@@ -302,7 +308,9 @@ START_TEST(a_freeze_in_vain_names_the_ranks_that_were_late)
 }
 END_TEST
 
-/* Rank 3 passes every boundary that the coordinator proposes before it hears of that. */
+/* Makes rank 3 pass every boundary that the coordinator proposes before rank 3 hears of the
+ * proposal.
+ */
 static void turn_hurried(void)
 {
 	asleep[3] = true;
@@ -349,7 +357,7 @@ START_TEST(a_boundary_that_a_rank_always_passes_first_is_not_agreed_on)
 }
 END_TEST
 
-/* ---- somebody dies ---- */
+/* ---- a rank dies ---- */
 
 static void until_promised(void)
 {

@@ -15,8 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All ranks of a group take all of a state, by the communicator or without it, and no rank
- * waits for ever.
+/* All ranks of a group gather a state, by the communicator or without it, and no rank waits for
+ * ever.
  */
 
 enum { WORLD = 4, BUSY = 1, SHORT_MS = 300, WAIT_MS = 60000 };
@@ -26,7 +26,7 @@ static const struct job_group replicated = {
 	.stage = 2, .replicas = 2, .nparams = 2, .params = { 0, 1 }
 };
 
-/* Where pieces of "u" are equal. */
+/* A group in which the pieces of "u" are equal. */
 static const struct job_group in_pieces = { .stage = 3, .nparams = 3, .params = { 0, 1, 2 } };
 
 static unsigned wait_ms;
@@ -34,7 +34,7 @@ static unsigned wait_ms;
 static struct call {
 	uint32_t param;
 	const char *key;
-	int status; /* that it has come to */
+	int status; /* own result with which the rank arrives */
 	int result;
 	float got[NUMEL];
 	void *out; /* NULL: got */
@@ -132,7 +132,7 @@ START_TEST(equal_pieces_and_those_of_lp_too)
 }
 END_TEST
 
-/* i 0: connected; 1: not. */
+/* i: 0: connected; 1: not connected. */
 START_TEST(all_have_it_on_their_devices)
 {
 	static struct hidden out[WORLD];
@@ -159,7 +159,7 @@ START_TEST(all_have_it_on_their_devices)
 }
 END_TEST
 
-/* What one launches before a round another would launch after it. */
+/* A rank at another boundary would launch in another order than the others. */
 START_TEST(who_is_at_another_boundary_reads)
 {
 	open_connected(&sharded);
@@ -183,7 +183,7 @@ START_TEST(all_have_it_without_one)
 }
 END_TEST
 
-/* The second replica keeps no copies of what it computes with. */
+/* The second replica keeps no copies of the low-precision parameters. */
 START_TEST(what_one_replica_lacks_it_reads_from_the_other)
 {
 	open_connected(&replicated);
@@ -234,7 +234,7 @@ static void turn_for(uint64_t ms)
 		turn(NULL);
 }
 
-/* They have each other's tables then. */
+/* Opens a job whose ranks have each other's tables of states. */
 static void open_acquainted(void)
 {
 	open_unconnected(&sharded);
@@ -243,7 +243,8 @@ static void open_acquainted(void)
 		expect_all(rank, "exp_avg_sq");
 }
 
-/* With the engine that counts: its own. */
+/* Turns until the rank's call has arrived at the engine that counts, which is the rank's own.
+ */
 static void until_arrived(uint32_t rank)
 {
 	const struct engine *e = engine_of(rank);
@@ -253,7 +254,9 @@ static void until_arrived(uint32_t rank)
 	while (!e->job.rendezvous->asked || !STAILQ_EMPTY(&e->thread.to_self));
 }
 
-/* Who counts is stopped, and sees first what has come meanwhile. */
+/* Rank 0, which counts, is stopped, and hears later calls before it sees that its own time is
+ * over.
+ */
 START_TEST(who_comes_when_that_time_is_over_has_come_to_the_next)
 {
 	open_acquainted();
@@ -274,7 +277,7 @@ START_TEST(who_comes_when_that_time_is_over_has_come_to_the_next)
 }
 END_TEST
 
-/* It comes to who counts when that one goes on. */
+/* Rank 1's call, given up meanwhile, comes to rank 0, which counts, when that goes on. */
 START_TEST(who_has_left_is_not_waited_with)
 {
 	open_acquainted();
@@ -306,7 +309,7 @@ START_TEST(who_dies_before_it_comes_is_not_waited_for)
 	for (uint32_t n = job_random(&job, 20); n; n--)
 		turn(NULL);
 	die((uint32_t)_i, true);
-	/* a word of it that was still on its way makes it silent, not dead */
+	/* a message of the rank that was still on its way makes it silent, not dead */
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		if (rank != (uint32_t)_i)
 			ck_assert(result_of(rank) == -EIO || calls[rank].result == -ETIMEDOUT);

@@ -15,7 +15,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-/* Fragments and linkage; b1 ... are the faults of DeepSpeed that docs/deepspeed.md lists. */
+/* Fragments, and links between masters and low-precision parameters; b1 ... are the faults of
+ * DeepSpeed that docs/deepspeed.md lists.
+ */
 
 static const struct job_param params[] = {
 	{ "a.weight", .ndim = 2, .shape = { 5, 3 } },
@@ -109,7 +111,7 @@ START_TEST(b2_states_of_the_second_group)
 }
 END_TEST
 
-/* The pieces of a group's parameters that this rank has, from truth. */
+/* Gives the pieces of a group's parameters that this rank has, from the truth. */
 static void pieces_of(uint32_t rank, const char *key, const void *pieces[3])
 {
 	struct frag_fragment at;
@@ -394,7 +396,7 @@ static uint64_t copied(struct frag *f)
 	return figures.from_bytes + figures.to_bytes;
 }
 
-/* Where the device converts, no byte of it goes by the host. */
+/* If the device converts, no byte of it goes by the host. */
 static void update(struct frag *f, int (*way)(struct frag *f, int param), int number)
 {
 	uint64_t before = on_device ? copied(f) : 0;
@@ -437,7 +439,7 @@ static void convert_fragment(struct frag *f, uint32_t p)
 	ck_assert_mem_eq(lp, expected, at.numel * element);
 }
 
-/* Each stage, in memory of the host, on a device, on one that converts nothing. */
+/* Each stage, in memory of the host, on a device, and on a device that converts nothing. */
 START_TEST(update_lp_and_update_hp_convert_this_ranks_fragment)
 {
 	static struct device_ops without_kernels;
@@ -553,7 +555,7 @@ START_TEST(gradients_are_enodata_outside_their_time)
 }
 END_TEST
 
-/* ---- what must not harm ---- */
+/* ---- calls that must do no harm ---- */
 
 START_TEST(registering_something_else_does_not_tear_an_edit)
 {
@@ -607,7 +609,7 @@ START_TEST(a_forked_child_is_refused)
 }
 END_TEST
 
-/* The trainer frees what it registered. */
+/* The trainer frees memory that it has registered. */
 START_TEST(freed_memory_is_efault_and_an_edit_of_it_is_nowhere)
 {
 	const size_t size = 4096;
@@ -660,7 +662,7 @@ START_TEST(a_lost_rank_costs_its_own_fragments_alone)
 
 		if (there)
 			ck_assert_int_eq(rc, 0);
-		lost |= rc != 0; /* found silent by this very request, or before it */
+		lost |= rc != 0; /* the rank was found silent by this request, or before it */
 		ck_assert(!rc || rc == -EIO || rc == -ETIMEDOUT);
 	}
 	ck_assert(lost);

@@ -8,12 +8,13 @@
 #include <check.h>
 #include <errno.h>
 
-/* Hyper-parameters that the trainer's own functions get and set. */
+/* Hyper-parameters that functions of the trainer get and set. */
 
-static struct option { /* of one rank's optimizer */
-	double lr;     /* first: see setup_doubles */
+static struct option { /* option of one rank's optimizer */
+	double lr;     /* the first member: see setup_doubles */
 	unsigned gets, sets;
-	struct frag *forgets; /* its moments: exp_avg as lr is got, exp_avg_sq as it is set */
+	/* drops its moments: exp_avg when lr is got, exp_avg_sq when it is set */
+	struct frag *forgets;
 } options[WORLD];
 
 static double get_lr(void *arg)
@@ -55,7 +56,7 @@ static void setup(void)
 	open_with(get_lr);
 }
 
-/* The double at which a rank's struct option begins is the hyper-parameter itself. */
+/* Makes the double with which a rank's struct option begins the hyper-parameter itself. */
 static void setup_doubles(void)
 {
 	open_with(NULL);
@@ -147,7 +148,7 @@ START_TEST(an_edit_is_set_once_on_each_rank)
 }
 END_TEST
 
-/* A scheduler sets its own before each step: the edit comes after it, at the boundary. */
+/* A scheduler sets its own value before each step; the edit comes after it, at the boundary. */
 static void pass_step(uint32_t rank)
 {
 	if (!options[rank].sets)

@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* A rank's slots: who has them, and what is asked for wrongly. */
+/* A rank's slots for mounts: which mounts have them, and wrong requests. */
 
 START_TEST(a_rank_says_what_it_has_brought)
 {
@@ -34,7 +34,7 @@ START_TEST(a_rank_says_what_it_has_brought)
 }
 END_TEST
 
-/* Its slots are with others, who do not read. */
+/* The slots are lent to other files, which do not read. */
 START_TEST(where_all_memory_is_lent_it_is_read_as_ever)
 {
 	struct engine_file *others[2];
@@ -72,7 +72,8 @@ static bool on_collected(struct engine *e, void *owner, uint64_t tag,
 			 const struct answer *answer)
 {
 	answered = true;
-	is_lost = answer->status == -EAGAIN; /* or not answered yet */
+	/* -EAGAIN: the rank has not answered yet, or is lost */
+	is_lost = answer->status == -EAGAIN;
 	if (is_lost)
 		return false;
 	ck_assert_int_eq(answer->type, WIRE_LANDED);
@@ -152,7 +153,7 @@ START_TEST(without_memory_nothing_is_brought)
 }
 END_TEST
 
-/* Of the file's view, on OWNER. */
+/* Asks for a part of the file's view, which OWNER has. */
 static void ask_for_part(uint32_t wait_ms)
 {
 	struct wire_prefetch body = { .id = { 1, 1 },
@@ -175,8 +176,8 @@ static void ask_for_part(uint32_t wait_ms)
 	ask(&body, &piece, sizeof(piece));
 }
 
-/* Rank 0 has two slots, both with the first mount, which would have one again as soon as it is
- * let go.
+/* Rank 0 has two slots.  Both are lent to the first mount, which would have one again as soon
+ * as it has given it back.
  */
 START_TEST(a_mount_leaves_a_slot_to_another)
 {
@@ -208,7 +209,7 @@ START_TEST(a_mount_leaves_a_slot_to_another)
 }
 END_TEST
 
-/* A slot is his for as long as the rank waits for others at most. */
+/* A slot is lent for as long at most as the rank waits for others. */
 START_TEST(whoever_waits_for_ever_is_answered_all_the_same)
 {
 	open_all("host 0", "nccl");

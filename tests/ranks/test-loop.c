@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an engine's rounds do by themselves. */
+/* What an engine does in its turns without a request. */
 
 static const struct job_param params[] = { { "w", .ndim = 1, .shape = { 64 } } };
 static const struct job_group groups[] = { { .stage = 1, .nparams = 1, .params = { 0 } } };
 
 static struct job job;
-static struct engine *e; /* rank 0's */
+static struct engine *e; /* rank 0 */
 
 enum { LONG_AGO_MS = 1, TURNS = 16 };
 
@@ -80,7 +80,8 @@ START_TEST(a_job_that_steps_copies_ahead_for_its_views)
 
 	frag_step_begin(job_frag(&job, 0));
 	frag_step_end(job_frag(&job, 0));
-	atomic_store(&e->registry.control->interval_ns, 0); /* the next change is due */
+	/* the next change of states is due */
+	atomic_store(&e->registry.control->interval_ns, 0);
 	view = aged_view();
 	turn();
 	ck_assert_int_eq(view->state, VIEW_LIVE);
@@ -149,7 +150,7 @@ static uint64_t messages_out(struct engine *of)
 	return atomic_load(&of->counters.messages_out);
 }
 
-/* As after a restart: who answers at that address is of another life of the job, with a newer
+/* After a restart: the engine at that address is of another life of the job, and has a newer
  * table.
  */
 START_TEST(a_table_that_is_refused_is_not_asked_for_again_and_again)
@@ -162,7 +163,8 @@ START_TEST(a_table_that_is_refused_is_not_asked_for_again_and_again)
 	other->peers[0].pinged_ms = 0;
 	before = messages_out(other);
 	turn();
-	ck_assert_uint_gt(messages_out(other), before); /* the ping, whose answer tells of it */
+	/* a PING, whose answer tells of the table */
+	ck_assert_uint_gt(messages_out(other), before);
 	before = messages_out(other);
 	turn();
 	ck_assert_uint_eq(messages_out(other), before);
@@ -183,7 +185,7 @@ static void publish_more(struct frag *f, uint32_t from, uint32_t to)
 
 START_TEST(a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew)
 {
-	enum { MANY = 12000 }; /* two parts */
+	enum { MANY = 12000 }; /* two messages */
 	struct frag *f = job_frag(&job, 1);
 	const struct peer *p = &e->peers[1];
 	uint64_t deadline = monotonic_ms() + JOB_WAIT_MS;
@@ -223,11 +225,11 @@ START_TEST(reads_by_message_are_counted)
 }
 END_TEST
 
-/* ---- ranks that have not come ---- */
+/* ---- ranks that have not joined ---- */
 
 enum { WAITING = 3, SECONDS = 25 };
 
-static struct frag *waiting[2]; /* of three */
+static struct frag *waiting[2]; /* the two of three ranks that have joined */
 
 static void open_waiting(uint32_t rank, const char *seed)
 {
@@ -265,14 +267,14 @@ START_TEST(who_has_not_come_is_said_ever_later)
 		waiting[rank]->engine->job.join->rank.since_ms -= SECONDS * 1000;
 	log = turn_waiting();
 	log = strstr(log, said);
-	ck_assert(log && strstr(log + 1, said)); /* by both */
+	ck_assert(log && strstr(log + 1, said)); /* logged by both ranks */
 	ck_assert_uint_ge(waiting[0]->engine->job.join->rank.say_ms, 2 * SECONDS * 1000);
 	frag_close(waiting[1]);
 	frag_close(waiting[0]);
 }
 END_TEST
 
-/* ---- ranks that describe what they share differently ---- */
+/* ---- ranks whose shared descriptions differ ---- */
 
 enum { DIFFERENT = 3, PAIRED = 200 };
 
@@ -345,7 +347,8 @@ START_TEST(all_ranks_hear_of_one_that_describes_a_group_differently)
 	zero->job.join->zero.refuse_until_ms = UINT64_MAX;
 	for (int i = 0; i < PAIRED; i++)
 		turn_pair(0, 2);
-	ck_assert_int_eq(zero->job.failure, 0); /* its trainer may end when it has */
+	/* a rank's trainer may end as soon as its call has failed */
+	ck_assert_int_eq(zero->job.failure, 0);
 	while (!all_have_failed())
 		turn_different(DIFFERENT);
 	for (uint32_t rank = 0; rank < DIFFERENT; rank++) {
@@ -402,7 +405,7 @@ START_TEST(a_rank_that_comes_back_as_another_says_what_is)
 }
 END_TEST
 
-/* ---- a small file, all of it at once ---- */
+/* ---- a read of all of a small file ---- */
 
 static int64_t result;
 
@@ -446,7 +449,7 @@ START_TEST(a_small_file_read_within_a_step_waits_for_its_end_without_a_view)
 	uint64_t views;
 
 	begin_read(&read);
-	end_read(&read); /* all links are there now */
+	end_read(&read); /* the reader has all links now */
 	views = e->read.view_number;
 	all_step(frag_step_begin);
 	begin_read(&read);
@@ -471,7 +474,7 @@ START_TEST(one_that_waits_long_gets_a_view)
 }
 END_TEST
 
-/* ---- one of two requests ---- */
+/* ---- a state of two requests ---- */
 
 static const struct job_param large[] = { { "w", .ndim = 1,
 					    .shape = { READAHEAD_BUFFER / sizeof(float) } } };
@@ -532,7 +535,7 @@ START_TEST(a_file_of_two_requests_is_copied_at_the_first_and_needs_no_view)
 	struct engine_file *file = open_large();
 	uint64_t views;
 
-	read_large(file, 0); /* all links are there now */
+	read_large(file, 0); /* the reader has all links now */
 	engine_file_close(file);
 	views = e->read.view_number;
 	file = open_large();

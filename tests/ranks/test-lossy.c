@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A network that loses one message while both ends live: whatever it was, what was asked for
- * comes to its end, and as if nothing had been lost.
+/* A network that loses one message while both ends live.  Whichever message it is, each request
+ * comes to the same end as if nothing had been lost.
  */
 
 enum { WAIT_MS = 60000, NUMEL = 37, BYTES = NUMEL * 4, TURNS_BETWEEN = 12 };
@@ -26,7 +26,7 @@ static uint64_t deadline, turns;
 static struct transport_ops lossy;
 static struct {
 	enum wire_type type; /* 0: none */
-	unsigned before;     /* so many of them go through first */
+	unsigned before;     /* how many of them go through first */
 	bool lost;
 	bool always;
 } loss;
@@ -58,7 +58,7 @@ static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *
 	return 0;
 }
 
-/* The engines' seconds are long: they ping more often here. */
+/* Makes an engine ping more often: turns pass faster than its seconds. */
 static void ping_soon(struct engine *e)
 {
 	for (uint32_t rank = 0; rank < job.spec.world; rank++)
@@ -135,7 +135,7 @@ START_TEST(a_read_is_whole_whatever_was_lost_of_it)
 }
 END_TEST
 
-/* A rank that answers PINGs, and to which one kind of request never comes. */
+/* A rank that answers PINGs, and that one kind of request never reaches. */
 START_TEST(a_read_ends_when_the_tables_of_states_never_come)
 {
 	enum { TIMEOUT_MS = 500 };
@@ -177,7 +177,8 @@ static void pass_boundaries(void)
 	job_boundary(&job);
 }
 
-/* Rank 1 writes to that state of the first parameter; its owner is an int, BUSY so far. */
+/* Rank 1 writes to a state of the first parameter; write->owner is an int, BUSY until the end.
+ */
 static void commit(struct engine_write *write, const char *key)
 {
 	const int *result = write->owner;
@@ -283,7 +284,7 @@ START_TEST(a_round_brings_all_whatever_was_lost_of_it)
 }
 END_TEST
 
-/* Its caller is the trainer's thread, which passes no boundary meanwhile. */
+/* The caller of the edit is the trainer's thread, which passes no boundary meanwhile. */
 START_TEST(a_rank_that_sets_hears_of_the_promise_though_it_was_lost)
 {
 	float value[NUMEL] = { 0 };

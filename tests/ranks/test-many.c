@@ -61,7 +61,7 @@ static void open_job(bool near)
 		job_frag(&job, rank)->engine->thread.yield = turn;
 	job_observe(&job, &observer, near ? "host 0" : "elsewhere", turn);
 	observer->write.allowed = true;
-	job_boundary(&job); /* from it on views have the bytes on NVMe */
+	job_boundary(&job); /* from this boundary on views have the bytes on NVMe */
 }
 
 static void close_job(void)
@@ -83,7 +83,7 @@ static void copy_truth(const struct engine_address *list, uint32_t n)
 	}
 }
 
-/* A drawn order of the named states of all parameters, some of them twice. */
+/* Opens the named states of all parameters in a drawn order, some of them twice. */
 static void open_some(const char *const *names, unsigned count)
 {
 	struct engine_address list[STATES];
@@ -157,7 +157,7 @@ START_TEST(any_bytes_of_many_states_are_read)
 }
 END_TEST
 
-/* What each rank has of them in one tier is one view. */
+/* All states of a rank in one tier are one view. */
 START_TEST(a_file_of_many_states_is_few_views)
 {
 	open_job(_i);
@@ -170,7 +170,7 @@ START_TEST(a_file_of_many_states_is_few_views)
 }
 END_TEST
 
-/* While the trainers go on, at whichever of the reads. */
+/* The trainers go on during one of the reads. */
 START_TEST(all_states_are_of_one_generation)
 {
 	open_job(_i);
@@ -230,7 +230,7 @@ START_TEST(a_lost_rank_costs_its_own_bytes)
 	job_close_rank(&job, 2);
 	ck_assert_int_eq(engine_file_open_many(observer, list, 2, &file, &size), 0);
 	for (int i = 0; i < 20000 && observer->peers[2].state != ENGINE_RANK_LOST; i++) {
-		read_range(76, 8, false); /* of rank 2: asks for it */
+		read_range(76, 8, false); /* of rank 2: asks for the bytes */
 		turn(NULL);
 	}
 	ck_assert_int_eq(read_range(76, 8, false), -EIO);

@@ -13,14 +13,14 @@
 #include <unistd.h>
 
 /* States whose memory is other memory in each step, read by an observer.  Memory that was given
- * back is freed, so that a sanitizer sees who still reads it.
+ * back is freed, so that a sanitizer finds a reader of it.
  */
 
 enum { STEPS = 5, PART = 8 };
 
 static float *memory[WORLD];
 
-/* Rank's partition as new memory, each element value. */
+/* Allocates the rank's partition anew, each element value. */
 static float *new_partition(uint32_t rank, float value)
 {
 	uint64_t numel = frag_partition_numel(job_frag(&job, rank), 0, 0);
@@ -101,7 +101,7 @@ END_TEST
 
 static int turns;
 
-/* The next gradients come while a reader waits for them. */
+/* Makes the next gradients valid while a reader waits for them. */
 static void turn_to_next_window(void *arg)
 {
 	turn(arg);
@@ -147,7 +147,7 @@ START_TEST(an_open_file_keeps_gradients_whose_memory_was_freed)
 	job_grads_valid(&job);
 	file = open_state(ENGINE_PARAM, "grad");
 	ck_assert_int_eq(read_file(file, 0, PART, false, false), PART);
-	move_all("grad", 4); /* in their window */
+	move_all("grad", 4); /* in the window of the gradients */
 	ck_assert_int_eq(read_file(file, PART, PART, false, false), PART);
 	expect_bytes(3, PART);
 	job_grads_gone(&job);
@@ -244,7 +244,7 @@ static bool is_asked(uint32_t rank)
 	return frag_asked(job_frag(&job, rank), -1) == 1;
 }
 
-/* Long enough for whoever is silent to be forgotten. */
+/* Turns long enough for a silent observer to be forgotten. */
 static void turn_for_long(void)
 {
 	uint64_t end = turned_ms + 3 * job_frag(&job, 1)->engine->timeout_ms;
@@ -263,7 +263,7 @@ START_TEST(a_rank_forgets_observers_that_have_gone)
 	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
 	ck_assert(is_asked(1));
 	turn_for_long();
-	ck_assert(is_asked(1)); /* by one that reads nothing */
+	ck_assert(is_asked(1)); /* asked by an observer that reads nothing */
 	loop_free(observer);
 	observer = NULL;
 	turn_for_long();
@@ -290,7 +290,7 @@ static bool on_welcome(struct engine *e, void *owner, uint64_t tag, const struct
 	return false;
 }
 
-/* As a mount that outlived its job, whose address this job has now. */
+/* The observer is that of a mount that outlived its job, whose address this job has now. */
 START_TEST(an_observer_of_another_job_does_not_count)
 {
 	welcomes = 0;
@@ -298,7 +298,8 @@ START_TEST(an_observer_of_another_job_does_not_count)
 	ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), BYTES);
 	ck_assert(is_asked(0));
 	observer->job.hash ^= 1;
-	for (int n = 1; n <= 30; n++) { /* ten in the time in which an observer is forgotten */
+	/* ten of them pass in the time in which an observer is forgotten */
+	for (int n = 1; n <= 30; n++) {
 		uint64_t end = turned_ms + job_frag(&job, 0)->engine->timeout_ms / 10;
 
 		ck_assert_int_eq(
@@ -394,7 +395,9 @@ static int numbers_of(uint32_t rank, int numbers[PARAMS])
 	return n;
 }
 
-/* Makes the rank's pieces anew, each element value; 0: none has memory.  Returns how many. */
+/* Allocates the rank's pieces anew, each element value; 0: frees them.  Returns how many there
+ * are.
+ */
 static size_t make_pieces(uint32_t rank, int numbers[PARAMS], float value)
 {
 	int n = numbers_of(rank, numbers);
@@ -422,7 +425,7 @@ static void move_pieces(float value)
 	}
 }
 
-/* value 0: declares them. */
+/* Keeps new pieces, each element value; value 0: declares them, without memory. */
 static void keep_pieces(float value, int expected)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
@@ -477,7 +480,7 @@ static void move_lp(const struct job_memory *m, uint32_t rank, void *to)
 			 0);
 }
 
-/* Moves rank's whole low-precision parameters to `to`, one behind the other; NULL: back. */
+/* Moves the rank's whole low-precision parameters to `to`, one behind the other; NULL: back. */
 static void move_lps(uint32_t rank, uint8_t *to)
 {
 	for (uint32_t i = 0; i < job.ranks[rank].nmemory; i++) {

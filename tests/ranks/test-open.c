@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* Coming in by the front doors: frag_open, engine_open. */
+/* frag_open and engine_open. */
 
 #include "engine/api/api.h"
 #include "engine/base/log.h"
@@ -42,7 +42,7 @@ static int look_at(const char *source, const char *key_file)
 	return rc;
 }
 
-/* Another process may not be scheduled for so long as it is not waited for here. */
+/* Retries, because the other process may not be scheduled for as long as a call waits. */
 static int look_until_answered(const char *source, const char *key_file)
 {
 	uint64_t end = monotonic_ms() + 60000;
@@ -85,7 +85,7 @@ START_TEST(a_rank_waits_for_the_others_no_longer_than_it_is_told)
 }
 END_TEST
 
-/* The job's rank 0 is another process, until that is told to end. */
+/* Starts a process that is the job's rank 0 until it is told to end. */
 static pid_t start_job(int end[2])
 {
 	pid_t pid;

@@ -31,7 +31,7 @@ struct edit_by {
 	struct engine_write write;
 	struct operation operation;
 	struct slice slice;
-	unsigned ended; /* times */
+	unsigned ended; /* how often done was called */
 	int result;
 };
 
@@ -43,7 +43,7 @@ static void on_done(struct engine_write *write, int status)
 	x->result = status;
 }
 
-/* An edit of parameter `param`, which rank's engine is to start. */
+/* Prepares an edit of parameter `param`, which rank's engine is to start. */
 static void prepare(struct edit_by *x, uint32_t rank, uint32_t param, const char *key,
 		    const char *slice, const char *text)
 {
@@ -64,7 +64,7 @@ static void prepare(struct edit_by *x, uint32_t rank, uint32_t param, const char
 	ck_assert_int_eq(engine_file_open(engine_of(rank), &a, &x->write.file, &bytes), 0);
 }
 
-/* Starts it; does not wait. */
+/* Starts an edit, and does not wait. */
 static void begin(struct edit_by *x, uint32_t rank, uint32_t param, const char *key,
 		  const char *slice, const char *text)
 {
@@ -79,8 +79,8 @@ static bool is_accepted(uint32_t rank)
 	return text && strstr(text, "waiting for its boundary");
 }
 
-/* The truth of a parameter's state becomes what the operation makes of it; that of its
- * low-precision copy follows.
+/* Makes the truth of a parameter's state the result of the operation, and the truth of its
+ * low-precision copy that of the state.
  */
 static void expect_edit(const struct edit_by *x, uint32_t param, const char *key)
 {
@@ -202,7 +202,7 @@ static const struct layout_case ten_ranks = { .name = "ten ranks",
 					       .keys = kept,
 					       .lp = JOB_LP_FITTING };
 
-/* With the first nparams of its parameters. */
+/* Opens a job with the first nparams parameters. */
 static void open_with(const struct layout_case *c, uint32_t nparams)
 {
 	struct job_group group = c->group;
@@ -226,7 +226,7 @@ static void open_case(const struct layout_case *c)
 	open_with(c, ARRAY_SIZE(params));
 }
 
-/* A slice of any steps, as text. */
+/* Draws a slice with any steps, as text. */
 static void draw_slice(uint32_t param, char text[TEXT_MAX])
 {
 	const struct job_param *p = &job.params[param];
@@ -308,7 +308,7 @@ START_TEST(owners_compute_what_the_writer_would_have)
 }
 END_TEST
 
-/* The dtype is looked at before anything is staged; so is the shape. */
+/* dtype and shape are checked before anything is staged. */
 START_TEST(another_dtype_or_shape_is_refused_at_once)
 {
 	struct operation twice;
@@ -347,8 +347,9 @@ static bool all_have_orders(void)
 	return true;
 }
 
-/* At the n-th call of the writer or a holder, for each n, until all have their orders.  i: 2
- * and 3: the first calls alone, those of a plan that grows, by copies where there are some.
+/* Without memory at the n-th call of the writer or a holder, for each n, until all have their
+ * orders.  i: 2 and 3: only the first calls, those of a growing plan, for ten ranks without and
+ * with copies.
  */
 START_TEST(without_memory_an_edit_is_made_everywhere_or_nowhere)
 {
@@ -387,10 +388,10 @@ START_TEST(without_memory_an_edit_is_made_everywhere_or_nowhere)
 }
 END_TEST
 
-/* ---- somebody dies ---- */
+/* ---- a rank dies ---- */
 
-/* The writer waits for answers of ranks 1 to 8, as many as it waits for at once, when rank 9 is
- * lost.
+/* The writer waits for answers of ranks 1 to 8, the most that it waits for at once, when rank 9
+ * is lost.
  */
 START_TEST(a_holder_that_is_lost_before_it_has_its_orders_ends_the_edit)
 {

@@ -17,8 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Statistics that an observer asks the owners for: of what is there now, and of a file's view
- * while the job trains on.
+/* Statistics that an observer asks of the owners: of the bytes as they are now, and of a file's
+ * view while the job trains on.
  */
 
 enum { STATES = 2, WAIT_TURNS = 60000, MANY_ASKED = 64, LONG_MS = 1 << 30 };
@@ -41,7 +41,7 @@ static void prepare(unsigned i, const char *key, struct engine_file *file)
 	snprintf(states[i].address.key, sizeof(states[i].address.key), "%s", key);
 }
 
-/* Turns until the request is over; the worker threads of the ranks go on beside. */
+/* Asks, and turns until the request is over; worker threads of the ranks go on meanwhile. */
 static void ask(unsigned n, bool with_bins, bool cancel)
 {
 	struct engine_sums sums = {
@@ -60,7 +60,9 @@ static void ask(unsigned n, bool with_bins, bool cancel)
 	ck_assert(has_ended);
 }
 
-/* Turns put the clock on, however slow are the threads that copy and add up. */
+/* Makes timeouts long, because turns put the clock ahead, and threads that copy and add up may
+ * be slow.
+ */
 static void be_patient(void)
 {
 	observer->timeout_ms = LONG_MS;
@@ -100,7 +102,7 @@ static void step(const char *key, uint8_t byte)
 	}
 }
 
-/* What stats_add makes of all bytes at once. */
+/* Checks that the statistics are those that stats_add makes of all bytes at once. */
 static void check_against(const struct stats *s, const void *bytes)
 {
 	struct stats want;
@@ -128,7 +130,7 @@ static void of_present_bytes(void (*open)(void))
 	for (unsigned i = 0; i < STATES; i++) {
 		prepare(0, "exp_avg", NULL);
 		prepare(1, "fp32", NULL);
-		ask(STATES - i, i, false); /* the bins of one */
+		ask(STATES - i, i, false); /* i 1: one state, with bins */
 		ck_assert_int_eq(states[0].result, 0);
 		check_against(&values[0], job_truth(&job, 0, "exp_avg"));
 		if (i)
@@ -155,7 +157,7 @@ START_TEST(bytes_that_are_being_changed_are_told_as_such)
 	ask(1, false, false);
 	ck_assert_int_eq(states[0].result, -EAGAIN);
 	ck_assert_int_eq(frag_step_end(job_frag(&job, 1)), 0);
-	ask(1, false, false); /* the others are a generation behind */
+	ask(1, false, false); /* the other ranks are a generation behind */
 	ck_assert_int_eq(states[0].result, -EAGAIN);
 	close_job();
 }
@@ -284,7 +286,7 @@ static void make_step(uint32_t rank)
 	ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
 }
 
-/* The device has the request, and waits for its stream, when the ranks make a step. */
+/* When the ranks make a step, the device has the request, and waits for its stream. */
 START_TEST(bytes_that_change_while_they_are_summed_are_told_as_such)
 {
 	struct engine_sums sums = { .states = states, .n = 1, .done = on_sums };
@@ -315,7 +317,7 @@ START_TEST(bytes_that_change_while_they_are_summed_are_told_as_such)
 }
 END_TEST
 
-/* The device makes no sums of what the host keeps: its bytes are added up by the rank. */
+/* The device makes no sums of bytes that the host keeps: the rank adds them up. */
 START_TEST(owners_tell_of_what_the_host_has_preserved_of_a_device)
 {
 	struct engine_file *file;
@@ -341,7 +343,7 @@ END_TEST
 static struct engine *fetcher;
 static struct wire_read own;
 
-/* Of rank 1's partition of fp32 on its device. */
+/* Opens rank 1's partition of fp32 on its device, for a fetch by rank 1. */
 static void open_to_fetch(void)
 {
 	observed_devices = (struct frag_devices){ .timeout_ms = 1000 };
@@ -424,7 +426,7 @@ START_TEST(what_owners_cannot_tell_is_said)
 	ask(2, false, false);
 	ck_assert_int_eq(states[0].result, -ENOENT);
 	ck_assert_int_eq(states[1].result, -EOPNOTSUPP);
-	prepare(0, "grad", NULL); /* not valid */
+	prepare(0, "grad", NULL); /* the gradients are not valid */
 	ask(1, false, false);
 	ck_assert_int_lt(states[0].result, 0);
 	prepare(0, "fp32", NULL);
@@ -474,7 +476,8 @@ END_TEST
 
 /* ---- messages ---- */
 
-/* Each fault spoils one message of the request for statistics; the observer's result of it. */
+/* Each fault spoils one message of a request for statistics, which then has the given result.
+ */
 START_TEST(an_answer_that_is_no_statistics_is_an_error)
 {
 	static const struct {

@@ -2,7 +2,7 @@
 #ifndef RANKS_VALUE_READING_H
 #define RANKS_VALUE_READING_H
 
-/* One float of an open file, and how its read ended. */
+/* A read of one float of an open file, and its result. */
 
 #include "engine/engine.h"
 
