@@ -21,7 +21,7 @@ USAGE = ("usage: python -m fragfs run SCRIPT [ARGUMENT...]\n"
 
 
 def run(script: str, arguments: list[str]) -> int:
-    """Runs a script, and attaches what it trains behind its first step.  It is not changed, and knows of nothing."""
+    """Runs a script as it is, and attaches the optimizer that steps first, behind that step."""
     try:
         os.stat(script)
     except OSError as e:
@@ -33,7 +33,7 @@ def run(script: str, arguments: list[str]) -> int:
 
     seen = False
 
-    def after_step(optimizer: Any, *_: Any) -> None:  # stays: torch iterates over its hooks
+    def after_step(optimizer: Any, *_: Any) -> None:  # the hook stays: torch is iterating over its hooks
         nonlocal seen
         if seen:
             return
@@ -58,7 +58,7 @@ def _version(package: str) -> str | None:
 
 
 def _findings() -> Iterator[tuple[bool, str]]:
-    """Whether all is well with it, and a line."""
+    """Of each finding: whether it is as it should be, and a line."""
     from . import _libfrag, remote
 
     try:

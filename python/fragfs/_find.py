@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process trains, and with what, among the objects of its interpreter."""
+"""Finds the model and the optimizer of a process among the objects of its interpreter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .adapters import _is
 
 
 def _objects() -> list[Any]:
-    """All that gc knows; behind gc.freeze(), what can be reached from modules and from running frames."""
+    """All objects that gc knows; after gc.freeze() also those that can be reached from modules and running frames."""
     objects = gc.get_objects()
     if not gc.get_freeze_count():
         return objects
@@ -44,7 +44,7 @@ def _outermost(modules: list[Any], params: set[int]) -> Any:
 
 
 def things_of(optimizer: Any) -> tuple[Any, ...]:
-    """What attach() takes: the DeepSpeedEngine of the optimizer, else its model and itself.
+    """The arguments for attach(): the DeepSpeedEngine of the optimizer, else its model and itself.
 
     LookupError: no model has its parameters.
     """
@@ -70,7 +70,7 @@ def main_optimizer() -> Any:
     if engines:
         return max(engines, key=lambda engine: sum(p.numel() for p in engine.module.parameters())).optimizer
     optimizers = [thing for thing in instances(torch.optim.Optimizer) if getattr(thing, "param_groups", None)]
-    inner = [thing for thing in optimizers  # not one that is only around another, as Accelerate's
+    inner = [thing for thing in optimizers  # not one that wraps another, such as Accelerate's
              if not issubclass(type(getattr(thing, "optimizer", None)), torch.optim.Optimizer)]
     return max(inner, key=lambda thing: (sum(p.numel() for p in params_of(thing)), len(thing.state)), default=None)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of `python -m fragfs attach` that runs in the job: in its main thread, between two bytecodes.
 
-There it only looks for the optimizer and waits for the end of its next steps.  What an order changes, it changes
-behind the step that all ranks have been told; ranks that began at different steps would count boundaries differently.
+There it only looks for the optimizer and waits for the end of its next steps.  It carries an order out behind the
+step that all ranks have been told: ranks that began at different steps would count boundaries differently.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class Refused(Exception):
 
 
 class Order:
-    """What the attaching process wants, in a folder that it has made, and its answers.
+    """An order of the attaching process, in a folder that this process has made, with the answers to it.
 
-    `taken` is there as long as the order holds; `step` says behind which step it is to be done.
+    The file `taken` is there as long as the order holds; the file `step` has the step behind which it is carried out.
     """
 
     def __init__(self, folder: str, action: str, config: dict[str, Any]) -> None:
         self.folder, self.action, self.config = folder, action, config
         self._pid = os.getpid()
         self._first: tuple[int, int] | None = None  # the first count that was seen, and how many steps since
-        self._is_ready = False  # knows the step
+        self._is_ready = False  # it has answered that it knows the step
         self._undo = lambda: None
 
     def answer(self, word: str, *values: object) -> None:
@@ -40,7 +40,7 @@ class Order:
             pass
 
     def _take(self) -> bool:
-        """Whether the order still holds; from then on it cannot be taken back."""
+        """Takes the order, which cannot be taken back from then on.  False: it was taken back before."""
         try:
             os.rename(f"{self.folder}/taken", f"{self.folder}/doing")
         except OSError:

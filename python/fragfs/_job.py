@@ -78,14 +78,14 @@ class Job:
         self._library = _libfrag.load()
         self.lock = threading.RLock()
         self._frag = c_void_p()
-        self._calls = 0  # of libfrag that are under way: a finalizer may make another
+        self._calls = 0  # calls of libfrag that are under way: a finalizer may make another
         self._closing = False
         fields = {name: str(value).encode() if name in _CONFIG_TEXTS else value
                   for name, value in config.items() if value is not None}
         self._config = _libfrag.frag_config(**fields)
         self._hypers: _Hypers | None = None
-        self._devices: set[Any] = set()  # that libfrag knows
-        self.is_open = False  # nor in a forked child, nor from close() on
+        self._devices: set[Any] = set()  # those that libfrag knows
+        self.is_open = False  # false also in a forked child, and from close() on
         self._library.frag_error()
         code = self._library.frag_open(ctypes.byref(self._frag), ctypes.byref(self._config))
         if code:
@@ -94,7 +94,7 @@ class Job:
         _jobs.add(self)
 
     def close(self) -> None:
-        """Within a call of libfrag, as by a finalizer that runs in it: behind that call."""
+        """Closes at once; within a call of libfrag, as by a finalizer that runs in it, at the end of that call."""
         with self.lock:
             self._closing, self.is_open = True, False
             if self._calls or not self._frag:
@@ -187,7 +187,7 @@ class Job:
         return Fragment(out.group, out.sub, out.partition_offset, out.param_offset, out.numel)
 
     def numel(self, param: int) -> int:
-        """Of this rank's fragment; 0: it has none."""
+        """The number of elements of this rank's fragment; 0: it has none."""
         fragment = self.fragment(param)
         return fragment.numel if fragment else 0
 
@@ -310,8 +310,8 @@ class Job:
         self._step_call(self._library.frag_safe_point, self._hypers)
 
     def _step_call(self, function: Any, hypers: _Hypers | None = None, show: bool = True) -> None:
-        """As _call, and a boundary where there are hypers.  A step leaves the caches full of its own, so that each
-        Python function, each object and each call of libfrag that can be saved here costs more than it does in a loop.
+        """As _call, and a boundary where there are hypers.  A step leaves the caches full of its own data, so that a Python
+        function, an object or a call of libfrag costs more here than in a loop: there are as few as can be.
         """
         with self.lock:
             self._calls += 1  # get and put of hyper-parameters run Python of others, of which a finalizer may close

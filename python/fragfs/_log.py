@@ -14,13 +14,13 @@ from . import _libfrag
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 
 _logger: logging.Logger | None = None
-_callback: Any = None  # which libfrag calls
+_callback: Any = None  # the function that libfrag calls
 
 
 def log_to(logger: logging.Logger | None) -> None:
     """Gives the lines of libfrag, up to the level of FRAG_LOG, and of this package to a logger; None: to stderr again.
 
-    libfrag's come from a thread of its own.
+    libfrag's lines come from a thread of libfrag.
     """
     global _logger, _callback
     library = _libfrag.load()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of python -m fragfs print."""
+"""The standard output of the commands of python -m fragfs."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def say(line: str) -> None:
     try:
         print(line, flush=True)
     except OSError as e:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # takes the buffered line, which the interpreter's exit would write again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # takes the buffered line, which Python would write again when it ends
         raise OSError(f"standard output: {e.strerror}") from None

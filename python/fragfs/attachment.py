@@ -89,7 +89,7 @@ class _Gradients:
 
 
 def _signature(kept: Kept) -> int:
-    """A hash of what libfrag knows of a Kept: kept as it is, that of many tensors takes more memory than libfrag."""
+    """A hash of what libfrag knows of a Kept; that itself, of many tensors, would take more memory than libfrag does."""
     tensors = kept.tensors
     return hash((kept.kind, frozenset(tensor.dtype for tensor in tensors), kept.numbers.tobytes(),
                  array("Q", [tensor.data_ptr() for tensor in tensors]).tobytes(),
@@ -114,7 +114,7 @@ class _Hypers:
         self._last = [0.0] * len(self._places)
 
     def find(self, param_groups: Iterable[tuple[int, dict[str, Any]]]) -> None:
-        """load_state_dict makes other dicts."""
+        """Finds the groups' dicts anew: load_state_dict makes other ones."""
         by_group = dict(param_groups)
         self._places = [(by_group.get(group, options), key, index)
                         for (group, _), (options, key, index) in zip(self.names, self._places)]
@@ -122,7 +122,7 @@ class _Hypers:
     def get(self) -> list[float]:
         try:
             self._last = [float(o[key] if index < 0 else o[key][index]) for o, key, index in self._places]
-        except Exception:  # of what is not there now, readers see what it was
+        except Exception:  # a number that cannot be read now is shown as it was
             self._last = [self._get_or(last, place) for last, place in zip(self._last, self._places)]
         return self._last
 
@@ -163,7 +163,7 @@ class Attachment:
         self._in_step = False
         self._loss_scale: float | None = None  # of gradients that are valid and not shown
         self._is_asked = False
-        self._is_synced = False  # since the window of gradients has begun
+        self._is_synced = False  # the registry was made anew since the window of gradients began
         self._unhook: Callable[[], None] = lambda: None
         try:
             self._adapter = make_adapter(self._job)
@@ -207,7 +207,7 @@ class Attachment:
         self._close()
 
     def _close(self) -> None:
-        """The hooks stay, and do nothing."""
+        """Closes libfrag; the hooks stay, and do nothing."""
         job, self._job = self._job, None
         if job is None:
             return
@@ -258,7 +258,7 @@ class Attachment:
             self._show_gradients(job)
 
     def _show_gradients(self, job: Job) -> None:
-        """Makes the window that begins or has begun one of libfrag's; nothing outside of one, or in one that is."""
+        """Tells libfrag of the window of gradients that is open; does nothing if it is told already, or none is open."""
         with job.lock:
             if self._loss_scale is None:
                 return
@@ -289,7 +289,7 @@ class Attachment:
             return
         if not self._is_synced:
             self._sync()
-        if self._is_asked:  # since the window began; a freeze, in which no other thread can, begins here
+        if self._is_asked:  # since the window began; a freeze, in which no other thread could show them, begins here
             self._show_gradients(job)
         job.step_begin()
         self._in_step = True
@@ -298,7 +298,7 @@ class Attachment:
         if not self._in_step:
             return
         self._in_step = self._is_synced = False
-        if self._dirty or not self._shape[1] or self._look_at == 1:  # else its states are there since long
+        if self._dirty or not self._shape[1] or self._look_at == 1:  # else its states have been there for long
             self._sync(look=False)
         job.step_end()
 
@@ -308,8 +308,9 @@ class Attachment:
     # ---- the registry ----
 
     def _has_moved(self) -> bool:
-        """Finalizers tell of memory that is freed.  Where somebody holds what was replaced, a look finds it: at
-        few tensors in each step, at many, whose objects are in no cache by then, within _LOOK_EVERY.
+        """Whether all states are to be looked at, or one of few tensors has another address.  Finalizers tell of memory
+        that is freed.  A tensor that was replaced and is still held is found by a look: at few tensors in each step, at
+        many, whose objects are in no cache by then, every _LOOK_EVERY steps.
         """
         self._steps += 1
         if self._steps >= self._look_at or self._lp_addresses != self._adapter.lp_addresses():
@@ -391,7 +392,9 @@ def _forget(attachment: Callable[[], Attachment | None], place: Place, _: object
 
 
 def _forget_lp(attachment: Callable[[], Attachment | None], lp: tuple[int, bool]) -> None:
-    """Inside a step others do not read, and edits that wait are to find the memory that is there at its end."""
+    """Low-precision memory is about to be freed.  Inside a step libfrag is not told: nobody reads then, and edits that wait
+    are to find the memory that is there at its end.
+    """
     owner = attachment()
     if owner is None:
         return

@@ -40,12 +40,12 @@ _AT_ONCE = 128 << 20  # bytes of a file of several parameters; ranks that go on 
 _PIECE, _PIECE_PARTS = 1 << 20, 512  # of that file, for one read: more bytes are several requests to the mount
 _LARGE, _HUGE = 1 << 20, 2 << 20
 
-# What a file name has in place of these letters of a key.
+# The escapes of these letters of a key in a file name.
 _ESCAPED = str.maketrans({"%": "%25", "/": "%2F", "@": "%40"})
 
-# What a parameter's folder has beside states.
+# Files of a parameter's folder that are no states.
 _FACTS = frozenset({"shape", "dtype", "numel", "group", "group_index", "fragments", "stats", "elem"})
-# What a group's folder has beside hyper-parameters.
+# Files of a group's folder that are no hyper-parameters.
 _GROUP_FACTS = frozenset({"params", "kind", "shards", "replicas", "sub_groups", "ranks", "loss_scale"})
 
 
@@ -138,7 +138,7 @@ class State:
 
     @property
     def generation(self) -> int:
-        """The newest one; it grows with each step and each edit."""
+        """The newest generation; it grows with each step and each edit."""
         return int(self._attribute("generation"))
 
     @property
@@ -157,7 +157,7 @@ class State:
 
     def _read_into(self, out: Any, offset: int = 0) -> None:
         view, done = memoryview(out), 0
-        # The kernel's pages of a checkpoint's file help who reads little, again; of much they are but one more copy.
+        # The kernel's pages of a checkpoint's file help a reader of few bytes, again; for many they are one more copy.
         around = os.O_DIRECT if len(view) >= _PIECE else 0
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | around)
         try:
@@ -213,14 +213,14 @@ class State:
         return row, row + 1, (0, *rest)
 
     def __getitem__(self, key: Any) -> Any:
-        """As of a numpy array; of dimension 0 the rows that key needs are gathered, and no others."""
+        """Indexes like a numpy array; of dimension 0 the rows that key needs are gathered, and no others."""
         dtype, shape = self._tensor()
         first, last, inner = self._rows(shape, key)
         row = _row_bytes(dtype, shape)
         return _array(self.bytes(first * row, (last - first) * row), dtype, _part_shape(shape, last - first))[inner]
 
     def _patch(self, key: Any, value: Any) -> _Patch:
-        """What state[key] = value writes: rows, and which of their elements."""
+        """The patch that state[key] = value writes: rows, and which of their elements."""
         import numpy
 
         dtype, shape = self._tensor()
@@ -298,7 +298,7 @@ class _StateChange(NamedTuple):
             os.fsync(fd)
 
     def inverse(self) -> _StateChange:
-        """What puts back the elements that there are now."""
+        """The change that puts the present elements back."""
         return _StateChange(self.state, [
             patch._replace(part=_array(self.state.bytes(patch.offset, patch.part.nbytes), self.state.dtype,
                                        patch.part.shape)) for patch in self.patches])
@@ -373,7 +373,7 @@ class Parameter(Mapping[str, State]):
 
     @property
     def dtype(self) -> str:
-        """Of the low-precision parameter, which the model computes with."""
+        """The dtype of the low-precision parameter, with which the model computes."""
         return self._fact("dtype")
 
     @property
@@ -512,7 +512,7 @@ class Edit:
         return [_StagedGroup(group.path, self._changes) for group in self._mount.groups]
 
     def _commit(self) -> None:
-        """Raises what a change raises; OSError names those before it that could not be put back."""
+        """Commits the changes.  Raises the error of a change; OSError names earlier changes that could not be put back."""
         several = len(self._changes) > 1  # else the job is not frozen, and the change is all or nothing itself
         undo = [change.inverse() for change in self._changes.values()] if several else []
         done = 0
@@ -522,7 +522,7 @@ class Edit:
                 done += 1
         except BaseException as e:
             left = []
-            for inverse in undo[:done + (not isinstance(e, OSError))]:  # one that is interrupted may be in
+            for inverse in undo[:done + (not isinstance(e, OSError))]:  # an interrupted commit may have been applied
                 try:
                     inverse.commit()
                 except OSError:
@@ -572,7 +572,7 @@ class Mount(Mapping[str, Parameter]):
         return os.path.join(self.path, "params")
 
     def _name_of(self, file: str) -> str:
-        """A file name that was cut has ~ and 16 digits at its end, and its whole name is an attribute."""
+        """The name of a parameter; that of a file name that was cut, with ~ and 16 digits at its end, is an attribute."""
         if len(os.fsencode(file)) < 255:
             return _unescape(file)
         for state in os.listdir(os.path.join(self._folder(), file)):
@@ -703,7 +703,7 @@ class Mount(Mapping[str, Parameter]):
             return {name: array for name, array in zip(wanted, pool.map(read, wanted)) if array is not None}
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What happens from now on, until the mount or the job ends; fragfs(1), Events."""
+        """The events from now on, until the mount or the job ends; fragfs(1), Events."""
         f = io.open(os.path.join(self.path, "events"), "rb", buffering=0)
         return self._follow(f)
 

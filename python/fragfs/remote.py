@@ -31,7 +31,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 class Refused(Exception):
-    """Why a process cannot be told, in one line."""
+    """Why a process cannot be given an order, in one line."""
 
 
 # ---- the code that a rank is given ----
@@ -48,7 +48,7 @@ except BaseException:
 
 _CLEAN = "__import__('shutil').rmtree({folder!r}, ignore_errors=True)\n"
 
-# os.rename: an order that was taken back does nothing, whenever it comes to run.
+# os.rename fails where the order was taken back, so that it does nothing, whenever it comes to run.
 _ORDER = """\
 import os, sys
 folder = {folder!r}
@@ -147,7 +147,7 @@ def _by_remote_exec(pid: int, call: Path, timeout: float) -> None:
 
 
 def _way(version: tuple[int, int] | None) -> tuple[str, Callable[[int, Path, float], None]]:
-    """How a process of that Python can be told, in words, and the function that does it.  Refused: not at all."""
+    """How a process of that Python can be given an order, in words, and the function that does it.  Refused: not at all."""
     if hasattr(sys, "remote_exec") and version == sys.version_info[:2]:
         return "sys.remote_exec", _by_remote_exec
     if shutil.which("gdb"):
@@ -158,7 +158,7 @@ def _way(version: tuple[int, int] | None) -> tuple[str, Callable[[int, Path, flo
 
 
 def way_here() -> str:
-    """How `attach` tells processes of this Python and this user.  Refused: it cannot."""
+    """How `attach` gives orders to processes of this Python and this user.  Refused: it cannot."""
     scope = _read("/proc/sys/kernel/yama/ptrace_scope").strip()
     if os.geteuid() and scope not in ("", "0"):
         raise Refused(_why_no_ptrace(os.getpid()))
@@ -196,7 +196,7 @@ def _why_no_ptrace(pid: int) -> str:
 
 
 class Rank:
-    """A process that is told an order, and what it has answered."""
+    """A process that is given an order, and its answers."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.root = pid, f"/proc/{pid}/root"
@@ -225,7 +225,7 @@ class Rank:
         return _read(f"/proc/{self.pid}/maps")
 
     def order(self, action: str, config: dict[str, Any], library: str | None, timeout: float) -> None:
-        """Has the process run the order when it comes to it."""
+        """Has the process run the order, when its main thread comes back to Python."""
         uid, gid = (int(_status(self.pid, field).split()[1]) for field in ("Uid", "Gid"))
         folder = self.folder = Path(tempfile.mkdtemp(prefix="fragfs-", dir=f"{self.root}/tmp"))
         inside = "/tmp/" + folder.name
@@ -258,14 +258,14 @@ class Rank:
         self._put("step", str(step))
 
     def _put(self, name: str, text: str) -> None:
-        """Into the folder, which is the process's by now."""
+        """Writes a file to the folder, which belongs to the process by now."""
         new = os.open(f"{self.folder}/{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)  # follows no link
         os.write(new, text.encode())
         os.close(new)
         os.replace(f"{self.folder}/{name}.new", f"{self.folder}/{name}")
 
     def take_back(self) -> bool:
-        """Whether the order is undone, or was done with; false: the rank is at it just now."""
+        """Takes the order back.  True: it was, or it is over; false: the rank carries it out just now."""
         if not self.folder:
             return True
         for name in ("order.py", "taken"):
@@ -280,7 +280,7 @@ class Rank:
         if not self.folder:
             return
         if self._inject is _by_remote_exec and not self.answers and self.is_alive():
-            # It opens call.py when it comes back to Python, however late, and would complain of one that is not there.
+            # The process opens call.py when it comes back to Python, however late, and would complain if that were not there.
             with contextlib.suppress(OSError):
                 self._put("call.py", _CLEAN.format(folder="/tmp/" + self.folder.name))
             return
@@ -318,7 +318,7 @@ def ranks_of(launcher: int) -> list[int]:
 
 
 class Round:
-    """One order, told to all; done by all behind the same step, or taken back from all."""
+    """One order to all ranks, which all carry out behind the same step, or which is taken back from all."""
 
     def __init__(self, ranks: list[Rank], action: str, timeout: float) -> None:
         self.ranks, self.action, self.timeout = ranks, action, timeout
@@ -341,7 +341,7 @@ class Round:
             raise Refused(f"process {rank.pid}: {e}")
 
     def wait(self, is_there: Callable[[Rank], object], what: str, extra_s: float = 0) -> None:
-        """Until it is there in all ranks.  Refused: a rank refuses, has gone, or all say nothing for too long."""
+        """Waits until is_there of all ranks.  Refused: a rank refuses, has ended, or all say nothing for too long."""
         began = time.monotonic()
         while True:
             for rank in self.ranks:
@@ -368,7 +368,7 @@ class Round:
         return latest + max(2, min(100000, math.ceil(ahead_s / max(seconds, 1e-5))))
 
     def take_back(self) -> bool:
-        """Nothing is left of the order in a rank that has not done it.  False: a rank is still at it."""
+        """Takes the order back from the ranks that have not carried it out.  False: a rank is still at it."""
         end = time.monotonic() + 10
         while True:
             is_back = all([rank.take_back() for rank in self.ranks])
