@@ -498,7 +498,7 @@ START_TEST(what_a_device_has_lost_is_seen_by_nobody)
 	ck_assert_int_eq(
 		registry_covers(&f->engine->registry, look.epoch, look.row, look.at, size),
 		-ESTALE);
-	/* block is a block, but 16 is not its beginning */
+	/* the block itself is still there, and moves */
 	ck_assert_int_gt(frag_arena_compact(f, 0, ARENA), 0);
 	ck_assert_int_eq(frag_arena_assign(f, number, FRAG_SHARD, block, 16), 0);
 	expect_lp(0);

@@ -58,8 +58,8 @@ static uint64_t steps[JOB_WORLD_MAX]; /* steps that each rank has begun */
 static struct {
 	const char *key;
 	uint32_t rank;
-	uint64_t step; /* element of the rank's partition */
-	uint64_t at;   /* in the rank's partition */
+	uint64_t step; /* 0: no step is bad */
+	uint64_t at;   /* element of the rank's partition */
 	double value;
 } bad;
 static double good = 1;

@@ -89,7 +89,7 @@ START_TEST(a_commit_that_no_rank_may_promise_any_more_is_not_begun)
 	boundaries_open(3, &everywhere);
 	e = engine_of(0);
 	participant_outcome(&e->participant,
-			    commit.transaction); /* from now on no rank may promise the edit */
+			    commit.transaction); /* from now on rank 0 may not promise it */
 	pthread_mutex_lock(&e->lock);
 	coordinator_commit(e, NODE_LOCAL, 1, &commit, everybody, sizeof(everybody));
 	pthread_mutex_unlock(&e->lock);

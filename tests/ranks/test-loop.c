@@ -347,7 +347,7 @@ START_TEST(all_ranks_hear_of_one_that_describes_a_group_differently)
 	zero->job.join->zero.refuse_until_ms = UINT64_MAX;
 	for (int i = 0; i < PAIRED; i++)
 		turn_pair(0, 2);
-	/* a rank's trainer may end as soon as its call has failed */
+	/* not yet: once rank 0's call has failed, its trainer may end */
 	ck_assert_int_eq(zero->job.failure, 0);
 	while (!all_have_failed())
 		turn_different(DIFFERENT);

@@ -19,8 +19,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Pieces of low-precision parameters on NVMe: what comes in, what goes back, and what readers
- * see of it.  test-access has the layouts.  Buffers have 4096 bytes, and there are 12: "big"
+/* Pieces of low-precision parameters on NVMe: which come in, which go back, and what readers
+ * see of them.  test-access has the layouts.  Buffers have 4096 bytes, and there are 12: "big"
  * has two to itself, "c" and "d" share one, "b" has one.
  */
 
@@ -85,7 +85,7 @@ static uint64_t brought(void)
 	return figures().timers[SWAPPER_PARAM][SWAPPER_IN].count;
 }
 
-/* Once the disk has done what it was asked for. */
+/* Waits until the disk has carried out its requests, and checks the number of lent buffers. */
 static void expect_lent(unsigned buffers)
 {
 	uint64_t deadline = monotonic_ms() + 60000;
@@ -95,7 +95,7 @@ static void expect_lent(unsigned buffers)
 	ck_assert_uint_eq(figures().pinned.lent, buffers);
 }
 
-/* All of it is on the disk, and in no buffer. */
+/* Waits until all pieces are on the disk, and none is in a buffer. */
 static void drain(void)
 {
 	ck_assert_int_eq(frag_swap_flush(rank0(), 20000), 0);
@@ -115,7 +115,7 @@ static void out(int param, unsigned flags)
 	ck_assert_int_eq(frag_params_out(rank0(), &param, 1, flags), 0);
 }
 
-/* Rank 0's piece begins where the parameter does. */
+/* Returns element `at` of rank 0's piece, which begins where the parameter does. */
 static uint16_t truth(int param, uint64_t at)
 {
 	return ((const uint16_t *)job_truth(&job, (uint32_t)param, "lp"))[at];
@@ -212,7 +212,7 @@ START_TEST(more_than_the_buffers_is_back_pressure)
 	expect_lent(BUFFERS - 3);
 	in(B);
 	out(B, 0);
-	swapper_swap_out(place0(), lent[0]); /* it will come back */
+	swapper_swap_out(place0(), lent[0]); /* the buffer will be given back */
 	ck_assert_int_eq(frag_params_in(rank0(), all, NPARAMS, memory), 0);
 	expect_piece(B, memory[B]);
 	ck_assert_int_eq(frag_params_out(rank0(), all, NPARAMS, 0), 0);
@@ -259,7 +259,7 @@ START_TEST(reading_ahead_takes_what_nobody_needs_and_gives_way)
 	expect_piece(B, in(B));
 	expect_piece(BIG, in(BIG));
 	expect_lent(4);
-	ck_assert_uint_le(brought() - before, 4); /* none twice */
+	ck_assert_uint_le(brought() - before, 4); /* no piece is read twice */
 	out(B, 0);
 	ck_assert_int_eq(frag_params_ahead(rank0(), rest, 3), 3);
 	ck_assert_int_eq(
@@ -271,7 +271,7 @@ START_TEST(reading_ahead_takes_what_nobody_needs_and_gives_way)
 				 0);
 	out(BIG, 0);
 	ck_assert_int_eq(frag_params_ahead(rank0(), all, 1), 1);
-	expect_piece(D, in(D)); /* of what is ahead already */
+	expect_piece(D, in(D)); /* takes a buffer of a piece that is in ahead */
 	out(D, 0);
 	for (int i = 0; i < BUFFERS - 4; i++)
 		swapper_return(place0(), lent[i]);
@@ -433,7 +433,7 @@ START_TEST(parameters_of_a_leaf_come_in_as_one)
 	expect_lent(3);
 	in(gate);
 	in(norm);
-	ck_assert_uint_eq(brought(), before + 3); /* none twice */
+	ck_assert_uint_eq(brought(), before + 3); /* no piece is read twice */
 	ck_assert_int_eq(frag_params_out(rank0(), &up, 1, 0), 0);
 	ck_assert_int_eq(frag_params_out(rank0(), &gate, 1, 0), 0);
 	ck_assert_int_eq(frag_params_out(rank0(), &norm, 1, 0), 0);
@@ -447,7 +447,7 @@ END_TEST
 
 enum { UP = 2, EACH = 4000, OF_LEAF = 3 };
 
-/* Reads "lp" of the leaf, and compares it with that of each of its parameters. */
+/* Reads "lp" of the leaf, and compares it with "lp" of each of its parameters. */
 static void expect_leaf_values(void)
 {
 	uint16_t values[OF_LEAF * EACH], alone[EACH];
@@ -490,8 +490,8 @@ static void turn_and_count(void *arg)
 	job_turn(arg);
 }
 
-/* frag_leaf_get waits for one round trip to the other host's rank, frag_get of each of the
- * three parameters for one of its own.
+/* frag_leaf_get waits for one round trip to the rank on the other host; frag_get of each of the
+ * three parameters waits for one each.
  */
 START_TEST(a_leaf_is_gathered_as_one)
 {
@@ -500,7 +500,7 @@ START_TEST(a_leaf_is_gathered_as_one)
 	unsigned together;
 
 	open_params_on(WORLD, model, ARRAY_SIZE(model), JOB_LP_SHARD);
-	expect_leaf_values(); /* now the tables of states are there */
+	expect_leaf_values(); /* from now on the tables of states are there */
 	rank0()->engine->thread.yield = turn_and_count;
 	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_READ, .count = UINT_MAX,
 				    .delay = TRIP });
@@ -516,7 +516,7 @@ START_TEST(a_leaf_is_gathered_as_one)
 }
 END_TEST
 
-/* The small member of the leaf would fit in the buffer that the large one needs. */
+/* The small member of the leaf would fit in the buffer that the large member needs. */
 START_TEST(a_leaf_is_not_read_where_its_parameter_lacks_buffers)
 {
 	static const struct job_param of_two_sizes[] = {
@@ -573,7 +573,7 @@ START_TEST(leaves_need_memory)
 }
 END_TEST
 
-/* All buffers are lent for what may be needed later. */
+/* All buffers are lent: to the test, and to pieces that are in ahead. */
 START_TEST(what_is_in_ahead_gives_way_to_states)
 {
 	struct swapper_lent *lent[BUFFERS];
@@ -611,7 +611,7 @@ START_TEST(what_is_in_ahead_gives_way_to_states)
 }
 END_TEST
 
-/* No buffer is left for what is asked for last. */
+/* No buffer is left for the last parameter. */
 START_TEST(a_job_ends_after_pieces_could_not_come_in)
 {
 	struct swapper_lent *lent[BUFFERS];
@@ -648,7 +648,7 @@ START_TEST(readers_see_what_is_out_when_the_step_has_ended)
 	d = in(D);
 	c[7] = 0x4100;
 	d[8] = 0x4200;
-	out(C, FRAG_CHANGED); /* "d" has the buffer yet */
+	out(C, FRAG_CHANGED); /* "d" is still in the same buffer */
 	ck_assert_uint_eq(seen(C, 7), before);
 	frag_step_end(rank0());
 	ck_assert_uint_eq(seen(C, 7), 0x4100);
@@ -660,7 +660,7 @@ START_TEST(readers_see_what_is_out_when_the_step_has_ended)
 	ck_assert_uint_eq(seen(C, 7), 0x4100);
 	ck_assert_uint_eq(seen(D, 8), 0x4200);
 	in(B)[0] = 0x4300;
-	out(B, 0); /* forgotten */
+	out(B, 0); /* the change is forgotten */
 	frag_safe_point(rank0());
 	ck_assert_uint_eq(seen(B, 0), truth(B, 0));
 	drain();
@@ -720,7 +720,7 @@ START_TEST(b12_an_edit_of_a_master_reaches_parameters_in_and_out)
 }
 END_TEST
 
-/* Range by range, as a sweep makes them. */
+/* Puts values range by range, as a sweep makes them. */
 START_TEST(values_are_put_in_and_out)
 {
 	uint16_t value[50] = { [0 ... 49] = 0x4400 };
@@ -802,7 +802,7 @@ static void make_masters(void)
 		ck_assert_int_eq(frag_update_hp(rank0(), i), 0);
 }
 
-/* Four slices, each comes in once, whatever the order of the parameters in them. */
+/* Four slices, each of which comes in once, whatever the order of the parameters in them. */
 START_TEST(masters_are_made_of_pieces_that_come_in_once)
 {
 	uint16_t *memory;
@@ -813,7 +813,7 @@ START_TEST(masters_are_made_of_pieces_that_come_in_once)
 	make_masters();
 	ck_assert_uint_eq(brought(), _i ? 4 : 0);
 	expect_masters();
-	/* what the trainer has in and has not given back is not there yet */
+	/* A change in memory that the trainer has not given back is not in the master yet. */
 	memory = in(C);
 	memory[3] ^= 0x8000;
 	make_masters();
@@ -822,7 +822,7 @@ START_TEST(masters_are_made_of_pieces_that_come_in_once)
 	out(C, FRAG_CHANGED);
 	make_masters();
 	expect_masters();
-	ck_assert_uint_eq(seen(C, 3), truth(C, 3)); /* until a boundary */
+	ck_assert_uint_eq(seen(C, 3), truth(C, 3)); /* the old value until a boundary */
 	job_close(&job);
 }
 END_TEST
@@ -850,7 +850,9 @@ START_TEST(masters_are_made_where_buffers_are_few)
 }
 END_TEST
 
-/* What a piece is when it comes to be there. */
+/* The first values of a piece: given ones, those that the parameter had, or those of its
+ * master.
+ */
 START_TEST(pieces_begin_as_given_or_as_they_were_or_as_their_masters)
 {
 	uint16_t given[1500];
@@ -915,7 +917,7 @@ START_TEST(small_ones_stay_in_memory_and_are_treated_alike)
 }
 END_TEST
 
-/* The n-th need of it is not met, for each n: nothing is lost, and the next try succeeds. */
+/* Without memory at the n-th call, for each n, nothing is lost, and the next try succeeds. */
 START_TEST(parameters_need_memory)
 {
 	unsigned n = 0, failed;
@@ -1045,7 +1047,9 @@ START_TEST(a_job_without_a_directory_or_whole_parameters_has_none)
 }
 END_TEST
 
-/* Bytes of the state that `number` lies in; PARTITION or LP_SHARD. */
+/* Checks the name that errors give bytes of the state in which `number` lies: a PARTITION or
+ * LP_SHARD.
+ */
 static void expect_named(enum state_kind kind, uint32_t number, const char *key, uint64_t from,
 			 uint64_t to, const char *name)
 {

@@ -18,11 +18,13 @@
 #include <string.h>
 #include <time.h>
 
-/* States that an observer orders to another tier, while they are read, edited and swept. */
+/* States that an observer orders to another tier while they are read, edited and swept. */
 
 enum { ROUNDS = 30, PART = 8, LONG_MS = 1 << 30 };
 
-/* Turns put the clock on, and the disk of a loaded machine does not hear of it. */
+/* Opens with long timeouts, because turns put the clock ahead, and the disk of a loaded machine
+ * does not keep up.
+ */
 static void open_places(const struct device_ops *devices)
 {
 	open_tier(JOB_SWAP, devices);
@@ -85,7 +87,7 @@ static void on_got(struct engine_read *read, const void *data, int64_t result)
 		memcpy(got, data, (size_t)result);
 }
 
-/* Returns when it is over, however many turns that takes. */
+/* Reads; returns when the read is over, however many turns that takes. */
 static void get(struct engine_file *file, uint64_t offset, uint64_t size)
 {
 	struct engine_read read = {
@@ -144,7 +146,7 @@ START_TEST(states_move_at_a_boundary_and_stay_what_they_are)
 }
 END_TEST
 
-/* An edit that is under way: its bytes are staged at one tier and applied at another. */
+/* An edit under way: its bytes are staged in one tier and applied in another. */
 static struct engine_write edit;
 static uint8_t edited[BYTES];
 static int edit_result;
@@ -173,8 +175,8 @@ static void turns(uint32_t n)
 		turn(NULL);
 }
 
-/* A file that was opened before an edit, and read in part, keeps what it shows through a move,
- * the edit, and a move back.
+/* A file that was opened before an edit, and was read in part, shows the same bytes through a
+ * move, the edit, and a move back.
  */
 START_TEST(open_files_and_edits_go_through_moves)
 {
@@ -215,7 +217,7 @@ START_TEST(open_files_and_edits_go_through_moves)
 }
 END_TEST
 
-/* Sets all of a state by a sweep, in which it is not alone. */
+/* Sets all of a state by a sweep of two states. */
 static void sweep(struct frag *f, const char *key, const char *other, float value)
 {
 	const struct frag_swept states[] = { { key, 0 }, { other, FRAG_READ_ONLY } };
@@ -229,7 +231,7 @@ static void sweep(struct frag *f, const char *key, const char *other, float valu
 		done += numel;
 		for (uint64_t i = 0; i < numel; i++) {
 			((float *)memory[0])[i] = value;
-			((float *)memory[1])[i] = -1; /* forgotten */
+			((float *)memory[1])[i] = -1; /* read-only: the change is forgotten */
 		}
 	}
 	frag_sweep_end(s);
@@ -247,7 +249,7 @@ static void expect_all(const char *key, float value)
 	engine_file_close(file);
 }
 
-/* Beside a state on the disk, and beside one that is with it on the device. */
+/* A state on a device, beside a state on the disk, and beside one on the device. */
 START_TEST(states_on_a_device_are_swept_in_memory_of_the_host)
 {
 	enum frag_dtype dtype;
@@ -283,7 +285,9 @@ START_TEST(states_on_a_device_are_swept_in_memory_of_the_host)
 }
 END_TEST
 
-/* What it would put back is what the trainer has in memory of the host. */
+/* The sweep would put back old values over those that the trainer has put from memory of the
+ * host.
+ */
 START_TEST(a_sweep_of_a_device_overwrites_nothing_that_was_put_meanwhile)
 {
 	static const struct frag_swept states[] = { { "fp32", 0 } };
@@ -335,8 +339,8 @@ static void submit_or_fail(struct device *d, struct device_io *io)
 		device_host.submit(d, io);
 }
 
-/* What could not be copied from the device, or back, or had no memory, is copied by the next
- * call.
+/* Bytes that could not be copied from the device, or back, or had no memory, are copied by the
+ * next call.
  */
 START_TEST(a_sweep_goes_on_after_errors_of_a_device)
 {
@@ -414,8 +418,8 @@ static void *go_soon(void *arg)
 	return arg;
 }
 
-/* A stream that goes on soon, or too late, or is captured: what open files show of a state is
- * copied from its memory, which is the device's for as long.
+/* The stream goes on soon, or too late, or is captured.  Bytes that open files show of a state
+ * are copied from its memory, which is the device's until the copy is over.
  */
 START_TEST(a_dropped_state_is_freed_behind_its_stream)
 {
@@ -456,7 +460,7 @@ START_TEST(a_dropped_state_is_freed_behind_its_stream)
 	ck_assert_uint_eq(freed, _i == SOON);
 	ck_assert(reads_as(file, 0, old));
 	engine_file_close(file);
-	if (!freed) /* it is the device's */
+	if (!freed) /* the memory was left to the device */
 		device_host.free(port, 0, memory);
 	close_job();
 }
@@ -487,7 +491,7 @@ START_TEST(a_device_without_room_takes_no_state)
 }
 END_TEST
 
-/* A number that is no device's opens the port, and leaves it with no device. */
+/* A number without a device opens the port, and leaves the rank without a device. */
 START_TEST(a_rank_whose_device_is_refused_takes_no_state)
 {
 	const struct frag_devices wrong = { .size = sizeof(wrong), .number = 99 };
@@ -512,7 +516,7 @@ static void on_fetched(struct registry_fetch *f, int status)
 	ck_abort_msg("a fetch was begun, and ended with %d", status);
 }
 
-/* As a reader's, between the version and the copy. */
+/* A state leaves its device between a reader's version and the copy of its bytes. */
 START_TEST(a_version_of_a_state_that_has_left_its_device_is_made_again)
 {
 	struct registry_fetch fetch = { .size = 4,
@@ -536,7 +540,7 @@ START_TEST(a_version_of_a_state_that_has_left_its_device_is_made_again)
 }
 END_TEST
 
-/* A step of all ranks but rank 1, whose views then wait for their generation. */
+/* All ranks but rank 1 make a step; views of rank 1 then wait for their generation. */
 static void leave_rank_1_behind(void)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank += 2) {
@@ -551,7 +555,7 @@ static void let_rank_1_follow(void)
 	ck_assert_int_eq(frag_step_end(job_frag(&job, 1)), 0);
 }
 
-/* Rank 1 is behind: the view waits there for its generation, while its row moves. */
+/* The view waits for its generation on rank 1, which is behind, while its row moves. */
 START_TEST(a_view_that_waits_for_a_generation_finds_the_row_where_it_is)
 {
 	static const char *const tiers[] = { "host", "swap" };
@@ -564,7 +568,7 @@ START_TEST(a_view_that_waits_for_a_generation_finds_the_row_where_it_is)
 	}
 	leave_rank_1_behind();
 	file = open_state(ENGINE_PARAM, "exp_avg");
-	get(file, 0, PART); /* rank 0's */
+	get(file, 0, PART); /* rank 0 has these bytes */
 	order("params/*/*", tiers[_i]);
 	ck_assert_int_eq(frag_step_begin(job_frag(&job, 1)), 0);
 	ck_assert_int_eq(tier_of(1, "exp_avg"), _i ? STATE_SWAP : STATE_HOST);
@@ -577,7 +581,7 @@ START_TEST(a_view_that_waits_for_a_generation_finds_the_row_where_it_is)
 }
 END_TEST
 
-/* Two states of rank 1 in one view, of which one is to move. */
+/* Two states of rank 1 are in one view, and one of them is to move. */
 START_TEST(a_view_that_waits_for_two_rows_finds_them_in_one_tier)
 {
 	struct view_run runs[] = { { .size = PART }, { .size = PART } };
@@ -609,14 +613,14 @@ START_TEST(a_view_that_waits_for_two_rows_finds_them_in_one_tier)
 		ck_assert_ptr_nonnull(look.version);
 		registry_version_put(look.version);
 	}
-	q.want += MANY; /* a later one of its generations would find them in two */
+	q.want += MANY; /* at a later generation of this view the rows would be in two tiers */
 	ck_assert_int_eq(view_owner_open(views, r, &q, monotonic_ms(), &view), -ESTALE);
 	view_owner_close(views, q.id);
 	close_job();
 }
 END_TEST
 
-/* The row goes to memory, where rank 1 may preserve nothing. */
+/* The row goes to memory of the host, where rank 1 has no room to preserve bytes. */
 START_TEST(a_view_without_memory_for_its_row_ends)
 {
 	struct engine_file *file;
@@ -652,7 +656,7 @@ static struct compute *operation_on(uint32_t rank, const char *key)
 static const uint64_t staged[2] = { 77, 7 };
 static bool undecided;
 
-/* Rank 1 waits for a decision here. */
+/* Called while rank 1 waits for a decision. */
 static void abort_late(void *arg)
 {
 	if (undecided)
@@ -662,7 +666,7 @@ static void abort_late(void *arg)
 	turn(arg);
 }
 
-/* Its operation would be applied in another tier than the one that it was accepted for. */
+/* The operation of the edit was accepted for one tier, and would be applied in another. */
 START_TEST(a_state_that_an_edit_computes_stays_until_the_edit_is_over)
 {
 	struct engine *e;
@@ -763,7 +767,7 @@ static void expect_check(const char *states, const char *tier, int rc)
 	ck_assert_int_eq(engine_place_check(observer, states, tier), rc);
 }
 
-/* Who has given the first order is told that a second one was given. */
+/* The sender of the first order is told that a second order has replaced it. */
 START_TEST(an_order_that_is_replaced_is_known_to_be)
 {
 	open_swapped();
@@ -810,7 +814,7 @@ START_TEST(orders_that_cannot_be_carried_out_are_refused)
 	expect_tier("fp32", STATE_SWAP);
 	close_job();
 
-	open_near(); /* the trainers' own memory */
+	open_near(); /* with the trainers' own memory */
 	observer->write.allowed = true;
 	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "swap"), -EOPNOTSUPP);
 	ck_assert_int_eq(engine_place(observer, "params/w/fp32", "host"), 0);
@@ -828,7 +832,7 @@ static struct transport *messages_of(uint32_t rank)
 	return job_frag(&job, rank)->engine->messages.transport;
 }
 
-/* Rank 1 has no room for the order at first, and then there is none for a message to it. */
+/* Rank 1 has no room for the order at first, and then there is no room for messages to it. */
 START_TEST(a_rank_that_cannot_take_an_order_is_asked_again)
 {
 	open_swapped();
@@ -844,7 +848,7 @@ START_TEST(a_rank_that_cannot_take_an_order_is_asked_again)
 }
 END_TEST
 
-/* A rank that answers pings, and no order. */
+/* A rank answers PINGs, but no order. */
 START_TEST(an_order_that_some_rank_has_taken_is_not_late)
 {
 	open_swapped();
@@ -859,7 +863,7 @@ START_TEST(an_order_that_some_rank_has_taken_is_not_late)
 }
 END_TEST
 
-/* Without an address, memory of the library may be left. */
+/* A state that the library allocated without telling an address can leave its memory. */
 START_TEST(allocated_states_without_an_address_move)
 {
 	float values[NUMEL] = { 1, 2, 3 };
@@ -901,13 +905,13 @@ static void expect_place(const char *expected)
 	ck_assert_msg(!strncmp(line, expected, strlen(expected)), "%s", text);
 }
 
-/* One rank's words are none, and of another the table of its states does not come. */
+/* The text of one rank is damaged, and of another the table of states does not come. */
 START_TEST(a_rank_that_cannot_be_asked_is_a_row_with_the_reason)
 {
 	char expected[200];
 
 	open_swapped();
-	expect_read("exp_avg"); /* the tables are here */
+	expect_read("exp_avg"); /* the tables are here now */
 	order("params/w/exp_avg", "host");
 	job_boundary(&job);
 	observer->timeout_ms = 3000;
@@ -926,7 +930,7 @@ START_TEST(a_rank_that_cannot_be_asked_is_a_row_with_the_reason)
 }
 END_TEST
 
-/* Texts of the lowest live rank. */
+/* Texts that the lowest live rank gives. */
 START_TEST(no_text_comes_of_a_silent_rank)
 {
 	static const char *const texts[] = { "leaves", "nccl" };
@@ -941,7 +945,7 @@ START_TEST(no_text_comes_of_a_silent_rank)
 		ck_assert_ptr_null(engine_text(observer, texts[i]));
 		ck_assert_int_eq(errno, ETIMEDOUT);
 	}
-	/* without rank 0's words; where the machine stalls rank 1, too, counts as silent */
+	/* Without rank 0's text.  If the machine stalls, rank 1 counts as silent, too. */
 	for (int i = 0; i < 20 && !(text && strstr(text, of_rank_1)); i++) {
 		free(text);
 		text = engine_text(observer, "metrics");
@@ -960,7 +964,7 @@ START_TEST(no_text_comes_of_a_silent_rank)
 }
 END_TEST
 
-/* A caller in a hurry comes again when there is news, until it is told. */
+/* A caller in a hurry tries again at each news, until it has the result. */
 START_TEST(who_may_not_wait_asks_again)
 {
 	static const char *const texts[] = { "metrics", "place", "leaves", "nccl" };
@@ -994,8 +998,8 @@ START_TEST(who_may_not_wait_asks_again)
 }
 END_TEST
 
-/* At the n-th call of the mount or a rank, for each n.  A rank that has taken the order moves
- * its states whatever the others say.
+/* Without memory at the n-th call of the mount or a rank, for each n.  A rank that has taken
+ * the order moves its states whatever other ranks answer.
  */
 START_TEST(without_memory_an_order_is_refused)
 {
@@ -1023,8 +1027,7 @@ START_TEST(without_memory_an_order_is_refused)
 }
 END_TEST
 
-/* The order is taken back before the row has been copied, or between the copy and the switch.
- */
+/* The order is replaced before the row is copied, or between the copy and the switch. */
 START_TEST(a_row_that_is_not_to_move_any_more_stays)
 {
 	struct registry *r;
@@ -1056,7 +1059,9 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	return false;
 }
 
-/* The row is as long as that for the rank alone: of a job's, such a state has 256 MiB. */
+/* The row is made as long as a scattered operation needs, for the rank alone: a real state of
+ * that length has 256 MiB.
+ */
 START_TEST(a_rank_refuses_an_operation_that_is_scattered_on_nvme)
 {
 	struct wire_compute m = { .transaction = { staged[0], staged[1] },
@@ -1088,7 +1093,8 @@ START_TEST(a_rank_refuses_an_operation_that_is_scattered_on_nvme)
 }
 END_TEST
 
-/* A rank that has no memory for a state leaves it where it is, says so, and goes on. */
+/* A rank that has no memory for a state leaves the state where it is, logs that, and goes on.
+ */
 START_TEST(what_finds_no_room_stays)
 {
 	char expected[80];
@@ -1116,7 +1122,7 @@ START_TEST(what_finds_no_room_stays)
 }
 END_TEST
 
-/* From a device to NVMe a state passes memory of the host. */
+/* From a device to NVMe a state goes through memory of the host. */
 START_TEST(what_finds_no_room_to_pass_stays_on_its_device)
 {
 	unsigned n = 0, stayed = 0, lacked;
@@ -1138,7 +1144,7 @@ START_TEST(what_finds_no_room_to_pass_stays_on_its_device)
 		lacked = scarce_end();
 		failed = registry_of(0)->placing.failed;
 		ck_assert(lacked || freed);
-		if (!failed && !freed) /* it is left to the device */
+		if (!failed && !freed) /* the memory was left to the device */
 			device_host.free(devices_port(registry_of(0)->devices), 0, memory);
 		ck_assert(lacked || !failed);
 		ck_assert_int_eq(tier_of(0, "fp32"), failed ? STATE_DEVICE : STATE_SWAP);

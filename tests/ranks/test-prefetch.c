@@ -16,11 +16,11 @@
 #include <errno.h>
 #include <string.h>
 
-/* A mount on the host of rank 0 reads what lies on all ranks by rounds that rank 0 asks for,
- * and whatever happens meanwhile it has the bytes of its view, in time.
+/* A mount on the host of rank 0 reads the bytes of all ranks by rounds that rank 0 asks for.
+ * Whatever happens meanwhile, the mount has the bytes of its view in time.
  */
 
-/* ---- what comes by a round ---- */
+/* ---- bytes that come by a round ---- */
 
 /* i: 1: from devices. */
 START_TEST(what_a_mount_reads_comes_by_a_round)
@@ -43,7 +43,7 @@ static void spoil(void *arg)
 	memset(m->bytes_at, 0x55, m->bytes);
 }
 
-/* A step that changes all of the state. */
+/* A step that changes all elements of the state. */
 static void step(void)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++) {
@@ -121,7 +121,7 @@ START_TEST(it_comes_ahead_of_its_reader)
 }
 END_TEST
 
-/* ---- what does not, and why ---- */
+/* ---- reads without a round, and why ---- */
 
 START_TEST(a_trainer_that_does_not_come_is_not_waited_for)
 {
@@ -190,7 +190,7 @@ START_TEST(without_a_communicator_all_is_read_as_ever)
 }
 END_TEST
 
-/* The state is on devices, and the communicator is the hosts': it does not reach it. */
+/* The state is on devices, which the communicator, of memory of hosts, does not reach. */
 START_TEST(what_the_communicator_does_not_reach_is_read_as_ever)
 {
 	struct collective_options options = { .open_ms = 5000 };
@@ -216,7 +216,7 @@ START_TEST(what_the_communicator_does_not_reach_is_read_as_ever)
 }
 END_TEST
 
-/* ---- what fails ---- */
+/* ---- failures ---- */
 
 static void forget_view(uint32_t rank)
 {
@@ -229,7 +229,7 @@ static void forget_view(uint32_t rank)
 		}
 }
 
-/* i 0: before its owner has promised; 1: between that and the boundary. */
+/* i: 0: before the view's owner has promised; 1: between the promise and the boundary. */
 START_TEST(a_view_that_an_owner_has_lost_is_no_view)
 {
 	struct engine_read read = { .offset = PART, .size = BYTES - PART, .done = on_read };
@@ -282,7 +282,7 @@ START_TEST(after_a_view_that_was_gone_the_next_one_comes_by_rounds)
 }
 END_TEST
 
-/* The slot is another's when he comes. */
+/* When the reader comes, its slot has been lent to another. */
 START_TEST(a_slow_reader_reads_by_messages_until_the_next_view)
 {
 	open_all("host 0", "nccl");
@@ -319,7 +319,7 @@ START_TEST(a_rank_that_comes_too_late_costs_its_reader_time_alone)
 }
 END_TEST
 
-/* i: which message the death comes with, who. */
+/* i: the message after which a rank dies, and which rank. */
 static const uint32_t victims[] = { AGENT, OWNER };
 static const enum wire_type messages[] = { WIRE_PREFETCH, WIRE_ROUND,   WIRE_PREPARE,
 					   WIRE_DECIDE,   WIRE_APPLIED, WIRE_LANDED };

@@ -16,7 +16,7 @@
 
 static const int worlds[] = { 3, 1, 2, 4, 8 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { WORLDS = 1 }; /* slow */
+enum { WORLDS = 1 }; /* sanitizers are slow */
 #else
 enum { WORLDS = ARRAY_SIZE(worlds) };
 #endif
@@ -54,7 +54,7 @@ START_TEST(the_same_without_a_key)
 }
 END_TEST
 
-/* ---- what trainers do ---- */
+/* ---- trainers ---- */
 
 START_TEST(gradients_are_read_while_their_memory_is_replaced)
 {
@@ -89,7 +89,7 @@ START_TEST(a_forked_childs_calls_are_refused_and_hold_nothing)
 	ck_assert_int_gt(child, 0);
 	ck_assert_int_eq(process_ask(&p[0], "check"), 0);
 	ck_assert_int_eq(process_ask(&p[1], "check"), 0);
-	process_kill(&p[1]); /* the child outlives it, and does not pass for it */
+	process_kill(&p[1]); /* the child outlives rank 1, and does not pass for it */
 	ck_assert_int_eq(kill((pid_t)child, 0), 0);
 	ck_assert_int_eq(process_ask(&p[0], "check fp32"), -EIO);
 	kill((pid_t)child, SIGKILL);
@@ -97,7 +97,8 @@ START_TEST(a_forked_childs_calls_are_refused_and_hold_nothing)
 }
 END_TEST
 
-/* A port that nobody has, and that the kernel gives to nobody who connects meanwhile. */
+/* Finds a port that no socket has, and that the kernel gives to no connecting socket meanwhile.
+ */
 static void find_port(char setting[32])
 {
 	int port = 10000 + (int)getpid() % 8000,
@@ -183,7 +184,7 @@ START_TEST(the_trainers_own_handler_runs_in_the_trainers_thread)
 	struct process p[2];
 
 	processes_start(p, 2, 1, NULL);
-	ck_assert_int_eq(process_ask(&p[0], "check"), 0); /* all its threads are there */
+	ck_assert_int_eq(process_ask(&p[0], "check"), 0); /* all its threads are there now */
 	ck_assert_int_gt(process_ask(&p[0], "mask"), 0);
 	ck_assert_int_eq(process_ask(&p[0], "term"), 0);
 	ck_assert_int_eq(kill(p[0].pid, SIGTERM), 0);
@@ -206,7 +207,7 @@ START_TEST(a_killed_rank_is_eio_not_silent_and_the_others_go_on)
 	ck_assert_int_eq(process_ask(&p[0], "check fp32"), -EIO);
 	processes_say(p, 2, "barrier 60000");
 	processes_expect(p, 2, -EIO);
-	processes_say(p, 2, "check lp"); /* which all have, in this stage */
+	processes_say(p, 2, "check lp"); /* all ranks have it, in this stage */
 	processes_expect(p, 2, 0);
 	processes_say(p, 2, "step");
 	processes_expect(p, 2, 0);
@@ -237,7 +238,9 @@ static bool said(const struct process *p, const char *what)
 	return strstr(text, what);
 }
 
-/* By messages all are linked with it; by memory few are. */
+/* i below 2: by messages, so that all ranks are linked with the leaver; else by memory: few
+ * are.
+ */
 START_TEST(who_leaves_is_not_said_to_be_lost)
 {
 	const char *const settings[] = { "FRAG_LOG=info", _i / 2 ? NULL : "FRAG_TRANSPORT=zmq",
@@ -263,7 +266,7 @@ START_TEST(who_leaves_is_not_said_to_be_lost)
 		if (_i < 2)
 			process_until_says(&p[i], left);
 		for (unsigned ms = 0; !said(&p[i], left) && ms < 2000; ms += 10)
-			usleep(10000); /* or the table of ranks said it */
+			usleep(10000); /* not logged if the table of ranks has told it */
 		ck_assert(!said(&p[i], "is lost"));
 		ck_assert_int_eq(process_end(&p[i]), 0);
 	}
@@ -324,8 +327,8 @@ START_TEST(a_rank_that_comes_back_is_taken_back)
 }
 END_TEST
 
-/* It comes while the others' gradients are valid: it makes the next ones with them, or restores
- * these.
+/* A rank comes back while the others' gradients are valid: its next gradients are valid with
+ * theirs, or it restores the valid ones.
  */
 START_TEST(a_rank_that_comes_back_counts_windows_of_gradients_as_the_others)
 {
@@ -361,7 +364,7 @@ START_TEST(a_rank_that_comes_back_counts_windows_of_gradients_as_the_others)
 	processes_say(p, 3, "step");
 	processes_expect(p, 3, 0);
 	processes_say(p, 3, "check grad");
-	processes_expect(p, 3, 1); /* other bits */
+	processes_expect(p, 3, 1); /* 1: the bits differ */
 	processes_end(p, 3);
 }
 END_TEST
@@ -380,7 +383,9 @@ END_TEST
 
 /* ---- attaching fails, training does not ---- */
 
-/* open answers rc, one line is said that has the words, and the process goes on. */
+/* Checks that open answers rc, that one line with the words is logged, and that the process
+ * goes on.
+ */
 static void expect_failure(const char *const *settings, long rc, const char *words)
 {
 	struct process p;
@@ -466,7 +471,7 @@ START_TEST(another_rank_with_such_a_key_file_says_so_once)
 }
 END_TEST
 
-/* Rank 1 does not get in: it and rank 0 give up when told to, and go on. */
+/* Rank 1 is not let into the job: it and rank 0 give up when their barrier ends, and go on. */
 static void expect_apart(const char *zero, const char *one)
 {
 	struct process p[2];
@@ -494,7 +499,7 @@ static void expect_apart(const char *zero, const char *one)
 	processes_say(p, 2, "barrier 500");
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_lt(process_answer(&p[i]), 0);
-	/* these, and that it waited in vain */
+	/* both lines, and one that rank 1 waited in vain */
 	ck_assert_int_eq(process_errors(&p[1], text, sizeof(text)), 3);
 	ck_assert_msg(strstr(text, "frag_barrier: ") != NULL, "%s", text);
 	processes_say(p, 2, "step");
@@ -597,10 +602,10 @@ static TCase *dying(void)
 	return t;
 }
 
-/* Somebody has the first ports of the range. */
+/* Other programs have the first ports of the range. */
 static const struct others {
 	unsigned ports;
-	bool listen; /* and say nothing; else connections are refused */
+	bool listen; /* listens without an answer; else connections are refused */
 } others[] = { { 3, true }, { 20, false } };
 
 START_TEST(others_ports_before_rank_0s_cost_little)
@@ -637,7 +642,7 @@ START_TEST(others_ports_before_rank_0s_cost_little)
 	for (int i = 0; i < 3; i++)
 		processes_expect(p, 2, 0);
 	ck_assert_uint_lt(monotonic_ms() - before,
-			  25000); /* less than the timeout for each that is silent */
+			  25000); /* less than a timeout for each silent port */
 	processes_end(p, 2);
 	for (unsigned i = 0; i < o->ports; i++)
 		close(held[i]);

@@ -14,8 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A sequential reader on another host, for whom the next requests are asked ahead by message,
- * while the job trains on, ranks are lost and messages go astray.
+/* A sequential reader on another host, for which the engine asks the next requests ahead by
+ * message, while the job trains on, ranks are lost and messages get lost.
  */
 
 enum {
@@ -144,7 +144,7 @@ static void settle(void)
 		turn(NULL);
 }
 
-/* A step that changes all of the state. */
+/* A step that sets all elements of the state. */
 static void step(int value)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++)
@@ -171,7 +171,9 @@ START_TEST(each_byte_is_asked_for_once_and_is_right)
 }
 END_TEST
 
-/* The engine asks ahead for requests of the last one's size, which would be of no use here. */
+/* The engine would ask ahead for requests of the last one's size, which this reader does not
+ * make.
+ */
 START_TEST(a_reader_of_requests_of_many_sizes_has_none_asked_ahead)
 {
 	begin();
@@ -285,7 +287,7 @@ START_TEST(the_engine_ends_while_bytes_are_under_way)
 }
 END_TEST
 
-/* The reader's own request says so, and no other. */
+/* The reader's own request ends with the error, and no request that was asked ahead. */
 START_TEST(a_rank_that_is_lost_is_said_of_its_bytes)
 {
 	unsigned i = 4;
@@ -332,7 +334,7 @@ START_TEST(a_view_that_is_dropped_is_told_by_the_readers_own_request)
 }
 END_TEST
 
-/* As without: they were not to be had for a time alone. */
+/* Rounds are tried again after a time, as without asking ahead. */
 START_TEST(rounds_are_tried_again_for_who_is_asked_ahead)
 {
 	_Atomic uint64_t *tried;

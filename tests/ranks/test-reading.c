@@ -12,10 +12,10 @@
 #include <errno.h>
 #include <string.h>
 
-/* An observer's views while the job trains on, where memory or messages fail between two reads.
+/* An observer's views while the job trains on, and memory or messages fail between two reads.
  */
 
-enum { PART = 8 }; /* of a file: such a read needs a view, one of the whole file does not */
+enum { PART = 8 }; /* bytes of a read that needs a view; a read of the whole file needs none */
 
 static struct engine_file *file;
 
@@ -31,7 +31,7 @@ static void end_step(void)
 		ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
 }
 
-/* A step that changes all of the state. */
+/* A step that changes all elements of the state. */
 static void step(const char *key)
 {
 	begin_step();
@@ -49,8 +49,8 @@ static bool reads_as_before(void)
 	       !memcmp(read_bytes, job_truth(&job, 0, "exp_avg"), PART);
 }
 
-/* What the view shows is kept in a room of its owner's by now, which the observer knows, or
- * does not.
+/* Opens a file whose view's bytes are kept in a room of the owner by now.  known: the observer
+ * knows that.
  */
 static void open_kept_view(bool known)
 {
@@ -68,7 +68,7 @@ static void end(void)
 	close_job();
 }
 
-/* So that a rank that stops before it is read can be read. */
+/* A rank that stops before it is first read can be read. */
 START_TEST(tables_of_its_own_host_come_before_they_are_needed)
 {
 	open_near();
@@ -103,7 +103,7 @@ static void no_result(struct engine_read *read, const void *data, int64_t result
 {
 }
 
-/* One after the other they would take a thousand round trips. */
+/* A thousand tables, asked for one after the other, would take a thousand round trips. */
 START_TEST(all_tables_that_are_missing_are_asked_for_at_once)
 {
 	struct engine_read read = { .size = PART, .done = no_result };
@@ -147,7 +147,7 @@ static int edit(void)
 	return result;
 }
 
-/* That no rank keeps a whole copy beside its piece is known from tables that are the newest. */
+/* The newest tables tell that no rank keeps a whole copy beside its piece. */
 START_TEST(an_edit_of_pieces_fetches_no_table_anew)
 {
 	uint64_t asked_ns[4];
@@ -166,7 +166,7 @@ START_TEST(an_edit_of_pieces_fetches_no_table_anew)
 }
 END_TEST
 
-/* A copy that a rank has since registered gets the edit. */
+/* A copy that a rank has registered since then gets the edit. */
 START_TEST(a_table_that_is_not_the_newest_is_fetched)
 {
 	static double lr;
@@ -183,7 +183,8 @@ START_TEST(a_table_that_is_not_the_newest_is_fetched)
 }
 END_TEST
 
-/* A job may have a thousand copies: their tables are not fetched to read one of them. */
+/* A job may have a thousand copies; to read one of them the tables of others are not fetched.
+ */
 START_TEST(one_of_several_copies_is_asked_for)
 {
 	open_group(&twice);
@@ -209,7 +210,7 @@ START_TEST(another_copy_is_read_where_one_has_died)
 }
 END_TEST
 
-/* Each of a thousand ranks has a table of as many rows as it has states. */
+/* Each of a thousand ranks has a table with a row for each of its states. */
 START_TEST(the_health_of_ranks_costs_no_tables)
 {
 	struct engine_rank r;
@@ -256,17 +257,17 @@ START_TEST(a_room_that_cannot_be_read_is_asked_for_or_an_error)
 }
 END_TEST
 
-/* It may have left: what it, or another, says of that may still be under way. */
+/* The rank may have left: its LEAVE, or another rank's word of it, may still be under way. */
 START_TEST(a_rank_that_is_found_gone_has_left_or_is_lost)
 {
-	enum { LAST = BYTES - PART }; /* the last rank has it */
+	enum { LAST = BYTES - PART }; /* byte of the last rank */
 	struct engine *last;
 
 	open_near();
 	file = open_state(ENGINE_PARAM, "exp_avg");
 	ck_assert(reads_as_before());
 	last = job_frag(&job, WORLD - 1)->engine;
-	last->job.ready = _i; /* else it dies without a word */
+	last->job.ready = _i; /* 0: it dies without a LEAVE */
 	job_close_rank(&job, WORLD - 1);
 	faults_add(&(struct fault){ FAULT_GET, .result = -ESRCH });
 	ck_assert_int_eq(onesided_read(observer, file, LAST, read_bytes, PART, "test"),
@@ -330,7 +331,8 @@ START_TEST(two_that_wait_for_the_end_of_a_step_get_one_and_the_same)
 	const struct fault *fault;
 
 	open_near();
-	ck_assert_int_eq(read_at(0, PART, "exp_avg", false, false), PART); /* finds all */
+	/* after this the tables are there */
+	ck_assert_int_eq(read_at(0, PART, "exp_avg", false, false), PART);
 	file = open_state(ENGINE_PARAM, "fp32");
 	begin_step();
 	for (int i = 0; i < 2; i++) {
@@ -341,7 +343,8 @@ START_TEST(two_that_wait_for_the_end_of_a_step_get_one_and_the_same)
 	turn(NULL);
 	ck_assert_uint_eq(whole, 0);
 	end_step();
-	fault = faults_add(&(struct fault){ FAULT_GET, .result = -EIO }); /* to the first */
+	/* of the first of the two reads */
+	fault = faults_add(&(struct fault){ FAULT_GET, .result = -EIO });
 	for (int i = 0; i < TURNS && whole < 2; i++)
 		turn(NULL);
 	ck_assert_uint_eq(whole, 2);
@@ -355,7 +358,8 @@ START_TEST(gradients_that_are_not_there_are_not_waited_for)
 	open_far();
 	file = open_state(ENGINE_PARAM, "grad");
 	ck_assert_int_eq(read_file(file, 0, PART, true, false), -ENODATA);
-	file->view.retry_ms = UINT64_MAX; /* the next to ask comes before the owners' turn */
+	/* the next read comes before the owners are asked again */
+	file->view.retry_ms = UINT64_MAX;
 	ck_assert_int_eq(read_file(file, 0, PART, true, false), -ENODATA);
 	file->view.retry_ms = 0;
 	job_grads_valid(&job);
@@ -403,7 +407,7 @@ START_TEST(who_waits_for_room_that_nobody_gives_back_is_told)
 	struct engine_file *first, *second;
 
 	open_far();
-	job_frag(&job, 0)->engine->view_owner.pool.max = 4096; /* of one view */
+	job_frag(&job, 0)->engine->view_owner.pool.max = 4096; /* room for one view */
 	first = open_state(ENGINE_PARAM, "exp_avg");
 	second = open_state(ENGINE_PARAM, "exp_avg_sq");
 	ck_assert_int_eq(read_file(first, 0, 8, false, false), 8);
@@ -431,7 +435,7 @@ START_TEST(a_read_whose_view_is_never_heard_of_ends)
 }
 END_TEST
 
-/* By message, several requests at a time.  i 1: one of them cannot be asked for. */
+/* By message, in several requests at a time.  i 1: one of the requests cannot be sent. */
 START_TEST(a_large_state_is_got_whole_or_not_and_nothing_of_it_comes_later)
 {
 	enum { LARGE = (5 << 20) / sizeof(float) + 3 };

@@ -16,8 +16,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Rounds, what is fetched and what is gathered, where something lacks: who asked hears so, and
- * nobody waits for a deadline of the library, which is an hour.
+/* Rounds, for fetches and gathers, that lack something: the asking rank is told, and no rank
+ * waits for a deadline of the library, which is an hour.
  */
 
 enum {
@@ -93,8 +93,8 @@ static int result_of(struct asked *a)
 	return a->result;
 }
 
-/* Time flies, and all are heard.  Nothing is launched, whose threads have but the machine's
- * time.
+/* Puts the clock ahead while engines turn.  Nothing may be launched meanwhile: threads of a
+ * launch only have the machine's time.
  */
 static int late_result_of(struct asked *a)
 {
@@ -110,7 +110,7 @@ static bool is_right(const void *got)
 	return !memcmp(got, job_truth(&job, 0, "exp_avg"), BYTES);
 }
 
-/* ---- what cannot be planned ---- */
+/* ---- rounds that cannot be planned ---- */
 
 START_TEST(who_is_not_connected_sends_nothing)
 {
@@ -178,7 +178,7 @@ START_TEST(there_are_not_more_at_once_than_there_is_room_for)
 }
 END_TEST
 
-/* ---- what is asked for that cannot be ---- */
+/* ---- wrong requests ---- */
 
 static int status;
 
@@ -238,7 +238,9 @@ START_TEST(without_memory_nothing_is_promised)
 }
 END_TEST
 
-/* What a device's communicator sends is on devices; what the host's sends is not. */
+/* A device's communicator sends only bytes on devices, and a host's only bytes in memory of
+ * hosts.
+ */
 START_TEST(what_the_communicator_does_not_reach_is_not_promised)
 {
 	struct wire_piece piece = { .size = 4 };
@@ -257,7 +259,7 @@ START_TEST(what_the_communicator_does_not_reach_is_not_promised)
 }
 END_TEST
 
-/* ---- a coordinator that is not right in its head ---- */
+/* ---- a coordinator that says what is not true ---- */
 
 static void until_accepted_by_all(void)
 {
@@ -270,7 +272,7 @@ static void until_accepted_by_all(void)
 	}
 }
 
-/* Of whatever was asked of rank 0 since. */
+/* Rank 0 answers APPLIED to every request of the reader since then. */
 static void say_applied(uint64_t since)
 {
 	static const struct wire_applied applied;
@@ -299,7 +301,7 @@ START_TEST(what_was_not_launched_has_not_come_whoever_says_so)
 }
 END_TEST
 
-/* ---- memory lacks in one trainer's thread, at each call in turn ---- */
+/* ---- no memory in one trainer's thread, at each call in turn ---- */
 
 static struct call {
 	unsigned n; /* 0: it has memory */
@@ -360,7 +362,9 @@ static void until_back(uint32_t rank)
 		turn(NULL);
 }
 
-/* Who failed before it came is not waited for for long. */
+/* Skips time, because ranks wait only for a bounded time for an owner that failed before it
+ * came.
+ */
 static void until_all_are_back(void)
 {
 	unsigned skipped = 0;
@@ -435,7 +439,7 @@ START_TEST(what_is_fetched_without_memory_comes_or_is_said_not_to)
 }
 END_TEST
 
-/* i: who: the reader, or an owner. */
+/* i: 0: the reader has no memory, 1: an owner. */
 START_TEST(who_has_no_memory_to_launch_its_part_says_so)
 {
 	uint32_t who = _i ? OWNER : READER;

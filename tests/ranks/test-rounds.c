@@ -16,8 +16,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Ranks send one of them their parts of a state at one boundary, and whatever happens
- * meanwhile, whoever asked hears how it ended, and what is said to have come is what there was.
+/* Ranks send one rank their parts of a state at one boundary.  Whatever happens meanwhile, the
+ * rank that asked hears how the round ended, and bytes that are said to have come are right.
  */
 
 enum { WORLD = 4, GOAL = 400, BUSY = 1, READER = 1, OWNER = 3, COORDINATOR = 0 };
@@ -77,7 +77,7 @@ static void until_up(void)
 			turn(NULL);
 }
 
-/* Devices' memory, when they are on_devices, else the host's. */
+/* Connects devices' memory, if on_devices, else the host's. */
 static void open_connected(void)
 {
 	boundaries_open(WORLD, &sharded);
@@ -220,7 +220,7 @@ START_TEST(a_rank_says_why_it_is_not_connected)
 }
 END_TEST
 
-/* A collective library that is not there. */
+/* Opens no collective, as if the library were not there. */
 static int open_none(struct collective **c, const struct collective_options *options,
 		     unsigned rank, unsigned nranks, const struct collective_id *id)
 {
@@ -255,7 +255,7 @@ static int fetch(struct frag *f)
 	return rc;
 }
 
-/* i 0: by a round; 1: there is no communicator. */
+/* i: 0: by a round; 1: there is no communicator. */
 START_TEST(what_is_on_devices_is_fetched_to_a_device)
 {
 	struct rounds_figures figures;
@@ -280,7 +280,7 @@ START_TEST(what_is_on_devices_is_fetched_to_a_device)
 }
 END_TEST
 
-/* Memory of the host, and of another device, the rank's device does not reach. */
+/* The rank's device does not reach memory of the host, or of another device. */
 START_TEST(what_the_device_does_not_reach_is_read)
 {
 	struct frag *f;
@@ -335,7 +335,7 @@ START_TEST(what_cannot_be_asked_for)
 	first = (struct asked){ .get = { .size = ROUNDS_BYTES_MAX + 1 } };
 	ck_assert_int_eq(rounds_start(engine_of(1), &first.get), -E2BIG);
 	ck_assert_int_eq(ask(&first, 1, "lp"),
-			 0); /* a state that there is not: a row of another kind */
+			 0); /* a row of another kind: there is no such state */
 	all_go(GOAL);
 	ck_assert_int_eq(result_of(&first), -EINVAL);
 	until_all_have_come(GOAL);
@@ -346,7 +346,7 @@ START_TEST(what_cannot_be_asked_for)
 }
 END_TEST
 
-/* ---- it is not waited for ---- */
+/* ---- rounds that are not waited for ---- */
 
 START_TEST(a_round_that_is_not_waited_for_ends_and_nothing_comes_later)
 {
@@ -370,7 +370,7 @@ START_TEST(a_round_that_is_not_waited_for_ends_and_nothing_comes_later)
 }
 END_TEST
 
-/* ---- what fails ---- */
+/* ---- failures ---- */
 
 START_TEST(a_rank_that_comes_too_late_costs_the_communicator_and_not_the_job)
 {
@@ -420,7 +420,7 @@ START_TEST(what_is_gone_at_the_boundary_is_not_said_to_have_come)
 }
 END_TEST
 
-/* ---- somebody is silent ---- */
+/* ---- a rank is silent ---- */
 
 static void lose(uint32_t silent)
 {
@@ -432,7 +432,7 @@ static void lose(uint32_t silent)
 		}
 }
 
-/* By one. */
+/* Returns true if all ranks but one are connected by one communicator of that many ranks. */
 static bool are_connected(uint32_t ranks, uint32_t but)
 {
 	uint64_t number = communicator_number(engine_of(READER));
@@ -451,9 +451,8 @@ static void until_connected(uint32_t ranks, uint32_t but)
 		turn(NULL);
 }
 
-/* Who makes it, and one that does not. */
-/* One may fail where somebody is slow to go on, or come after the last boundary: the next does
- * not.
+/* Asks again, because a round may fail while a rank is slow to go on, or may come after the
+ * last boundary.
  */
 static uint64_t ask_until_it_comes(void)
 {
@@ -487,7 +486,7 @@ START_TEST(who_was_silent_is_connected_again)
 }
 END_TEST
 
-/* ---- somebody dies ---- */
+/* ---- a rank dies ---- */
 
 static const uint32_t victims[] = { READER, OWNER, COORDINATOR };
 static const enum wire_type messages[] = { WIRE_ROUND,  WIRE_COMMIT,   WIRE_PREPARE,

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One rank of those that gather or scatter has no memory at the n-th call, for each n: what was
- * asked for fails with an error or comes about all the same, no rank waits for ever, and the
- * next time all is well.
+/* One of the ranks that gather or scatter has no memory at the n-th call, for each n.  The call
+ * fails with an error or succeeds all the same, no rank waits for ever, and the next call
+ * succeeds.
  */
 
 enum { WORLD = 3, BUSY = 1, WAIT_MS = 20000, TURN_MS = 100, ROOT = 1 };
@@ -32,18 +32,22 @@ static struct hidden there[WORLD];
 static int results[WORLD];
 static unsigned wait_ms = WAIT_MS;
 static struct need {
-	uint32_t rank; /* WORLD: none */
+	uint32_t rank; /* the rank without memory; WORLD: none */
 	unsigned n, failed;
 } need = { .rank = WORLD };
 
-/* Time goes by, and collective_host's threads, whose time is real, have some. */
+/* Puts the clock ahead, and gives collective_host's threads real time, which is the time they
+ * have.
+ */
 static void skip(void)
 {
 	scarce_skip_ms(TURN_MS);
 	nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
 }
 
-/* Who has failed is waited for, and its time is over soon. */
+/* Turns; skips time once the rank without memory has failed, so that the others do not wait for
+ * it for long.
+ */
 static void turn_on(void)
 {
 	turn(NULL);
@@ -51,7 +55,7 @@ static void turn_on(void)
 		skip();
 }
 
-/* In the trainer's thread, which is the only one that lacks memory. */
+/* Begins the lack of memory in the trainer's thread, which is the only thread that has it. */
 static void begin(uint32_t rank)
 {
 	if (rank == need.rank)
@@ -100,7 +104,8 @@ static int result_of(uint32_t rank)
 	return results[rank];
 }
 
-/* The last that has failed; 0: none. */
+/* Calls errand on all ranks.  Returns the error of the last rank that has failed; 0: none has.
+ */
 static int all_call(void (*errand)(uint32_t rank))
 {
 	int rc = 0;
@@ -112,7 +117,9 @@ static int all_call(void (*errand)(uint32_t rank))
 	return rc;
 }
 
-/* Also what others make of one that has not come, or does not go on. */
+/* Returns true if the lack of memory explains rc, also on ranks that wait for the rank that
+ * lacks it.
+ */
 static bool is_need(int rc)
 {
 	return rc == -ENOMEM || rc == -ENOSPC || rc == -ETIMEDOUT || rc == -ECANCELED ||
@@ -140,7 +147,9 @@ static void close_job(void)
 	boundaries_close();
 }
 
-/* Those that were connected, when the failure of one has come to all. */
+/* Turns until ranks that were connected are so again, which they are after the failure of one
+ * has come to all.
+ */
 static void until_connected(bool connected)
 {
 	while (connected && !job_is_connected(&job)) {
@@ -185,7 +194,7 @@ START_TEST(all_gather_or_are_told_that_they_do_not)
 {
 	on_devices = _i & 2;
 	open_job(&in_pieces, _i & 1);
-	for (uint32_t rank = 0; rank <= ROOT; rank++) { /* 0 counts who comes */
+	for (uint32_t rank = 0; rank <= ROOT; rank++) { /* rank 0 counts the ranks that come */
 		unsigned n = 0;
 
 		do
@@ -244,7 +253,7 @@ START_TEST(all_or_nobody_get_what_is_scattered)
 {
 	on_devices = _i & 2;
 	open_job(on_devices ? &in_pieces : &sharded, _i & 1);
-	for (uint32_t rank = 0; rank <= ROOT; rank++) { /* 0 counts who comes */
+	for (uint32_t rank = 0; rank <= ROOT; rank++) { /* rank 0 counts the ranks that come */
 		unsigned n = 0;
 
 		do
@@ -256,7 +265,7 @@ START_TEST(all_or_nobody_get_what_is_scattered)
 }
 END_TEST
 
-/* ---- who counts those that come ---- */
+/* ---- the rank that counts the others ---- */
 
 static int answers, answered;
 
@@ -271,7 +280,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t tag, const struct 
 	return false;
 }
 
-/* Rank 1 comes, as rank 0 is told; it may not hear of it. */
+/* Tells rank 0 that rank 1 comes; rank 0 may not hear of it at once. */
 static void come(struct wire_rendezvous said)
 {
 	struct engine *e = engine_of(1);
@@ -329,7 +338,9 @@ START_TEST(who_comes_to_one_that_has_not_entered_asks_again)
 }
 END_TEST
 
-/* Of another thing, too, when that is what is asked for first. */
+/* Rank 0 also needs memory for another gathering, when that is the first that it is asked
+ * about.
+ */
 START_TEST(who_counts_needs_memory)
 {
 	unsigned n = 0;

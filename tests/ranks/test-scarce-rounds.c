@@ -15,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
-/* There is no memory, or no thread, at the n-th call, for each n: ranks are connected all the
- * same, and a round brings what there is, or says that it does not; the next one brings it.
- * Each n with TEST_ALL=1, else one in STRIDE, as chance has it.
+/* There is no memory, or no thread, at the n-th call, for each n.  Ranks are connected all the
+ * same, and a round brings the right bytes, or fails; the next round brings them.  Each n with
+ * TEST_ALL=1, else one of STRIDE, drawn at random.
  */
 
 enum { WORLD = 3, NUMEL = 37, BYTES = NUMEL * 4, LONG_MS = 30000, BUSY = 1, STRIDE = 17 };
@@ -33,7 +33,7 @@ static struct engine *engine_of(uint32_t rank)
 	return job_frag(&job, rank)->engine;
 }
 
-/* The engines' seconds are long: they ping more often here. */
+/* Makes an engine ping more often: turns pass faster than its seconds. */
 static void ping_soon(struct engine *e)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++)
@@ -47,7 +47,7 @@ static void turn(void *arg)
 	job_turn(&job);
 }
 
-/* Check, too, needs memory: nothing is asserted. */
+/* Passes a boundary.  Asserts nothing, because Check needs memory, too. */
 static void pass(void)
 {
 	for (int i = 0; i < 20; i++)
@@ -221,7 +221,7 @@ START_TEST(a_round_brings_all_or_says_that_it_does_not)
 }
 END_TEST
 
-/* At the n-th call of the asking rank until it has told the owners, for each n. */
+/* Without memory at the n-th call, for each n, until the asking rank has told the owners. */
 START_TEST(a_round_that_cannot_be_planned_says_so)
 {
 	static struct asked a;
@@ -231,7 +231,7 @@ START_TEST(a_round_that_cannot_be_planned_says_so)
 	open_job();
 	use();
 	until_connected();
-	expect_came(&a, ask(&a)); /* from here on the rank has all tables */
+	expect_came(&a, ask(&a)); /* from now on the rank has all tables */
 	do {
 		until_connected();
 		scarce_begin(++n, 1);

@@ -22,9 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The machine has no memory, or no descriptor, at the n-th call, for each n: what was asked for
- * fails with an error, or comes about all the same; nothing is half done, and the next time all
- * is well.
+/* The machine has no memory, or no descriptor, at the n-th call, for each n.  The call fails
+ * with an error, or succeeds all the same; nothing is half done, and the next call succeeds.
  */
 
 enum { WORLD = 2, TURN_MS = 10, TURNS_MAX = 3000, IN_A_ROW = 7 };
@@ -33,7 +32,7 @@ static const unsigned counts[] = { 1, IN_A_ROW };
 
 static unsigned turns;
 
-/* Check, too, needs memory: nothing is asserted until scarce_end. */
+/* Begins the lack.  Until scarce_end nothing is asserted, because Check needs memory, too. */
 static void begin(unsigned n, unsigned count)
 {
 	turns = 0;
@@ -87,7 +86,7 @@ static int describe_states(struct frag *f, uint32_t rank, int group)
 	return rc;
 }
 
-/* Rank 1 has a parameter more: its description has to be sent. */
+/* Describes a rank.  Rank 1 has a parameter more, so that its description has to be sent. */
 static int describe_rank(uint32_t rank)
 {
 	static const uint64_t shape[] = { 5, 3 };
@@ -186,7 +185,7 @@ START_TEST(a_catalog_that_could_not_grow_knows_what_it_has)
 }
 END_TEST
 
-/* ---- a job that is there ---- */
+/* ---- an open job ---- */
 
 enum { NUMEL = 37, BYTES = NUMEL * 4 };
 
@@ -246,8 +245,8 @@ static void close_job(void)
 	job_close(&job);
 }
 
-/* What may come of it: also an answer that could not be sent, from a rank that is held for lost
- * until it is heard of again.
+/* Returns true if a lack may end with rc: also with an answer that could not be sent, from a
+ * rank that then is held for lost until it is heard of again.
  */
 static bool is_need(int rc)
 {
@@ -283,7 +282,7 @@ static int get(float *out)
 	return frag_get(job_frag(&job, 1), job_number(&job, 1, 0), "exp_avg", out, BYTES);
 }
 
-/* As before the first that was asked for. */
+/* Frees the buffers of answers, as before the first request. */
 static void forget_answers(void)
 {
 	for (uint32_t rank = 0; rank < 3; rank++) {
@@ -353,7 +352,7 @@ static bool holds_edits(void)
 	return false;
 }
 
-/* Of what was sent and given up. */
+/* Checks that nothing is left of edits that were sent and given up. */
 static void expect_nothing_left(void)
 {
 	for (turns = 0; holds_edits(); turn_job(NULL)) {
@@ -466,7 +465,7 @@ static int read_range(const struct engine_address *a, uint64_t offset, uint64_t 
 	return ended < 0 ? (int)ended : 0;
 }
 
-/* By a view. */
+/* Reads a part, which needs a view. */
 static int read_half(void)
 {
 	struct engine_address a = address_of("exp_avg");
@@ -474,7 +473,7 @@ static int read_half(void)
 	return read_range(&a, 0, BYTES / 2);
 }
 
-/* Without one, in a thread that has read nothing yet. */
+/* Reads all, without a view, in a thread that has read nothing yet. */
 static int read_whole(enum engine_address_kind kind)
 {
 	struct engine_address a = { .kind = kind, .key = "fp32" };
@@ -482,7 +481,7 @@ static int read_whole(enum engine_address_kind kind)
 	return read_range(&a, 0, BYTES);
 }
 
-struct round { /* of a thread */
+struct round { /* a thread's read with a lack of memory */
 	enum engine_address_kind kind;
 	unsigned n, count, failed;
 	int rc;
@@ -498,7 +497,7 @@ static void *read_in_thread(void *arg)
 	return NULL;
 }
 
-/* From within an element on: the edges are read. */
+/* Writes from within an element on, so that the engine reads the edges. */
 static int write_bytes(void)
 {
 	static const uint8_t byte;
@@ -526,7 +525,9 @@ static void on_sums(struct engine_sums *sums)
 			ended = sums->states[i].result;
 }
 
-/* By the owners, as if it were the first time.  0 also where the bytes are to be read. */
+/* Sums by the owners, as if for the first time.  Also returns 0 if the owners want the bytes to
+ * be read.
+ */
 static int sum_up(void)
 {
 	static struct stats values[2];
@@ -567,7 +568,7 @@ static int look(void)
 	return rc < 0 ? rc : 0;
 }
 
-/* A text is whole, or none. */
+/* Checks that a text is whole, or missing. */
 static int check_text(char *text)
 {
 	int rc = text ? 0 : -errno;
@@ -623,7 +624,7 @@ static int barrier(void)
 	struct engine *zero = job_frag(&job, 0)->engine;
 	int rc;
 
-	free(zero->job.barrier->arrivals); /* as before the first one */
+	free(zero->job.barrier->arrivals); /* as before the first barrier */
 	zero->job.barrier->arrivals = NULL;
 
 	for (uint32_t rank = 1; rank < 3; rank++) {
@@ -730,7 +731,7 @@ static void set_grad(void *arg, int param, float *grad, uint64_t numel)
 		grad[i] = *(const float *)arg;
 }
 
-/* Of half the size: all are a power of 2, and those of one call the same. */
+/* Checks that all gradients are value, a power of 2, which bfloat16 holds exactly. */
 static void expect_grad(float value)
 {
 	uint16_t got[NUMEL];
@@ -802,7 +803,9 @@ START_TEST(an_observer_gets_in_or_says_why_not)
 }
 END_TEST
 
-/* An observer keeps its options, to join the job anew when that is started again. */
+/* An observer keeps its options, with which it joins the job anew when the job is started
+ * again.
+ */
 START_TEST(an_observer_keeps_its_options_or_says_why_not)
 {
 	struct engine_options *kept;
@@ -848,8 +851,8 @@ START_TEST(a_threads_first_read_is_answered_or_an_error)
 }
 END_TEST
 
-/* Does it once for each n = 1, 2, ... until no allocation, thread or the like is left to fail:
- * `count` in a row fail from the n-th on; then it is done again, and succeeds.
+/* Calls l once for each n = 1, 2, ... until no allocation, thread or the like is left to fail:
+ * `count` calls in a row fail from the n-th on.  Then l is called again, and must succeed.
  */
 static void try_all(const struct looking *l, unsigned count)
 {
@@ -861,7 +864,7 @@ static void try_all(const struct looking *l, unsigned count)
 		rc = l->what();
 		failed = scarce_end();
 		ck_assert_uint_le(turns, TURNS_MAX);
-		/* cancelled: an edit, of which the ranks remember but that it is not */
+		/* -ECANCELED: an edit of which ranks only remember that it was not made */
 		ck_assert_msg(!rc || (failed && (is_need(rc) || rc == -ECANCELED)), "%s %d",
 			      l->name, rc);
 		recover();
@@ -891,7 +894,7 @@ static int get_columns(void)
 			      sizeof(out) - 5);
 }
 
-/* From within an element on. */
+/* Reads from within an element on. */
 static int read_columns(void)
 {
 	struct engine_address a = address_of("exp_avg");

@@ -14,8 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* All ranks of a group get what they hold of one rank's value, by the communicator or without
- * it: all of them, or nobody, at one boundary, and no rank waits for ever.
+/* All ranks of a group get their parts of one rank's value, by the communicator or without it:
+ * all of them or none, at one boundary, and no rank waits for ever.
  */
 
 enum { WORLD = 4, BUSY = 1, SHORT_MS = 300, WAIT_MS = 60000, ROOT = 1 };
@@ -34,7 +34,7 @@ static struct call {
 	uint32_t param;
 	const char *key;
 	uint32_t root;
-	const void *value; /* the root's */
+	const void *value; /* of the root */
 	int result;
 } calls[WORLD];
 
@@ -74,7 +74,7 @@ static void all_end_with(int result)
 		ck_assert_int_eq(result_of(rank), result);
 }
 
-/* Nothing has changed before; all is as it ought to be after. */
+/* Checks that nothing has changed before the boundary, and everything after it. */
 static void all_apply(const char *key)
 {
 	job_check(&job);
@@ -116,7 +116,7 @@ static uint64_t launched(uint32_t rank)
 	return about.launched;
 }
 
-/* ---- ways ---- */
+/* ---- the two ways ---- */
 
 START_TEST(all_get_theirs_by_the_communicator)
 {
@@ -199,7 +199,9 @@ START_TEST(all_get_theirs_without_one)
 }
 END_TEST
 
-/* Where one has no memory that devices reach, or is at another boundary, none goes by them. */
+/* If one rank has no memory that devices reach, or is at another boundary, no rank uses the
+ * communicator.
+ */
 START_TEST(where_one_cannot_none_does)
 {
 	void *taken;
@@ -258,7 +260,9 @@ START_TEST(who_does_not_come_is_not_waited_for_beyond_the_time)
 }
 END_TEST
 
-/* It asks again each second: its time goes on, and with its call its coming is over. */
+/* The rank asks again each second.  When it gives up, its call ends, and it no longer counts as
+ * arrived.
+ */
 START_TEST(who_has_given_up_is_not_there)
 {
 	open_connected(&sharded);
@@ -276,7 +280,7 @@ START_TEST(who_has_given_up_is_not_there)
 }
 END_TEST
 
-/* The time is for coming: what takes longer then, on a rank that is slow, is waited for. */
+/* The time is for ranks to arrive; a slow rank is waited for when all have. */
 START_TEST(who_is_slow_when_all_have_come_is_waited_for)
 {
 	uint64_t until;
@@ -297,7 +301,7 @@ START_TEST(who_is_slow_when_all_have_come_is_waited_for)
 }
 END_TEST
 
-/* Its own look would find it within a second. */
+/* The rank's own look would find the change only within a second. */
 START_TEST(who_has_been_given_other_memory_just_now_knows_it)
 {
 	struct job_memory *m;
@@ -354,7 +358,9 @@ START_TEST(different_calls_are_refused)
 }
 END_TEST
 
-/* What is launched for a peer that has not, and will not. */
+/* Breaks the communicator of rank 2, so that launches of others wait for a part that never
+ * comes.
+ */
 static void break_the_third(void *arg)
 {
 	uint64_t number = communicator_number(engine_of(2));
@@ -391,7 +397,7 @@ static void others_lose(uint32_t lost)
 			peers_lose(engine_of(rank), lost, -EIO, "gone");
 }
 
-/* It wakes up when the others have left, and does then what it had in mind. */
+/* The rank wakes up when the others have left, and goes on with what it was doing. */
 START_TEST(who_is_lost_leaves_all_or_nothing)
 {
 	uint32_t lost = (uint32_t)_i, live = lost ? 0 : 1;
@@ -420,7 +426,7 @@ START_TEST(who_is_lost_leaves_all_or_nothing)
 }
 END_TEST
 
-/* ---- what is asked ---- */
+/* ---- wrong calls ---- */
 
 START_TEST(it_must_be_all_of_a_state_that_there_is)
 {

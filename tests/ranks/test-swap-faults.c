@@ -17,8 +17,8 @@
 #include <time.h>
 
 /* What readers of states on NVMe get from a rank without memory, or whose disk does not answer.
- * Rank 0 has one, "momentum", in a place over a disk that fails by rule; its other states lie
- * in one of its own.
+ * Rank 0 has one state, "momentum", in a swap file over a disk that fails by rule; its other
+ * states are in a swap file of their own.
  */
 
 enum { WORLD = 2, NUMEL = 5000, BYTES = NUMEL * 4, TURN_MS = 1, READS = 256, MANY = 1000000 };
@@ -47,7 +47,7 @@ static void turn_in_real_time(void)
 	job_turn(&job);
 }
 
-/* The clock goes ahead of the disk's threads, but not far. */
+/* Puts the clock ahead of the disk's threads, but not far. */
 static void turn(void *arg)
 {
 	(void)arg;
@@ -68,7 +68,7 @@ static void swap_momentum(void)
 	ck_assert_int_eq(swapper_flush(place, 20000), 0);
 }
 
-/* Whether there is such a disk. */
+/* Opens the job; false: there is no such disk. */
 static bool open_job(int disk)
 {
 	if (!placed_open(disk))
@@ -104,7 +104,7 @@ static bool is_need(int rc)
 	return rc == -ENOMEM || rc == -EMFILE || rc == -ETIMEDOUT || rc == -EIO;
 }
 
-/* The n-th need of it is not met, for each n. */
+/* Without memory at the n-th call, for each n. */
 START_TEST(without_memory_a_reader_gets_an_error_or_the_value)
 {
 	unsigned n = 0, failed;
@@ -145,14 +145,14 @@ static void hold_reads(void)
 		.fault = FAULT_HOLD, .what = DISK_READ, .first = 1, .count = MANY });
 }
 
-/* Nor does it let go of what is canceled. */
+/* The disk holds reads, and does not let go of canceled ones either. */
 static void lose_reads(void)
 {
 	faulty_begin((struct faulty){
 		.fault = FAULT_DEAF, .what = DISK_READ, .first = 1, .count = MANY });
 }
 
-/* Until no read of the rank is under way. */
+/* Waits until no read of the rank is under way. */
 static void expect_no_reads(void)
 {
 	for (unsigned end = turns + 600000; placed_figures().pins && turns < end;)
@@ -187,7 +187,7 @@ static bool is_placed(void *arg, enum state_kind kind, uint32_t group, uint32_t 
 	return !strcmp(key, "momentum") || !strcmp(key, "variance");
 }
 
-/* The disk is silent for the first of two states, and would bring the second one. */
+/* The disk is silent for the first of two states, and would read the second one. */
 START_TEST(a_trainer_waits_once_for_a_silent_disk_while_states_move)
 {
 	struct registry *r;
@@ -225,8 +225,8 @@ static bool pages_say_changing(void)
 	return atomic_load(&rank0()->registry.control->sequence) & 1;
 }
 
-/* What the trainer has written cannot be published while a sweep that writes is half way, here
- * before the first generation.
+/* Values that the trainer has written cannot be published while a writing sweep is half way,
+ * here before the first generation.
  */
 START_TEST(no_state_moves_that_is_not_published)
 {
@@ -283,7 +283,7 @@ START_TEST(a_rank_ends_while_its_disk_does_not_answer)
 }
 END_TEST
 
-/* As many as a rank takes at once, each of another range. */
+/* Asks for as many reads as a rank takes at once, each of another range. */
 static void ask_much_from(uint32_t from)
 {
 	int row = states_find(&rank0()->registry.states, STATE_PARTITION, 0, 0, "momentum");
@@ -342,7 +342,7 @@ END_TEST
 
 struct asked {
 	bool answered;
-	unsigned place; /* among the answers, from 1 */
+	unsigned place; /* place among the answers, from 1 */
 	int status;
 	float value;
 };
@@ -365,8 +365,8 @@ static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct an
 	return false;
 }
 
-/* Rank 1 asks for one value.  No PING goes out that would be answered before a slow disk, so
- * that it would have to ask again.
+/* Rank 1 asks for one value.  It sends no PING, whose answer would come before that of a slow
+ * disk and make rank 1 ask again.
  */
 static void ask_at(struct asked *a, uint64_t at)
 {
@@ -486,7 +486,7 @@ START_TEST(who_reads_after_a_change_gets_it_whoever_read_before)
 }
 END_TEST
 
-/* ---- what the registry and views hold ---- */
+/* ---- rows and views ---- */
 
 static struct swapper_state *momentum(uint32_t *row)
 {
@@ -545,7 +545,7 @@ START_TEST(a_thread_that_may_not_wait_is_told_that_it_is_on_nvme)
 }
 END_TEST
 
-/* In a step, when the disk has no room for a second version of the smaller slice. */
+/* The step had no room on the disk for a second version of the smaller slice. */
 START_TEST(what_a_step_had_no_room_to_keep_can_be_held_after_it)
 {
 	struct registry *r;
@@ -637,7 +637,7 @@ START_TEST(a_sweep_needs_memory)
 }
 END_TEST
 
-/* Room for a slice of one of the two. */
+/* The disk has room for a slice of one of the two states. */
 START_TEST(a_sweep_says_which_states_it_could_take_back)
 {
 	const struct frag_swept both[] = { { "variance", 0 }, { "momentum", 0 } };
@@ -663,15 +663,15 @@ START_TEST(a_sweep_says_which_states_it_could_take_back)
 }
 END_TEST
 
-/* ---- a generation that not all is there of ---- */
+/* ---- a generation that is not complete ---- */
 
 static uint64_t generation(void)
 {
 	return rank0()->registry.control->generation;
 }
 
-/* The disk has room for one version of it and `ballast`; values are put that there is no room
- * for.
+/* The disk has room for one version of momentum and `ballast`; the values that are put have no
+ * room.
  */
 static struct swapper_state *begin_without_room(void)
 {
@@ -727,7 +727,8 @@ START_TEST(a_step_that_does_not_fit_is_not_announced_until_it_does)
 }
 END_TEST
 
-/* One that owes its own makes the same ones of edits as all others. */
+/* A rank that owes a generation of its own makes the same generations of edits as the others.
+ */
 START_TEST(an_edit_makes_the_same_generation_where_a_step_did_not_fit)
 {
 	static const float values[10000];
@@ -739,7 +740,7 @@ START_TEST(an_edit_makes_the_same_generation_where_a_step_did_not_fit)
 		return;
 	f = job_frag(&job, 0);
 	other = job_frag(&job, 1);
-	frag_safe_point(other); /* swap_momentum's */
+	frag_safe_point(other); /* rank 0 has made one in swap_momentum */
 	ck_assert_int_eq(frag_step_begin(f), 0);
 	ck_assert_int_eq(frag_step_begin(other), 0);
 	ballast = begin_without_room();
@@ -781,7 +782,7 @@ START_TEST(gradients_that_do_not_fit_are_not_valid_until_they_do)
 }
 END_TEST
 
-/* A rank with such states opens, or says what is wanting. */
+/* A rank with such states opens, or reports what is missing. */
 START_TEST(a_rank_opens_or_says_what_is_wanting)
 {
 	struct launch launch = { .world = 1, .job = "scarce", .host = "host", .plain = true };

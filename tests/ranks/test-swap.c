@@ -17,8 +17,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* States on NVMe, through the calls of frag.h: sweeps, ranges, and what readers see of them
- * meanwhile.  test-access has whole parameters of all layouts.
+/* States on NVMe, by the calls of frag.h: sweeps, ranges, and what readers see meanwhile.
+ * test-access has whole parameters in all layouts.
  */
 
 enum { NUMEL = 5000, SLICE = 1024, WORLD = 2, TURN_MS = 5, MANY = 1000000 };
@@ -75,7 +75,7 @@ static void fill_state(uint32_t rank, const char *key, float value)
 			 0);
 }
 
-/* The trainer's own, of rank 0. */
+/* Returns an element as rank 0's trainer sees it. */
 static float mine(const char *key, uint64_t at)
 {
 	struct frag_fragment own;
@@ -87,7 +87,7 @@ static float mine(const char *key, uint64_t at)
 	return values[at];
 }
 
-/* What others see of it. */
+/* Returns an element as another rank sees it. */
 static float seen(const char *key, uint64_t at)
 {
 	float value;
@@ -104,7 +104,9 @@ static const struct frag_swept adam[] = {
 	{ "grad", FRAG_READ_ONLY },
 };
 
-/* fp32 += grad, exp_avg = its place, of the next slice.  Its numel; 0: there is none. */
+/* Sets fp32 += grad and exp_avg = its place in the next slice.  Returns its numel; 0: there is
+ * none.
+ */
 static uint64_t sweep_on(struct frag_sweep *sweep, uint64_t at)
 {
 	uint64_t first, numel;
@@ -118,12 +120,12 @@ static uint64_t sweep_on(struct frag_sweep *sweep, uint64_t at)
 	for (uint64_t i = 0; i < numel; i++) {
 		((float *)memory[0])[i] += ((float *)memory[2])[i];
 		((float *)memory[1])[i] = (float)(first + i);
-		((float *)memory[2])[i] = -1; /* forgotten, on NVMe */
+		((float *)memory[2])[i] = -1; /* read-only: the change is forgotten, on NVMe */
 	}
 	return numel;
 }
 
-/* From element `all` on; how many there are. */
+/* Sweeps from element `all` on; returns how many elements there are then. */
 static uint64_t sweep_to_end(struct frag_sweep *sweep, uint64_t all)
 {
 	uint64_t n;
@@ -236,7 +238,8 @@ START_TEST(gradients_are_accumulated_by_ranges)
 }
 END_TEST
 
-/* What values are collected in goes when others are put, or a step ends. */
+/* Memory in which values are collected is given back when other values are put, or a step ends.
+ */
 START_TEST(what_is_put_is_nobodys_memory_until_a_sweep_has_it)
 {
 	float values[100] = { 2 };
@@ -329,7 +332,7 @@ START_TEST(wrong_calls_are_refused)
 			 -EINVAL);
 	ck_assert_int_eq(frag_state_put(rank0(), 0, 0, "none", 0, value, 2, 0), -ENOENT);
 	ck_assert_int_eq(frag_state_clear(rank0(), 0, 0, "none"), -ENOENT);
-	/* a state has memory or its place on NVMe, not both */
+	/* A state is in memory or on NVMe, not both. */
 	ck_assert_int_eq(frag_fragment_keep(rank0(), 0, "fp32", FRAG_F32, value), -EINVAL);
 
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, adam, 3, &sweep), 0);
@@ -343,7 +346,7 @@ START_TEST(wrong_calls_are_refused)
 }
 END_TEST
 
-/* What rank 1 hears from a rank. */
+/* Checks the text that rank 1 gets from a rank. */
 static void expect_words(uint32_t rank, const char *what, const char *words)
 {
 	CLEANUP(free) char *text = rank_query_text(job_frag(&job, 1)->engine, rank, what);
@@ -352,7 +355,7 @@ static void expect_words(uint32_t rank, const char *what, const char *words)
 	ck_assert_msg(strstr(text, words) != NULL, "%s: %s", what, text);
 }
 
-/* Rank 1 hears nothing from a rank. */
+/* Checks that rank 1 gets no text from a rank. */
 static void expect_no_words(uint32_t rank, const char *what, int error)
 {
 	ck_assert_ptr_null(rank_query_text(job_frag(&job, 1)->engine, rank, what));
@@ -397,7 +400,7 @@ START_TEST(words_that_do_not_come_or_are_others_are_errors)
 }
 END_TEST
 
-/* Rank 0's answer to another thread of rank 1 is on its way when this one asks. */
+/* Rank 0's answer to another thread of rank 1 is on its way when this thread asks. */
 START_TEST(words_are_as_new_as_the_question)
 {
 	struct engine *asks, *tells;
@@ -419,7 +422,7 @@ START_TEST(words_are_as_new_as_the_question)
 }
 END_TEST
 
-/* The n-th need of it is not met, for each n. */
+/* Without memory at the n-th call, for each n. */
 START_TEST(words_need_memory)
 {
 	unsigned n = 0, failed;
@@ -483,8 +486,8 @@ START_TEST(a_job_without_a_directory_has_no_tier)
 }
 END_TEST
 
-/* Three sub-groups in two groups: the group of b has one, and that of a has the first two.  The
- * middle one of the three is on NVMe, as is the last.
+/* Three sub-groups in two groups: group a has the first two, group b the third.  The second and
+ * the third are on NVMe.
  */
 START_TEST(the_first_sub_groups_of_the_ratio_stay_in_memory)
 {
@@ -531,7 +534,8 @@ START_TEST(the_first_sub_groups_of_the_ratio_stay_in_memory)
 	frag_step_begin(rank0());
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, both, 2, &sweep), 0);
 	ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), 1);
-	ck_assert_uint_eq(numel, frag_partition_numel(rank0(), 0, 0)); /* in place, all of it */
+	/* in memory, all of it at once */
+	ck_assert_uint_eq(numel, frag_partition_numel(rank0(), 0, 0));
 	ck_assert_int_eq(frag_sweep_next(sweep, &first, &numel, memory), 0);
 	frag_sweep_end(sweep);
 	frag_step_end(rank0());
@@ -552,7 +556,7 @@ START_TEST(a_missing_folder_is_made_for_its_owner)
 	snprintf(dir, sizeof(launch.swap.dir), "%s/new-XXXXXX", getenv("TMPDIR"));
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	strcat(dir, "/swap");
-	for (int round = 0; round < 2; round++) { /* the second finds it */
+	for (int round = 0; round < 2; round++) { /* the second round finds the folder */
 		ck_assert_int_eq(api_open_over(&f, &launch, &transport_loop, &transport_loop,
 					       NULL, false),
 				 0);
@@ -565,7 +569,7 @@ START_TEST(a_missing_folder_is_made_for_its_owner)
 	ck_assert_int_eq(
 		api_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false),
 		-ENOTDIR);
-	strcat(dir, "/below"); /* the folder above is none */
+	strcat(dir, "/below"); /* a folder whose parent does not exist */
 	ck_assert_int_eq(
 		api_open_over(&f, &launch, &transport_loop, &transport_loop, NULL, false),
 		-ENOTDIR);
@@ -588,7 +592,7 @@ END_TEST
 
 /* ---- two partitions in turn ---- */
 
-/* Their buffers come back at once, whatever the disk's pace. */
+/* Sweeps that only read, so that buffers come back at once, whatever the pace of the disk. */
 static const struct frag_swept looked_at[] = {
 	{ "fp32", FRAG_READ_ONLY },
 	{ "exp_avg", FRAG_READ_ONLY },
@@ -624,8 +628,8 @@ static struct swapper_state_figures figures_of(uint32_t group, const char *key)
 	return f;
 }
 
-/* What is requested of the disk when the n-th slice of group 0 is in; true: slices of group 1
- * are too.
+/* Returns true if reads of slices of group 1 are requested when the n-th slice of group 0 is
+ * in.
  */
 static bool sweep_to(struct frag_sweep *sweep, unsigned n)
 {
@@ -659,12 +663,12 @@ START_TEST(the_next_sweep_is_read_while_the_last_slices_are_in)
 	reads = figures_of(1, "grad").reads;
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 0, 0, looked_at, 3, &sweep), 0);
 	ck_assert_int_eq(frag_sweep_then(sweep, 1, 0), 0);
-	ck_assert(!sweep_to(sweep, 2)); /* of 7: its own come first */
+	ck_assert(!sweep_to(sweep, 2)); /* of 7 slices; those of group 0 are requested first */
 	ck_assert(sweep_to(sweep, 5));
 	sweep_rest(sweep);
 	ck_assert_int_eq(frag_sweep_begin(rank0(), 1, 0, looked_at, 3, &next), 0);
 	sweep_rest(next);
-	ck_assert_uint_eq(figures_of(1, "grad").reads - reads, 3); /* none twice */
+	ck_assert_uint_eq(figures_of(1, "grad").reads - reads, 3); /* no slice is read twice */
 	ck_assert_uint_eq(figures_of(1, "fp32").lent, 0);
 	job_close(&job);
 }
@@ -684,7 +688,7 @@ START_TEST(a_next_sweep_that_does_not_come_is_forgotten)
 		ck_assert_int_eq(frag_sweep_then(sweep, 1, 0), 0);
 		ck_assert(sweep_to(sweep, 7));
 		if (round == 4)
-			break; /* frag_close ends both */
+			break; /* frag_close ends both sweeps */
 		frag_sweep_end(sweep);
 		ck_assert_uint_gt(figures_of(1, "grad").lent, 0);
 		if (round == 0)
@@ -710,8 +714,7 @@ START_TEST(a_next_sweep_that_does_not_come_is_forgotten)
 }
 END_TEST
 
-/* What an edit of another rank has changed is there at the boundary, in whole slices and in
- * parts of them.
+/* An edit of another rank is on NVMe at the boundary, in whole slices and in parts of slices.
  */
 START_TEST(edits_reach_states_on_nvme)
 {

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A rank's states from and to a folder of DeepSpeed's optimizer swapper. */
+/* A rank's states, to and from a folder of DeepSpeed's optimizer swapper. */
 
 enum { WORLD = 2, PARAMS = 6, SHARD_PAD = 1024 };
 
@@ -27,8 +27,8 @@ static const struct job_param params[PARAMS] = {
 	{ "d", .ndim = 2, .shape = { 33, 11 } },
 };
 
-/* Sub-groups of the first: a and b, then c; d is alone in another group, as without weight
- * decay.
+/* Sub-groups of the first group: a and b, then c; d is alone in the second group, as a
+ * parameter without weight decay.
  */
 static const struct job_group groups[] = {
 	{ .stage = 3, .sub_group_size = 526, .nparams = 5, .params = { 0, 1, 2, 3, 4 } },
@@ -134,7 +134,9 @@ static struct swapper_figures figures(void)
 	return f;
 }
 
-/* Each slice once: not read, changed and written for each piece of a file. */
+/* Each slice is read once or written once, not read, changed and written for each piece of a
+ * file.
+ */
 START_TEST(states_on_nvme_are_exported_and_imported)
 {
 	static const struct job_key swapped[] = { { "fp32", FRAG_F32, JOB_SWAP },
@@ -159,7 +161,7 @@ START_TEST(states_on_nvme_are_exported_and_imported)
 }
 END_TEST
 
-/* The names, and the master's bytes from 0 on. */
+/* Checks the names of the files, and that the master begins at byte 0. */
 START_TEST(files_are_as_deepspeed_reads_them)
 {
 	struct frag_swp c = config(1);
@@ -254,7 +256,7 @@ START_TEST(a_state_that_is_not_there_is_made)
 }
 END_TEST
 
-/* ---- what is refused changes nothing ---- */
+/* ---- refusals, which change nothing ---- */
 
 static void refused(int error, const char *line)
 {
@@ -312,7 +314,7 @@ START_TEST(memory_that_is_gone_is_an_error_with_its_name)
 }
 END_TEST
 
-/* The n-th need of it is not met, for each n. */
+/* Without memory at the n-th call, for each n. */
 START_TEST(a_lack_of_memory_is_an_error_and_the_next_time_all_is_well)
 {
 	int64_t (*const calls[])(uint32_t rank) = { export, import };

@@ -31,7 +31,7 @@ static void end_step_of(uint32_t rank)
 	ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
 }
 
-/* Each element of what the rank has of it becomes value. */
+/* Sets each element that the rank has to value, in a step. */
 static void step_of(uint32_t rank, float value)
 {
 	struct job_memory *m = job_memory(&job, rank, 0, 0, "fp32");
@@ -145,7 +145,7 @@ START_TEST(who_waits_for_a_rank_that_is_behind_is_named_and_told_and_ends)
 }
 END_TEST
 
-/* Whether a wait for the rank alone, which begins at that time, is told a second later. */
+/* Returns true if a wait for the rank alone, which begins at `at`, is logged a second later. */
 static bool is_told(const struct engine_file *file, uint32_t rank, uint64_t at)
 {
 	unsigned before = count_words(log_now(), "w/fp32 waits ");
@@ -160,7 +160,7 @@ static bool is_told(const struct engine_file *file, uint32_t rank, uint64_t at)
 	return count_words(log_now(), "w/fp32 waits ") > before;
 }
 
-/* The clock is the test's own. */
+/* The clock is set by the test. */
 START_TEST(a_rank_has_one_line_in_five_seconds_and_one_until_it_moves)
 {
 	struct engine_file *file;
@@ -172,12 +172,12 @@ START_TEST(a_rank_has_one_line_in_five_seconds_and_one_until_it_moves)
 	file = open_state(ENGINE_PARAM, "fp32");
 	p = &observer->peers[2];
 	at = p->told_ms + 10000;
-	ck_assert(!is_told(file, 2, at)); /* it was told of where the rank stands */
+	ck_assert(!is_told(file, 2, at)); /* the log has told where the rank stands */
 	p->moves++;
 	ck_assert(is_told(file, 2, at));
 	p->moves++;
 	ck_assert(!is_told(file, 2, at + 1000));
-	ck_assert(is_told(file, 1, at + 1000)); /* another one's */
+	ck_assert(is_told(file, 1, at + 1000)); /* a line of another rank */
 	ck_assert(!is_told(file, 2, at + 3999));
 	ck_assert(is_told(file, 2, at + 5000));
 	ck_assert(!is_told(file, 2, at + 20000));
@@ -212,14 +212,14 @@ START_TEST(a_rank_that_comes_on_is_waited_for_and_the_file_is_of_one_generation)
 		if (step > 2)
 			step_of(1, step);
 	}
-	step_of(0, 4); /* what it had is kept for the file */
+	step_of(0, 4); /* the former bytes are kept for the file */
 	ck_assert_int_eq(end(&reader), BYTES);
 	ck_assert(reader.first == 3 && reader.last == 3);
 	close_job();
 }
 END_TEST
 
-/* A step of ten minutes is nothing to those whose last one took as long. */
+/* A step of ten minutes is no stop if the one before took as long. */
 START_TEST(a_step_may_take_twice_as_long_as_the_last)
 {
 	struct reader reader;
@@ -235,7 +235,7 @@ START_TEST(a_step_may_take_twice_as_long_as_the_last)
 		begin_step_of(rank);
 	start(&reader, ENGINE_PARAM, "exp_avg", 0, BYTES);
 	for (int i = 0; i < 60;
-	     i++) { /* nothing silences it, in pieces that no timer takes for a stop */
+	     i++) { /* no rank becomes silent, because the time is skipped in small pieces */
 		scarce_skip_ms(1000);
 		turn_for(50);
 	}
@@ -277,17 +277,19 @@ START_TEST(a_step_that_does_not_end_ends_the_read_and_a_later_one_has_it)
 }
 END_TEST
 
-/* ---- the training thread asks itself ---- */
+/* ---- reads by the training thread ---- */
 
-enum { TRAINER = 4242 }; /* its thread */
+enum { TRAINER = 4242 }; /* number of the training thread */
 
-/* In this process one thread trains all ranks. */
+/* Makes TRAINER the training thread of rank `own` alone; in this process one thread trains all
+ * ranks.
+ */
 static void trained_by(uint32_t own)
 {
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		atomic_store(&job_frag(&job, rank)->engine->registry.control->trainer,
 			     rank == own ? TRAINER : TRAINER + 1);
-	turn_for(1500); /* a PING has brought it, or a look at its page */
+	turn_for(1500); /* a PING brings the change, or a look at the control page */
 }
 
 static void start_by_trainer(struct reader *reader, const char *key)
@@ -345,7 +347,9 @@ START_TEST(a_training_thread_that_waits_for_itself_is_told_so)
 }
 END_TEST
 
-/* What another rank is about to bring is waited for: its window has begun at the reader's. */
+/* The reader's own window has begun, so another rank is about to make its gradients valid: the
+ * read waits.
+ */
 START_TEST(a_training_thread_waits_for_others)
 {
 	struct reader reader;
@@ -363,7 +367,7 @@ START_TEST(a_training_thread_waits_for_others)
 }
 END_TEST
 
-/* The reader's own rank was changing states for a moment, in which it was asked. */
+/* The reader's own rank was asked while it was changing states for a moment. */
 START_TEST(a_training_thread_waits_for_others_whatever_its_own_rank_had_answered)
 {
 	struct reader reader;
@@ -394,7 +398,7 @@ static void on_written(struct engine_write *write, int result)
 	*(int *)write->owner = result;
 }
 
-/* *result is 1 until then. */
+/* *result is 1 until the end. */
 static void turn_until_done(const int *result)
 {
 	for (int i = 0; i < TURNS && *result == 1; i++)
@@ -468,7 +472,7 @@ START_TEST(an_edit_past_the_end_of_its_file_is_refused)
 }
 END_TEST
 
-/* Its file is of the job's former life. */
+/* The edit's file is of the job's former life. */
 START_TEST(an_edit_of_a_job_that_was_started_again_is_stale)
 {
 	static const struct engine_extent extent = { 0, 4, "123" };
@@ -506,7 +510,7 @@ START_TEST(a_freeze_by_a_training_thread_is_refused)
 }
 END_TEST
 
-/* There another thread may have its number. */
+/* On another host another thread may have the same number. */
 START_TEST(nothing_is_concluded_of_a_training_thread_of_another_host)
 {
 	struct engine_write write;
@@ -528,20 +532,21 @@ static uint64_t fails_within(int64_t error)
 	return turned_ms - before;
 }
 
-/* Counted is since when the ranks stand, not since when the read waits. */
+/* The time counts since the ranks stand, not since the read waits. */
 START_TEST(ranks_that_have_stood_for_long_are_not_waited_for_as_long_again)
 {
 	struct reader reader;
 
 	open_skewed(_i);
-	if (_i) /* elsewhere nobody has heard of them before */
+	if (_i) /* on another host no reader has heard of them before */
 		ck_assert_int_eq(read_at(0, BYTES, "fp32", false, false), -ETIME);
-	turn_for(observer->timeout_ms + 2000); /* nobody reads, and they are seen to stand */
+	/* no file is read, and the ranks are seen to stand */
+	turn_for(observer->timeout_ms + 2000);
 	ck_assert_uint_lt(fails_within(-ETIME), observer->timeout_ms / 2);
 	for (int i = 0; i < 3; i++)
 		ck_assert_uint_lt(fails_within(-ETIME), 500);
 	ck_said(log_now(), "; now/ shows it as it stands");
-	step_of(BEHIND, 2); /* it gets on: it is waited for */
+	step_of(BEHIND, 2); /* the rank goes on, so it is waited for */
 	turn_for(1000);
 	start(&reader, ENGINE_PARAM, "fp32", 0, BYTES);
 	turn_for(observer->timeout_ms / 2);
@@ -553,8 +558,8 @@ START_TEST(ranks_that_have_stood_for_long_are_not_waited_for_as_long_again)
 }
 END_TEST
 
-/* i: by which way; 2 and more: the whole file, of which a small one could be had without a
- * view.
+/* i: the way to the bytes; 2 and more: the whole file, which could be read without a view if it
+ * is small.
  */
 START_TEST(who_is_not_to_wait_does_not)
 {
@@ -572,7 +577,8 @@ START_TEST(who_is_not_to_wait_does_not)
 }
 END_TEST
 
-/* i: by which way.  The view will never be whole, so reads of other ranks wait less. */
+/* i: the way to the bytes.  The view will never be complete, so reads of other ranks wait less.
+ */
 START_TEST(who_waits_beside_a_lost_rank_is_told_of_that_one_soon)
 {
 	struct engine_file *file;
@@ -677,8 +683,8 @@ static uint64_t messages_of(const struct engine *e)
 	return atomic_load(&e->counters.messages_out);
 }
 
-/* Within 8 s: each asks its rank less than three times a second, and pages are looked at for
- * all of them together.
+/* In 8 s each reader asks its rank less than three times a second, and control pages are looked
+ * at for all readers together.
  */
 START_TEST(many_that_wait_ask_little)
 {

@@ -13,7 +13,9 @@
 #include <poll.h>
 #include <string.h>
 
-/* An observer that waits for the job, on the ranks' host (memory) and on another (messages). */
+/* An observer that waits for the job, on the ranks' host (by memory) and on another (by
+ * messages).
+ */
 
 enum { WORLD = 2, MANY = 64 };
 
@@ -29,7 +31,7 @@ static void turn(void *arg)
 	job_turn(&job);
 }
 
-/* Turns all until *what is n. */
+/* Turns all engines until *what is n. */
 static void turn_until(const unsigned *what, unsigned n)
 {
 	uint64_t deadline = monotonic_ms() + JOB_WAIT_MS;
@@ -69,13 +71,13 @@ static void came(struct engine_wait *wait, int result)
 	cancelled += result == -ECANCELED;
 }
 
-/* Waits whose `seen` is what is there now. */
+/* Starts waits whose `seen` is the present state of the job. */
 static void start(struct engine_wait *waits, unsigned n)
 {
 	struct engine_job now;
 
 	done = cancelled = 0;
-	do { /* what it has not heard yet it hears first */
+	do { /* an observer that is behind hears of changes first */
 		struct engine_wait first = { .done = came };
 
 		engine_job(observer, &now);
@@ -98,8 +100,8 @@ static void start(struct engine_wait *waits, unsigned n)
 	ck_assert_uint_eq(done, 0);
 }
 
-/* Until the engine has heard something that may be what a thread in a hurry was told to come
- * again for.
+/* Waits until the engine has heard something for which a thread in a hurry was told to come
+ * again.
  */
 static void wait_for_epoch(uint64_t seen)
 {
@@ -129,7 +131,7 @@ START_TEST(who_is_in_a_hurry_is_told_to_come_again)
 	}
 	ck_assert_int_gt(rc, 0);
 
-	/* That there is no such state must have been said since it was asked for. */
+	/* The answer that there is no such state must be newer than the question. */
 	seen = engine_epoch(observer);
 	ck_assert_int_eq(engine_file_open(observer, &nothing, &file, &bytes), -EAGAIN);
 	wait_for_epoch(seen);
@@ -145,7 +147,7 @@ START_TEST(a_wait_for_the_epoch_is_cancelled)
 
 	open_job(_i);
 	while (!_i && !(observer->peers[0].states && observer->peers[1].states))
-		turn(NULL); /* tables of its own host come by themselves */
+		turn(NULL); /* tables of its own host come without a request */
 	done = cancelled = 0;
 	wait.seen = engine_epoch(observer);
 	engine_wait_epoch(observer, &wait);
@@ -182,7 +184,7 @@ START_TEST(a_step_ends_all_waits)
 	engine_job(observer, &now);
 	ck_assert_uint_eq(now.step, 1);
 	ck_assert_str_eq(now.phase, "stable");
-	/* 64 cost as one: at most a WAIT anew, and pings */
+	/* 64 waits cost as much as one: at most a new WAIT, and PINGs */
 	ck_assert_uint_le(observer->counters.messages_out - asked, 3);
 	close_job();
 }
@@ -214,7 +216,7 @@ START_TEST(nobody_waits_and_nothing_is_asked)
 	step();
 	turn_until(&done, 1);
 	deadline = monotonic_ms() + JOB_WAIT_MS;
-	/* its last WAIT is answered in time */
+	/* the observer's last WAIT is answered in time */
 	while (!LIST_EMPTY(&job_frag(&job, 0)->engine->serve.waits)) {
 		ck_assert_uint_lt(monotonic_ms(), deadline);
 		turn(NULL);
@@ -248,7 +250,7 @@ START_TEST(an_old_page_of_another_rank_does_not_take_the_job_back)
 	engine_job(observer, &now);
 	ck_assert_uint_eq(now.step, 2);
 	ck_assert_uint_eq(now.generation, before.generation);
-	old->incarnation++; /* a process of a job that was started again */
+	old->incarnation++; /* the process is of a job that was started again */
 	engine_job(observer, &now);
 	ck_assert_uint_eq(now.step, 1);
 	ck_assert_uint_eq(now.generation, 1);
@@ -295,7 +297,7 @@ END_TEST
 
 static struct engine_events *stream;
 
-/* The next line, turning all until there is one. */
+/* Returns the next line, turning all engines until there is one. */
 static json_t *next_event(void)
 {
 	static char line[EVENT_RING_LINE_MAX];
@@ -326,7 +328,7 @@ static json_int_t number_of(json_t *event, const char *key)
 	return json_integer_value(json_object_get(event, key));
 }
 
-/* The next of that name; steps before it are passed over. */
+/* Returns the next event of that name; events before it are passed over. */
 static json_t *next_called(const char *name)
 {
 	json_t *event = next_event();
@@ -417,7 +419,7 @@ START_TEST(what_was_before_it_was_opened_is_not_told)
 }
 END_TEST
 
-/* Also by an observer that was not there. */
+/* Also by an observer that opened after the edits. */
 START_TEST(the_log_says_what_became_of_edits)
 {
 	CLEANUP(free) char *before = NULL, *after = NULL;
@@ -458,7 +460,7 @@ static void expect_one_edit_in_the_log(void)
 	ck_assert_uint_eq(count(log, "\"param\":\"w\",\"state\":\"fp32\""), 1);
 }
 
-/* Two ranks know it, or one. */
+/* At first two ranks know the edit, then one. */
 START_TEST(an_edit_has_one_line_whoever_is_lost)
 {
 	json_t *event;
@@ -475,13 +477,15 @@ START_TEST(an_edit_has_one_line_whoever_is_lost)
 		turn(NULL);
 		poll(NULL, 0, 1);
 	}
-	ck_assert(!engine_events_ready(stream)); /* rank 1 tells nothing that rank 0 has told */
+	ck_assert(!engine_events_ready(stream)); /* rank 1 sends no line that rank 0 has sent */
 	expect_one_edit_in_the_log();
 	close_stream();
 }
 END_TEST
 
-/* Whoever tells the number of the newest is not waited for; and nothing is missed meanwhile. */
+/* A rank that tells the number of the newest line is not waited for, and no line is missed
+ * meanwhile.
+ */
 START_TEST(a_stream_is_opened_in_a_hurry)
 {
 	struct engine_hurry hurry = { 0 };
@@ -526,7 +530,7 @@ START_TEST(an_edit_that_is_taken_back_is_told_with_why)
 	ck_assert_int_eq(engine_file_open(observer, &address, &write.file, &bytes), 0);
 	done = 0;
 	engine_write(observer, &write);
-	for (int i = 0; i < 30; i++) /* nobody comes to its boundary */
+	for (int i = 0; i < 30; i++) /* no rank comes to its boundary */
 		turn(NULL);
 	engine_write_cancel(observer, &write);
 	turn_until(&done, 1);
@@ -569,7 +573,7 @@ START_TEST(a_view_that_an_owner_dropped_is_told)
 	uint64_t bytes;
 	json_t *event;
 
-	open_stream(1); /* nobody on this host needs the owner to find the bytes */
+	open_stream(1); /* no reader on this host needs the owner to find the bytes */
 	ck_assert_int_eq(engine_file_open(observer, &address, &file, &bytes), 0);
 	ck_assert_int_eq(read_some(file, 0), 8);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
@@ -613,7 +617,7 @@ START_TEST(a_rank_that_was_silent_and_answers_again_is_told)
 		turn(NULL);
 	observer->timeout_ms = 1500;
 	f = job.ranks[1].f;
-	job.ranks[1].f = NULL; /* it is not turned */
+	job.ranks[1].f = NULL; /* the rank is not turned */
 	event = next_called("rank-lost");
 	ck_assert_int_eq(number_of(event, "rank"), 1);
 	ck_assert_str_ne(text_of(event, "why"), "");

@@ -2,8 +2,8 @@
 #include <config.h>
 
 /* Run by test-two-hosts.sh: four ranks on two hosts, which are the network namespaces HOST_A
- * (10.77.0.1) and HOST_B (10.77.0.2).  Their memory is out of each other's reach as FRAG_HOST
- * says.  Another wire is between frag-ucx-a and frag-ucx-b.
+ * (10.77.0.1) and HOST_B (10.77.0.2).  FRAG_HOST puts the ranks' memory out of each other's
+ * reach.  Another wire is between frag-ucx-a and frag-ucx-b.
  */
 
 #include "tests/ranks/processes.h"
@@ -87,7 +87,7 @@ START_TEST(a_host_that_is_gone_is_eio_and_the_other_goes_on)
 	process_kill(&p[2]);
 	process_kill(&p[3]);
 	processes_say(p, 2, "check fp32");
-	for (int i = 0; i < 2; i++) { /* it must first be silent for long enough */
+	for (int i = 0; i < 2; i++) { /* the rank must first be silent for long enough */
 		long got = process_answer(&p[i]);
 
 		ck_assert(got == -EIO || got == -ETIMEDOUT);
@@ -150,7 +150,7 @@ START_TEST(a_cut_fabric_is_seen_and_messages_go_on)
 }
 END_TEST
 
-/* Host B's answers from the port at which a rank listens for TLS are dropped. */
+/* Drops host B's answers from the port at which a rank listens for TLS. */
 static void raise_firewall(struct process *all, int rank)
 {
 	char text[8192], rule[160];
