@@ -337,7 +337,7 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 		a->watch->asked_ms = monotonic_ms();
 	a->late = false;
 	a->membership = e->job.membership;
-	a->order = ++c->order; /* at one boundary all ranks hear of edits in this order */
+	a->order = ++c->order; /* in which all ranks apply the edits of one boundary */
 	prepare.order = a->order;
 	if (!a->watch) /* a watch changes no state: edits need not follow it */
 		c->boundary = u64_max(c->boundary, a->boundary);
@@ -620,6 +620,7 @@ static struct coordinator_transaction *transaction_new(struct engine *e, uint32_
 {
 	struct coordinator_transaction *a = too_many(e, writer) ? NULL : calloc(1, sizeof(*a));
 
+	/* a byte of part, then a byte of awaited, for each rank */
 	if (a && !(a->part = calloc(e->world, 2))) {
 		free(a);
 		return NULL;
