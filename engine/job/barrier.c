@@ -19,7 +19,7 @@ struct barrier_arrival {
 	struct wire_barrier at; /* count 0: the rank has not come */
 	uint32_t peer;
 	uint64_t request;
-	uint64_t until_ms; /* when it is told which have not come; 0: never, or it was told */
+	uint64_t until_ms; /* when the rank is told who is late; 0: never, or it was told */
 };
 
 int barrier_new(struct engine *e)

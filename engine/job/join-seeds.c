@@ -150,5 +150,5 @@ void join_gone(struct engine *e, uint32_t link)
 		return;
 	join_next_seed(e);
 	if (e->job.ready)
-		j->state = JOIN_DONE; /* from where the turn looks again */
+		j->state = JOIN_DONE; /* where join_turn looks again */
 }

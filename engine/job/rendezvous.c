@@ -347,6 +347,7 @@ int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		    uint64_t transaction[2])
 {
 	struct rendezvous *r = e->job.rendezvous;
+	/* engine_id is random: the counter does not take a count for an earlier process's */
 	uint64_t count = (r->said.count ? r->said.count : e->job.engine_id) + 1;
 	uint64_t deadline = monotonic_ms() + said->wait_ms + e->timeout_ms;
 
