@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 enum {
-	LOCK_TRIES = 100,
+	LOCK_TRIES = 100, /* a second in all: a stopped process with the lock stops no other */
 	LOCK_RETRY_US = 10000,
 };
 
@@ -155,6 +155,7 @@ int job_folder_write(const char *path, const char *text, size_t size)
 	fd = mkostemp(draft, O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
+	/* fchmod: the umask may have cut the mode */
 	rc = fchmod(fd, 0600) ? -errno : fd_write_all(fd, text, size, 0);
 	if (close(fd) && !rc)
 		rc = -errno;

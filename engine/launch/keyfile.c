@@ -25,6 +25,7 @@ static int write_key(const char *path, const uint8_t key[KEYFILE_BYTES])
 	for (int i = 0; i < KEYFILE_BYTES; i++)
 		snprintf(text + 2 * i, 3, "%02x", key[i]);
 	text[2 * KEYFILE_BYTES] = '\n';
+	/* fchmod: the umask may have cut the mode */
 	rc = fchmod(fd, 0600) ? -errno : fd_write_all(fd, text, 2 * KEYFILE_BYTES + 1, 0);
 	if (close(fd) && !rc)
 		rc = -errno;

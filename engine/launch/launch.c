@@ -213,7 +213,7 @@ static int adapt_job(struct launch_reader *r, const char *name, const char *text
 	const char *c = text;
 	size_t n = 0;
 
-	for (; *c && n + 4 <= sizeof(r->l->job); c++) {
+	for (; *c && n + 4 <= sizeof(r->l->job); c++) { /* %XX and the NUL */
 		unsigned char byte = (unsigned char)*c;
 		bool plain = isalnum(byte) || (*c == '.' && n) || strchr("_-+=:,@", *c);
 
@@ -374,7 +374,7 @@ int launch_read(struct launch *l, const struct frag_config *config, char *why, s
 	struct launch_reader r = { .l = &launch, .why = why, .whysize = whysize };
 	int rc = 0;
 
-	if (config)
+	if (config) /* as much as the frag.h has that the caller was compiled with */
 		memcpy(&r.config, config, u64_min(config->size, sizeof(r.config)));
 	for (size_t i = 0; i < ARRAY_SIZE(steps) && !rc; i++)
 		rc = steps[i](&r);
