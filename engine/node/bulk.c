@@ -146,8 +146,8 @@ static void connect_to(struct engine *e, uint32_t rank, uint64_t now)
 	ping(e, rank, now);
 }
 
-/* Returns true if messages of the rank come, and nothing by the bulk port, although PINGs go
- * there too.
+/* Returns true if nothing has come by the bulk port for SILENT_MS, although PINGs go there, and
+ * a message has come in the second half of that time: the rank itself is not silent.
  */
 static bool is_silent(struct peer *p, uint64_t now)
 {

@@ -31,7 +31,7 @@ struct behind {
 
 struct comms {
 	pthread_mutex_t lock;
-	struct row *rows[COMMS_ROWS]; /* in the order of before() */
+	struct row *rows[COMMS_ROWS]; /* in the order of compare() */
 	unsigned nrows;
 	uint64_t left_out;
 	struct behind *ranks;

@@ -43,6 +43,7 @@ void node_wake(struct engine *e)
 {
 	uint64_t one = 1;
 
+	/* EAGAIN: the eventfd's counter is full, and wakes the thread as it is */
 	if (write(e->thread.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		log_error("eventfd: %s", strerror(errno));
 }

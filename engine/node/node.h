@@ -109,7 +109,7 @@ struct engine_counters { /* any thread; memory order relaxed */
 	_Atomic uint64_t reads, read_bytes, read_errors;
 	_Atomic uint64_t owner_bytes_memory, owner_bytes_messages, owner_bytes_rounds;
 	_Atomic uint64_t owner_reads_memory, owner_reads_messages, owner_reads_rounds;
-	_Atomic uint64_t rounds_fallback[WIRE_FALLBACKS]; /* no round brought the bytes, why */
+	_Atomic uint64_t rounds_fallback[WIRE_FALLBACKS]; /* reads without a round, by reason */
 	_Atomic uint64_t writes, write_bytes, write_errors;
 	_Atomic uint64_t staged_memory, staged_messages; /* bytes that holders have got */
 	_Atomic uint64_t messages_in, messages_out, messages_bad;
@@ -184,7 +184,7 @@ struct engine {
 	struct view_owner view_owner;
 	struct arena_memory *arena;    /* NULL: none.  The trainer's thread sets it */
 	struct trainer_state *trainer; /* engine/api/ */
-	struct leaves *leaves; /* of own; under lock, and the trainer's thread's; NULL: none */
+	struct leaves *leaves; /* of own; the trainer's thread sets them, under lock; or NULL */
 
 	struct catalog *own;     /* what this rank described; frozen by frag_ready */
 	struct catalog *catalog; /* the job's; once set it stays */

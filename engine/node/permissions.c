@@ -56,7 +56,7 @@ int permissions_check(struct engine *e, uint32_t peer, struct wire_header *heade
 	assert(node_is_engine_thread(e));
 	if (reads_only(e, peer)) {
 		header->rank = WIRE_OBSERVER;
-		header->membership = 0; /* else its table of ranks is asked for */
+		header->membership = 0; /* else the peer's table of ranks would be fetched */
 		if (need != LOOKS && header->type != WIRE_ACK) { /* LEFT is acknowledged */
 			log_once(LOG_WARN,
 				 "refused a message of kind %u from one who may only read",

@@ -73,6 +73,9 @@ int rpc_call_from(const char *caller, struct engine *e, uint32_t rank, uint32_t 
 	return 0;
 }
 
+/* Frees the requests that have ended.  The other functions only mark them so, as `done` may run
+ * while the list is walked.
+ */
 static void sweep(struct engine *e)
 {
 	for (struct rpc **at = &e->rpc->list; *at;) {
@@ -153,6 +156,7 @@ bool rpc_answer(struct engine *e, const struct wire_header *header, const struct
 		rpc = rpc->next;
 	if (!rpc)
 		return false;
+	/* another process answers at the rank's address: peers_turn loses the rank */
 	if (rpc->rank < e->world && !is_of(e, rpc->rank, header)) {
 		e->peers[rpc->rank].replaced = true;
 		end(e, rpc, &(struct answer){ .status = -EIO });

@@ -70,6 +70,7 @@ static int copy(const struct engine *e, const struct wire_memory *from, const st
 		unsigned n)
 {
 	const struct transport_ops *ops = e->memory.ops;
+	/* the word stands for the cookie of a control page: attach and get look at it */
 	struct transport_target writer = { .pid = (pid_t)from->pid,
 					   .control = from->word,
 					   .cookie = { ~e->write.word[0], ~e->write.word[1] } };
