@@ -177,7 +177,7 @@ static int make(const struct compute *c, struct registry *r, const struct run *r
 	rc = run_read(&of_master, r, c->epoch, c->master);
 	if (rc)
 		return rc;
-	run_pack(&of_master, buffer); /* to the left: no element is lost */
+	run_pack(&of_master, buffer); /* in place: elements move to the left, none is lost */
 	return dtype_convert(c->dtype, packed, c->master_dtype, buffer, run->count);
 }
 

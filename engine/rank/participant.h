@@ -87,7 +87,7 @@ struct edit {
 	uint64_t told_ms; /* when the coordinator was last told of `arrived` */
 	bool fenced;      /* the coordinator is held for dead: its decision is refused */
 	uint32_t writer;  /* peer that staged the bytes */
-	uint32_t peer;    /* that sent the decision, and awaits the report; EDIT_PEER_NONE */
+	uint32_t peer;    /* sent the decision, and gets APPLIED; EDIT_PEER_NONE: none did */
 	uint64_t request; /* of the decision */
 	uint64_t touched_ms;
 	uint64_t bytes;  /* of state */

@@ -35,7 +35,7 @@ static int walk(struct registry *r, uint64_t epoch, uint32_t number, uint64_t of
 	do {
 		chunk = u64_min(chunk, size - done);
 		rc = row ? states_parts(row, offset + done, chunk, parts, PARTS_MAX) : -ESTALE;
-		if (rc == -E2BIG) {
+		if (rc == -E2BIG) { /* more than PARTS_MAX segments: tries half as many bytes */
 			chunk /= 2;
 			continue;
 		}

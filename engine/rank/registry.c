@@ -30,6 +30,7 @@ int registry_init(struct registry *r)
 		munmap(r->control, 4096);
 		return -EIO;
 	}
+	/* in a forked child the cookie is 0: nobody takes its memory for this rank's */
 	madvise(r->control, 4096, MADV_WIPEONFORK);
 	pthread_mutex_init(&r->lock, NULL);
 	r->states.epoch = 1;

@@ -395,7 +395,7 @@ bool view_owner_awaits(struct view_owner *v, uint32_t row)
 void view_owner_move(struct view_owner *v, struct registry *r, struct registry_move *m)
 {
 	LOCKED(&v->lock);
-	if (!awaits(v, m->row)) /* since the copy was begun */
+	if (!awaits(v, m->row)) /* one may have come since the copy was begun */
 		registry_place_switch(r, m);
 }
 

@@ -47,7 +47,7 @@ struct view {
 	enum view_state state;
 	uint64_t generation;
 	uint64_t epoch;
-	enum state_tier tier; /* of the rows when it last became LIVE; they may be dropped */
+	enum state_tier tier; /* of the rows when it last became LIVE; rows may be dropped */
 	bool is_grad;
 	uint64_t size; /* of all runs */
 	uint64_t heard_ms;
