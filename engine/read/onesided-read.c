@@ -60,7 +60,9 @@ static int find_parts(struct engine *e, struct ready_pieces *g, const struct pie
 	return 0;
 }
 
-/* With the lock.  -EAGAIN: the piece's rank is not reached by memory. */
+/* Adds a piece of the plan to *g.  With the lock.
+ * -EAGAIN: the memory of the piece's rank is not in reach.
+ */
 static int prepare_piece(struct engine *e, struct ready_pieces *g, const struct piece *piece)
 {
 	struct peer *p = &e->peers[piece->rank];
@@ -282,6 +284,7 @@ int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void
 		  size_t size, const char *caller)
 {
 	struct ready_pieces g;
+	/* without the lock: a view that is ready keeps its generation until the file closes */
 	uint64_t generation = atomic_load(&f->view_is_ready) ? f->view.generation : 0;
 	size_t done = 0;
 	int rc = 0;

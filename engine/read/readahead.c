@@ -25,7 +25,7 @@ struct readahead_pool {
 	pthread_t thread;
 	bool stop;
 	bool asleep;      /* the worker waits for work */
-	unsigned waiting; /* for filled */
+	unsigned waiting; /* readers that wait for `filled` */
 	struct ahead *first, *last;
 	void *spare[16]; /* buffers of READAHEAD_BUFFER */
 	unsigned nspare;

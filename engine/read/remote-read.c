@@ -222,8 +222,8 @@ static bool is_worth_ahead(const struct engine *e, struct remote_read *t)
 	return true;
 }
 
-/* In the engine thread even pieces in reach of memory go by message when onesided_read could
- * not.
+/* Asks for the pieces of the plan by message, also for those in reach of memory, which
+ * onesided_read could not copy.
  */
 static void ask(struct engine *e, struct remote_read *t)
 {
