@@ -465,7 +465,7 @@ void transaction_start(struct engine *e, struct engine_write *writes, size_t n,
 	pthread_mutex_lock(&e->lock);
 	/* stage_plan gives it another; a write that fails before has one for its event */
 	c->proposal.commit.transaction[1] = ++e->commit.newest;
-	/* from here on it is the engine thread's */
+	/* from here on c is the engine thread's: edges was read before */
 	LIST_INSERT_HEAD(&e->write.transactions, c, link);
 	pthread_mutex_unlock(&e->lock);
 	stage_read_edges(e, edges);
