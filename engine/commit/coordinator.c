@@ -56,7 +56,7 @@ struct coordinator_transaction {
 	uint64_t order;
 	uint64_t asked_ms, decided_ms;
 	uint64_t passed;     /* the highest boundary that a voter who was late has passed */
-	uint64_t membership; /* epoch of the table of ranks when they were asked */
+	uint64_t membership; /* epoch of the table of ranks when the ranks were asked */
 	unsigned attempts;
 	unsigned outstanding;
 	bool late; /* a voter has passed N: a later one is asked for */
@@ -476,7 +476,7 @@ static void turn_watch(struct engine *e, struct coordinator_transaction *a)
 			watch_on(e, a);
 		}
 	} else if (monotonic_ms() >= w->asked_ms + ASK_MS) {
-		ask_newcomers(e, a); /* a rank that held this one for lost has given it up */
+		ask_newcomers(e, a); /* a rank that held this one for lost has aborted */
 	} else if (w->first_ms &&
 		   monotonic_ms() >= w->first_ms + (uint64_t)WATCH_TIMEOUTS * e->timeout_ms) {
 		a->status = -ETIME;

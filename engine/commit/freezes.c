@@ -233,7 +233,7 @@ static bool is_lost(const struct engine *e, const struct freeze *f)
 	       (!f->asked || f->incarnation == e->job.incarnation);
 }
 
-/* Makes the proposal anew, as one of which no rank has heard. */
+/* Makes the proposal anew, under an id of which no rank has heard. */
 static void ask_anew(struct engine *e, struct freeze *f)
 {
 	struct wire_commit commit = f->proposal.commit;
@@ -401,7 +401,7 @@ void freezes_abandon(struct engine *e)
 	freezes_finish(finished);
 }
 
-/* ---- what there is ---- */
+/* ---- texts ---- */
 
 static bool watches_on(const struct freeze *f)
 {

@@ -17,7 +17,7 @@ static void sent(struct termination *t, int rc)
 	t->again |= rc == -EAGAIN;
 }
 
-/* ---- is it decided? ---- */
+/* ---- asking for the decision ---- */
 
 static bool on_known(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
 {
@@ -43,7 +43,7 @@ static void ask(struct engine *e, struct termination *t)
 		sent(t, peers_call(e, rank, WIRE_OUTCOME, &body, NULL, 0, on_known, t, rank));
 }
 
-/* ---- is it applied? ---- */
+/* ---- telling the holders ---- */
 
 static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
@@ -104,7 +104,7 @@ enum wire_outcome termination_outcome(struct engine *e, const uint64_t transacti
 	return participant_outcome(&e->participant, transaction);
 }
 
-/* ---- a rank: what it has promised ---- */
+/* ---- a rank's promises ---- */
 
 /* An edit, round or freeze that this rank has promised and whose coordinator is lost. */
 struct orphan {
