@@ -72,7 +72,7 @@ void leave_gone(struct engine *e, uint32_t peer)
 		*hearer = hearers[--e->job.leave->hearers.count];
 }
 
-/* ---- saying it ---- */
+/* ---- LEAVE and LEFT ---- */
 
 static bool on_heard(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
