@@ -101,7 +101,7 @@ static void give_up(struct engine *e, uint32_t rank, uint64_t now, const char *w
 	drop_link(e, rank, now + p->bulk_pause_ms);
 }
 
-/* No warning: most often the rank ends, which has a line of its own. */
+/* Logs no warning: most often the rank ends, of which another line tells. */
 static void break_off(struct engine *e, uint32_t rank, uint64_t now)
 {
 	log_info("rank %u breaks off by TLS", rank);

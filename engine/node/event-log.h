@@ -19,7 +19,7 @@ struct event_log {
 	uint64_t changes;       /* how often the events or an observer's job below changed */
 	/* an observer's job, as watch_look saw it last */
 	uint64_t step, generation;
-	uint64_t incarnation;   /* step and generation are of; within it they do not fall */
+	uint64_t incarnation;   /* of the job; within one, step and generation do not fall */
 	uint64_t generation_ns; /* latest time of a generation; never decreases */
 	const char *phase;
 };
@@ -46,8 +46,8 @@ void event_log_thaw(struct engine *e, const struct event_settled *told);
 struct event_break {    /* a watch that holds, or is over */
 	uint64_t id[2]; /* its transaction */
 	const char *condition;
-	uint32_t param;   /* the first for which it holds, of nparams; of the catalog */
-	uint32_t nparams; /* 0: the watch is over, for which `why` is the reason */
+	uint32_t param;   /* number in the catalog: the first for which the condition holds */
+	uint32_t nparams; /* for how many it holds; 0: the watch is over, as `why` says */
 	const char *key;
 	double value;
 	bool has_element; /* element, in stored order, and rank are known */

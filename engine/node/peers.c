@@ -420,7 +420,7 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 	if (!(self ? e->rpc->list != NULL : p->linked) || now < p->pinged_ms + NODE_PING_MS)
 		return;
 	p->pinged_ms = now;
-	/* a lost rank's ping is an observer's: its silence must not lose the rank again */
+	/* a lost rank is pinged as WIRE_OBSERVER: its silence must not lose it again */
 	rc = rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank,
 		      self ? NODE_LOCAL : p->link, WIRE_PING, NULL, NULL, 0, on_pong, NULL,
 		      rank);
