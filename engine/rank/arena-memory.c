@@ -387,7 +387,7 @@ static int64_t carry_out(struct arena_memory *m, uint64_t most)
 
 	while (left && (rc = move_some(m, u64_min(left, REGISTRY_ARENA_CHUNK))) == 1)
 		left -= m->copy.size;
-	if (rc == -ENODATA) /* the caller hears of it, whatever was moved before */
+	if (rc == -ENODATA) /* lost content is reported, also if bytes were moved before */
 		return -EIO;
 	return rc < 0 && left == all ? rc : (int64_t)(all - left);
 }
@@ -406,7 +406,7 @@ int64_t arena_memory_compact(struct arena_memory *m, uint64_t want, uint64_t mos
 	return n == -EALREADY ? 0 : n;
 }
 
-/* ---- what is where ---- */
+/* ---- figures, and the map ---- */
 
 /* Counts holes and the largest of them; memory that a compaction has reserved counts as free.
  */

@@ -135,7 +135,8 @@ static void stand(struct participant *s, uint64_t b, bool whole)
 				.until_ms = s->lease.until_ms,
 			};
 		} else {
-			/* over before the trainer came here; or a watch has taken its place */
+			/* the freeze was over before the trainer came, or a watch has the lease
+			 */
 			e->status =
 				lease_lasts(&s->lease, monotonic_ms()) ? -EBUSY : -ETIMEDOUT;
 		}

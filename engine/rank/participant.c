@@ -318,7 +318,7 @@ int participant_prepare(struct participant *s, struct registry *r, const struct 
 	e->order = p->order;
 	e->touched_ms = now;
 	rc = promise_boundary(s, r, e, p->boundary);
-	/* refused, it keeps the lease for LATE_MS only: its coordinator may never ask again */
+	/* a refused freeze has the lease for LATE_MS: its coordinator may never ask again */
 	if (p->freeze_ms && !watch)
 		lease_promise(&s->lease, p->transaction,
 			      rc ? now - LEASE_SILENT_MS + LATE_MS : now);

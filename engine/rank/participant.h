@@ -80,7 +80,7 @@ struct edit {
 	bool has_grad;
 	uint8_t *buffer;    /* for compute_apply; NULL: no piece is an operation */
 	uint64_t window;    /* the window of gradients it edits: odd; 0: no gradients */
-	bool or_later;      /* or the first one after it that has a boundary */
+	bool or_later;      /* or the first window after that which has a boundary */
 	uint32_t freeze_ms; /* a freeze, for so long at most; 0: an edit */
 	bool is_round;
 	bool arrived;     /* the trainer waits at N */
@@ -118,7 +118,7 @@ struct participant {
 	/* pieces of WIRE_CHUNK bytes that no edit has any more, for the next one: to touch new
 	 * pages takes longer than to copy to them */
 	STAILQ_HEAD(, edit_piece) spare;
-	uint64_t spare_ms;         /* when the last of them was put there */
+	uint64_t spare_ms;         /* when a piece was last put into spare */
 	unsigned count;            /* of list */
 	uint64_t bytes, bytes_max; /* memory for pieces */
 	_Atomic uint64_t lowest;   /* boundary of edits prepared or decided; UINT64_MAX: none */

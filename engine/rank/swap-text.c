@@ -169,7 +169,7 @@ char *swap_text_states(struct registry *r, const struct catalog *own)
 	return text_end(out, &text);
 }
 
-/* ---- what bytes of a state are ---- */
+/* ---- names of a state's bytes ---- */
 
 struct params_found { /* n parameters, of which `param` begins first, at `at` */
 	uint32_t n, param;
