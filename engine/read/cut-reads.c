@@ -76,7 +76,9 @@ struct run_adder {
 	const struct cut_section *section;
 };
 
-/* Runs of boxes that follow each other are one part: of a read of the whole, all of them. */
+/* Adds a run of a box.  Runs that follow each other in stored order are one part: in a read of
+ * the whole state, all of its runs.
+ */
 static int add_run(void *arg, const struct cuts_box *box, uint64_t from, uint64_t to)
 {
 	const struct run_adder *a = arg;

@@ -115,7 +115,10 @@ static int add_piece(struct engine *e, struct owner_stats *t, enum frag_dtype dt
 	return 0;
 }
 
-/* -EAGAIN: a table of states is on its way. */
+/* Adds the pieces of the next state.
+ * -EAGAIN: a table of states is on its way.
+ * -EOPNOTSUPP: the owners cannot tell: the state is to be read instead.
+ */
 static int plan_state(struct engine *e, struct owner_stats *t)
 {
 	const struct engine_sum *sum = &t->asked->states[t->next];
@@ -149,7 +152,9 @@ static int plan_state(struct engine *e, struct owner_stats *t)
 	return rc;
 }
 
-/* -EAGAIN: not all states are planned yet. */
+/* Plans the states that are left, then the questions.
+ * -EAGAIN: not all states are planned yet.
+ */
 static int plan_all(struct engine *e, struct owner_stats *t, uint64_t now)
 {
 	for (; t->next < t->asked->n; t->next++) {
@@ -180,7 +185,7 @@ static void end_question(struct owner_stats *t, struct question *q, int status)
 	t->open--;
 }
 
-/* Returns the result of states whose rank answers with that status. */
+/* Returns the result of a state for which a rank answers with that status. */
 static int judge(struct engine *e, uint32_t rank, int status)
 {
 	if (status == -EREMOTE)

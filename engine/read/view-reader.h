@@ -23,7 +23,7 @@ int view_reader_turn(struct engine *e, struct engine_file *f, uint64_t now);
 /* Returns true if the view waits for a trainer, which is to end a step or to have gradients. */
 bool view_reader_waits(const struct engine_file *f);
 
-/* Returns true if the view needs that rank's trainer for it (waiting_needs). */
+/* Returns true if the view waits for content that needs that rank's trainer (waiting_needs). */
 bool view_reader_waits_for(const struct engine_file *f, uint32_t trainer, bool is_grad);
 
 /* Returns the -errno of a lost rank that holds a piece of the view; 0: none is lost. */

@@ -17,7 +17,9 @@
 
 #include <stdio.h>
 
-/* Begins a wait, or goes on with it, for no ranks yet.  content: struct waiting.content. */
+/* Begins a wait, or goes on with one, for ranks that waiting_add then adds.  content: struct
+ * waiting.content.
+ */
 void waiting_begin(struct waiting *w, bool is_grad, uint64_t content, uint64_t now);
 /* Waits for this rank, too, and follows its control page. */
 void waiting_add(struct engine *e, struct waiting *w, uint32_t rank, uint64_t now);
