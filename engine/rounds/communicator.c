@@ -74,7 +74,7 @@ void communicator_free(struct engine *e)
 	e->rounds.communicator = NULL;
 }
 
-/* ---- its end ---- */
+/* ---- disbanding ---- */
 
 static bool on_disbanded(struct engine *e, void *owner, uint64_t rank,
 			 const struct answer *answer)
@@ -176,7 +176,7 @@ static void turn_disbanding(struct engine *e, struct communicator *c, uint64_t n
 	be_none(e, c, now);
 }
 
-/* ---- its beginning ---- */
+/* ---- inviting and forming ---- */
 
 static bool on_invited(struct engine *e, void *owner, uint64_t rank,
 		       const struct answer *answer)
@@ -432,7 +432,7 @@ void communicator_serve(struct engine *e, uint32_t peer, const struct wire_heade
 	node_ack(e, peer, header->request, rc);
 }
 
-/* ---- what it is for ---- */
+/* ---- use ---- */
 
 uint64_t communicator_number(const struct engine *e)
 {

@@ -88,7 +88,7 @@ bool communicator_ticks(const struct engine *e);
  * or with the lock.
  */
 void communicator_about(struct engine *e, struct collective_about *about);
-/* Writes lines about it, for people.  With the lock. */
+/* Writes lines about the communicator, for people.  With the lock. */
 void communicator_describe(struct engine *e, FILE *out);
 
 #endif

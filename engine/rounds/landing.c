@@ -244,7 +244,7 @@ static void count_boundaries(struct engine *e, struct landing *c, uint64_t now)
 	c->pace_boundary = boundary;
 }
 
-/* Returns true if a round gets a boundary soon.  Frozen ranks stand at one: it gets that. */
+/* Returns true if a round gets a boundary soon: frozen ranks stand at one. */
 static bool come_soon(const struct engine *e)
 {
 	return e->rounds.landing->period_ms <= SOON_MS ||
@@ -252,7 +252,7 @@ static bool come_soon(const struct engine *e)
 		       CONTROL_FROZEN;
 }
 
-/* ---- its life ---- */
+/* ---- the end of a request ---- */
 
 static enum wire_fallback why(const struct landing_request *one)
 {
@@ -333,7 +333,7 @@ void landing_turn(struct engine *e, uint64_t now)
 	}
 }
 
-/* ---- what is asked of it ---- */
+/* ---- PREFETCH and VIEW_CLOSE ---- */
 
 static struct landing_request *find(const struct landing *c, const uint64_t id[2])
 {

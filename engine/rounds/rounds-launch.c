@@ -245,7 +245,7 @@ int rounds_launch(void *arg, const struct edit *edit)
 	return rc;
 }
 
-/* ---- how it ended: engine thread ---- */
+/* ---- the end of a part: engine thread ---- */
 
 /* Counts a round that has brought all bytes, and the ranks that have sent them. */
 static void count(struct engine *e, const struct launched *l)

@@ -192,7 +192,7 @@ static void forget_everywhere(struct engine *e, struct round *round)
 	proposal_withdraw(e, &round->proposal);
 }
 
-/* ---- its life ---- */
+/* ---- turns ---- */
 
 static void turn_stage(struct engine *e, struct round *round)
 {
@@ -367,7 +367,7 @@ void rounds_end(struct engine *e, struct rounds_get *get)
 			round->cancelled = true;
 }
 
-/* ---- what there is ---- */
+/* ---- figures ---- */
 
 bool rounds_tick(const struct engine *e)
 {
