@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What programs and libraries offer is what their manual pages name, and the reverse.
+# Manual pages name all that programs and libraries offer, and nothing else.
 set -eu
 cd "${top_srcdir:-.}"
 bad=0
@@ -41,7 +41,7 @@ help_settings fragfs >"$TMPDIR/a"
 page_settings docs/fragfs.1 >"$TMPDIR/b"
 differ "-o settings: fragfs --help, docs/fragfs.1" "$TMPDIR/a" "$TMPDIR/b"
 
-# What the pages link to is there, in a release too.
+# The files that pages link to exist, in a release too.
 for page in README.md HACKING.md docs/*.md; do
 	for to in $(grep -o '](\([^)#:]*\))' "$page" | tr -d '()]'); do
 		[ -e "$(dirname "$page")/$to" ] || { echo "$page links to $to"; bad=1; }
@@ -58,7 +58,7 @@ nm -D --defined-only "$top_builddir/.libs/libfrag.so" |
 	sort -u >"$TMPDIR/symbols"
 differ "symbols: engine/frag.h, libfrag.so" "$TMPDIR/header" "$TMPDIR/symbols"
 
-# The environment that the engine looks at is in frag(3).
+# frag(3) has all environment variables that the engine reads.
 grep -oh '"\(FRAG\|OMPI\|PMIX\|PMI\|SLURM\|TORCHELASTIC\|MASTER\)_[A-Za-z_]*"' $(find engine -name '*.c') |
 	tr -d '"' | sort -u >"$TMPDIR/read"
 [ -s "$TMPDIR/read" ] || { echo "engine/ looks at no environment"; bad=1; }

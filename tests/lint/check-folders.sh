@@ -13,7 +13,7 @@ rules=${RULES:-engine/README.md}
 {
 	grep -r --include='*.[ch]' '^#include "[a-z-]*/' engine fs mount-helpers |
 		sed 's/^\([^:]*\):#include "\([^"]*\)".*/include \1 \2/'
-	# Objects whose source has gone since they were built do not count.
+	# Objects whose source has been removed since they were built do not count.
 	(cd "$build" && find engine -name '*.o' -path '*/.libs/*') | while read -r object; do
 		source=$(echo "${object%.o}.c" | sed 's:/\.libs/:/:')
 		[ ! -f "$source" ] || echo "$object"
@@ -84,7 +84,7 @@ awk -v headers="$TMPDIR/headers" '
 	}' "$TMPDIR/edges" | sort -u >"$TMPDIR/modules"
 tsort "$TMPDIR/modules" >/dev/null 2>"$TMPDIR/circles" || { cat "$TMPDIR/circles"; bad=1; }
 
-# What other files call begins with its module's name, or with api_, of api/api.h, or engine_, of engine.h.
+# Functions that other files call begin with the module's name, or with api_ (api/api.h) or engine_ (engine.h).
 awk '
 	function is_named(symbol, path,   stem) {
 		stem = path; sub(/^.*\//, "", stem); sub(/\.c$/, "", stem); gsub(/-/, "_", stem)

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The C files are as `make format` leaves them.
+# The C files are formatted as by `make format`.
 set -eu
 cd "${top_srcdir:-.}"
-# Versions of clang-format differ in what they do with one .clang-format.
+# Versions of clang-format format differently by the same .clang-format.
 for format in clang-format-14 clang-format; do
 	case $("$format" --version 2>/dev/null) in *' 14.'*) break ;; esac
 	format=

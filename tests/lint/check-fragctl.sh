@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The table of fragctl's commands is what its manual page has: synopsis, columns, exit statuses; options are compared by
-# check-docs.sh.  Completion takes commands, options and columns from the program, in bash and in zsh.
+# fragctl's manual page agrees with the table of commands: synopsis, columns, exit statuses; check-docs.sh compares
+# options. Completion takes commands, options and columns from the program, in bash and in zsh.
 set -eu
 cd "${top_srcdir:-.}"
 fragctl=$top_builddir/fragctl
@@ -35,7 +35,7 @@ diff "$TMPDIR/help" "$TMPDIR/page" >"$TMPDIR/diff" || { echo "fragctl --help, $p
 for name in $command_names; do
 	grep -q "^option	$name	-J	" "$TMPDIR/table" || { echo "$name has no --json"; bad=1; }
 	grep -q "^\.Nm Cm $name\b" "$page" || { echo "$page does not describe $name"; bad=1; }
-	# What it says of -o, and of an exit status of its own.
+	# The page's columns of -o, and the command's own exit status.
 	columns=$(awk -F '\t' -v name="$name" '$1 == "column" && $2 == name { printf "%s%s", comma, $3; comma = " , " }' \
 		"$TMPDIR/table")
 	[ -z "$columns" ] || [ "$(sed -n "s/^\.It Cm $name Li //p" "$page")" = "$columns" ] ||
@@ -45,7 +45,7 @@ for name in $command_names; do
 		{ echo "$page: EXIT STATUS does not name $name"; bad=1; }
 done
 
-# complete_of PROGRAM WORD...: what bash offers for the last of the words.
+# complete_of PROGRAM WORD...: prints what bash offers for the last word.
 complete_of() {
 	PATH=$top_builddir:$PATH bash -c '
 		. mount-helpers/completion/$1
@@ -64,7 +64,7 @@ if command -v bash >/dev/null; then
 		want=$( (awk -F '\t' -v name="$name" '$1 == "option" && $2 == name { print $4 }' "$TMPDIR/table"; echo --help) | sort)
 		[ "$(complete_words "$name" --)" = "$want" ] || { echo "bash: options of $name: $(complete_words "$name" --)"; bad=1; }
 	done
-	# Nothing of a parameter's name is expanded.
+	# Completion expands nothing in a parameter's name.
 	mkdir -p "$TMPDIR/m/params/\$(echo ran)" "$TMPDIR/m/params/it's" "$TMPDIR/m/params/b c"
 	names=$(MOUNT=$TMPDIR/m complete_words get '')
 	[ "$names" = "$(printf '%s\n' '\$\(echo\ ran\)' 'b\ c' "it\\'s" | sort)" ] ||

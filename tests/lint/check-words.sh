@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What pages and comments name is there: files and functions in docs/, files in comments, messages in wire.h.
-# Lines are at most 96 columns wide, comments too; each header begins by saying what its module is.
+# Names in pages and comments exist: files and functions in docs/, files in comments, messages in wire.h. Lines are at
+# most 96 columns wide, comments too; each header begins by saying what its module is.
 set -eu
 cd "${top_srcdir:-.}"
 bad=0

@@ -4,7 +4,7 @@
 seed=${TEST_SEED:-$$}
 echo "TEST_SEED=$seed"
 
-# start_job LAYOUT WORLD SET: by the command $as, if there is one.
+# start_job LAYOUT WORLD SET: starts it by the command $as, if there is one.
 start_job() {
 	what="layout $1, $2 ranks, $3"
 	rm -f orders answers
@@ -16,7 +16,7 @@ start_job() {
 	read -r address <&4 || fail "$what: no job"
 }
 
-# on_nvme COMMAND...: its jobs have their partitions there, many slices each.
+# on_nvme COMMAND...: jobs that COMMAND starts have their partitions on NVMe, in many slices each.
 on_nvme() {
 	mkdir -p "$T/swap"
 	export FRAG_SWAP_DIR="$T/swap" FRAG_PINNED_MEM=64K
@@ -24,7 +24,7 @@ on_nvme() {
 	unset FRAG_SWAP_DIR FRAG_PINNED_MEM
 }
 
-# ask WORDS...: the job's answer is "ok".
+# ask WORDS...: sends the job a line, whose answer must be "ok".
 ask() {
 	echo "$*" >&3
 	read -r answer <&4 || answer='no answer'
@@ -41,7 +41,7 @@ mount_job() {
 	within 60 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$what: fragfs: $?"
 }
 
-# A number below $1, of the seed; another one each time, in $(chance N) too.
+# chance N: prints a number below N, drawn from the seed; another one each time, in $(chance N) too.
 echo "$seed" >"$T/chance"
 chance() {
 	next=$((($(cat "$T/chance") * 1103515245 + 12345) % 2147483648))
@@ -49,7 +49,7 @@ chance() {
 	echo $((next / 65536 % $1))
 }
 
-# Ranges of odd sizes at odd places: range FILE EXPECTED SIZE OFFSET
+# range FILE EXPECTED SIZE OFFSET: ranges of odd sizes at odd places.
 range() {
 	dd if="$1" iflag=skip_bytes,count_bytes bs=997 skip="$4" count="$3" status=none >got.range ||
 		fail "$what: dd of $1"
@@ -57,7 +57,7 @@ range() {
 	cmp got.range want.range || fail "$what: $1: $3 bytes at $4"
 }
 
-# read_state PARAM NAME KEY: whole, in ranges, and as .npy.
+# read_state PARAM NAME KEY: reads a state as a whole, in ranges, and as .npy.
 read_state() {
 	file=$M/params/$2/$3
 	ask expect "$1" "$3" "$T/want"
@@ -72,7 +72,7 @@ read_state() {
 	[ "$(head -c 6 "$file.npy" | tail -c 5)" = NUMPY ] || fail "$what: $file.npy has no header"
 }
 
-# read_all "PARAM=NAME..." KEY...: and what every rank's own view shows.
+# read_all "PARAM=NAME..." KEY...: reads these states, and what every rank's own view shows.
 read_all() {
 	names=$1
 	shift

@@ -16,14 +16,14 @@ make_edits() {
 	done <"$T/edits"
 }
 
-# The files of $C are those that DeepSpeed loaded.
+# Checks that the files of $C are those that DeepSpeed loaded.
 check_files() {
 	sed -n 's/^file \([^ ]*\) \([0-9a-f]*\)$/\2  \1/p' "$1" >"$T/sums"
 	[ -s "$T/sums" ] || fail "$1 names no file"
 	(cd "$C" && sha256sum --check --quiet --strict "$T/sums") || fail "$C: other files than DeepSpeed loaded"
 }
 
-# What was written last to a place is there.
+# Checks that each place has the bytes that were written there last.
 check_edits() {
 	tac "$T/edits" | while read -r _ path offset bytes; do
 		printf "$bytes" >"$T/bytes"

@@ -55,7 +55,7 @@ unmount() {
 	wait_until_gone || fail "fragfs goes on after the unmount"
 }
 
-# refused TEXT COMMAND...: it fails, and its last line has TEXT.
+# refused TEXT COMMAND...: the command fails, and its last line has TEXT.
 refused() {
 	text=$1
 	shift

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A job moves its parameters about in an arena while they are read, from its memory and by messages: nobody ever
-# sees another's bytes.  ranks/R/arena, fragctl arena, the metrics; and none of them without an arena.
+# A job moves its parameters about in an arena while they are read, from its memory and by messages: no reader ever sees
+# bytes of another parameter.  ranks/R/arena, fragctl arena and the metrics; none of them without an arena.
 # TEST_SECONDS (1) for each way, TEST_READERS (3).
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
@@ -34,7 +34,7 @@ read_all transport=zmq
 unmount
 read_all transport=auto
 
-# ---- what is where ----
+# ---- the map of the arena ----
 cat "$M/ranks/0/arena" >map
 head -n 1 map | grep -q '^bytes 33554432 used [1-9][0-9]* used_max [1-9][0-9]* free [1-9][0-9]* largest [1-9][0-9]* blocks [1-9][0-9]* holes [1-9][0-9]* moved [1-9][0-9]*$' ||
 	fail "figures: $(head -n 1 map)"
@@ -56,7 +56,7 @@ for name in arena_bytes arena_used_bytes arena_used_max_bytes arena_largest_byte
 	grep -q "^fragfs_rank_$name{rank=\"0\"} $digit" "$M/.frag/metrics" || fail "no metric $name"
 done
 
-# ---- and when it is closed ----
+# ---- a closed arena ----
 gone() {
 	[ ! -e "$M/ranks/0/arena" ] && ! ls "$M/ranks/0" | grep -q arena
 }

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What `make bench` runs may hang: tests/bench/table.sh says at which row, ends it with what it has started and mounted,
-# and goes on with the next.
+# A program of `make bench` may hang: tests/bench/table.sh says at which row, ends the program with what it has started
+# and mounted, and goes on with the next.
 . "$top_srcdir/tests/lib.sh"
 need_dev_fuse
 
-# A job that trains, its mount, one row, and a reader of what nobody writes.
+# A job that trains, its mount, one row, and a reader of a FIFO to which no program writes.
 cat >hangs.sh <<'END'
 . "$top_srcdir/tests/bench/lib.sh"
 mkfifo "$work/lines" "$work/nothing"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What is written through a mount is in the memory of every holder, replicas and low-precision copies too,
-# and nothing else is: whole by cp, parts by dd, bytes that cut elements, on NVMe too.  The ranks themselves say so.
+# Bytes that are written through a mount are in the memory of every holder, of replicas and low-precision copies too,
+# and no other bytes change: whole states by cp, parts by dd, bytes that cut elements, on NVMe too.  The ranks
+# themselves check it.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
@@ -41,7 +42,7 @@ write_some() {
 	write_part two two exp_avg 3 2
 }
 
-# Ranks copy what is written out of the mount's memory, or are sent it: never both.
+# went_by memory|message: ranks have copied the bytes out of the mount's memory, or were sent them: never both.
 went_by() {
 	awk -v way="fragfs_commit_$1_bytes_total" '
 		/^fragfs_commit_(memory|message)_bytes_total / && ($1 == way) != ($2 > 0) { exit 1 }' "$M/.frag/metrics" ||
@@ -75,7 +76,7 @@ as='setpriv --bounding-set=-sys_ptrace'
 [ "$(id -u)" != 0 ] || ! $as true || write_small 3 2 "" message
 as=
 
-# A frozen parameter has no master: what is written is bf16 itself, of every rank.
+# A frozen parameter has no master: the bf16 values themselves are written, on every rank.
 write_frozen() { # write_frozen LAYOUT WORLD
 	start_job "$1" "$2" frozen
 	mount_job rw

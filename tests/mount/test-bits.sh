@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every state of every layout, read through a mount, is what its owners have in memory: whole, in ranges,
-# as .npy, and in each rank's own view; one element to hundreds of MB, -0.0 and signalling NaNs included.  On NVMe too.
+# Every state of every layout, read through a mount, has the bytes that its owners have in memory: whole, in ranges, as
+# .npy, and in each rank's own view; one element to hundreds of MB, -0.0 and signalling NaNs included.  On NVMe too.
 # shellcheck disable=SC2086 # $worlds is a list
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse

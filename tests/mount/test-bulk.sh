@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The same bits by messages of which those with bytes come by TLS, also for who has but the key for readers, and
-# by plain TCP on a job without a key.
+# The same bits by messages, those with bytes by TLS, also for a mount that only has the key for readers; and by plain
+# TCP on a job without a key.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"

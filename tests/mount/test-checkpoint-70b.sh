@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A ZeRO-3 checkpoint of a Llama of 70 B parameters, of 64 ranks: the metadata are real, the values holes but for
-# some.  It takes seconds and little memory to mount, and to read a part of it.
+# A ZeRO-3 checkpoint of a Llama of 70 B parameters, of 64 ranks: its metadata are real, its values holes but for some.
+# It takes seconds and little memory to mount it, and to read a part of it.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 PATH=$top_builddir/tests/zero:$PATH
@@ -59,7 +59,7 @@ check_norm() {
 	[ $(($(read_bytes) - bytes)) -le 65536 ] || fail "a norm cost $(($(read_bytes) - bytes)) bytes"
 }
 
-# hf/ in shards that no sum of sizes exceeds, and a byte of the last one costs no read of the others.
+# Checks hf/: no shard exceeds the size, and a byte of the last one costs no read of the others.
 check_hf() {
 	hf=$M/export/hf before=$(now_ms)
 	n=$(ls "$hf" | grep -c '^model-000..-of-000..[.]safetensors$')

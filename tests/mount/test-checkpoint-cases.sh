@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every checkpoint of tests/data/checkpoints, mounted: all files are what the engine held when it saved them.
-# TEST_CASES: only those whose path has this in it, dsVERSION/NAME.
+# Every checkpoint of tests/data/checkpoints, mounted: all files have what the engine had when it saved them.
+# TEST_CASES: only those with this text in their path, dsVERSION/NAME.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 cases=$top_srcdir/tests/data/checkpoints
 [ "$sanitizer" = no ] || : "${TEST_CASES:=-w3}" # a part: it is slow
 
-# What a folder of a parameter has beside states.
+# Entries of a parameter's folder that are no states.
 aside='step\|dtype\|fragments\|group\|group_index\|numel\|.*\.npy'
 wrong=0
 
@@ -22,7 +22,7 @@ check_folder() {
 	[ ! -s "$T/diff" ] || complain "$(head -n 5 "$T/diff")"
 }
 
-# Lines of the manifest.
+# check_fact WORD...: checks a line of the manifest.
 check_fact() {
 	case $1 in
 	step) [ "$(cat "$M/step")" = "$2" ] || complain step ;;
@@ -33,7 +33,7 @@ check_fact() {
 	esac
 }
 
-# check_group SHAPE FILE: what the optimizer has is in group 0, or in 1 when it is a vector or a scalar.
+# check_group SHAPE FILE: a parameter of the optimizer is in group 0, or in 1 when it is a vector or a scalar.
 check_group() {
 	case $2 in */exp_avg | */momentum_buffer | */sum) ;; *) return 0 ;; esac
 	case $C,$1 in
@@ -58,7 +58,7 @@ check_alias() {
 	[ -s "$T/one" ] && cmp "$T/one" "$T/other" || complain "$1 is not where $2 is"
 }
 
-# check_npy SHAPE FILE: that of a few.
+# check_npy SHAPE FILE: the .npy of a few states.
 check_npy() {
 	case $2 in
 	*/temp/fp32 | */head.weight/fp32) ;;
@@ -69,8 +69,8 @@ check_npy() {
 	tail -c "$(stat -c %s "$M/$2")" "$M/$2.npy" | cmp - "$C/values/$2" || complain "$2.npy"
 }
 
-# The optimizer's step: of each group, or of each parameter; DeepSpeed's masters of stage 0, and its old
-# versions, make one more at the beginning.
+# check_step PATH: the optimizer's step, of each group or of each parameter; DeepSpeed's masters of stage 0, and its old
+# versions, make one step more at the beginning.
 check_step() {
 	case $1 in */z0-bf16-* | */z0-fp16-* | */ds0.10.*) step=4 ;; *) step=3 ;; esac
 	cat "$M"/groups/*/step "$M"/mp_rank_*/groups/*/step >"$T/steps" 2>"$T/none" || :
@@ -84,7 +84,7 @@ check_step() {
 	! grep skipped "$M/.frag/source" || complain "something is skipped"
 }
 
-# check_partitions TREE: ranks/R/partitions/G.0 has, where a group is in one piece, what its parameters have.
+# check_partitions TREE: where a group is in one piece, ranks/R/partitions/G.0 has the bytes of its parameters.
 check_partitions() {
 	for group in "$1"/groups/*; do
 		[ "$(cat "$group/sub_groups")" = 1 ] || continue

@@ -6,7 +6,7 @@ need_fuse
 export LC_ALL=C
 cases=$top_srcdir/tests/data/checkpoints
 
-# unpack NAME: to $C.
+# unpack NAME: unpacks a checkpoint to $C.
 unpack() {
 	rm -rf "$T/case"
 	mkdir "$T/case"
@@ -27,7 +27,8 @@ check_zips() {
 	done
 }
 
-# Every fifth writable state gets bytes of a pattern; afterwards, in another mount, all states are those, or what they were.
+# Writes bytes of a pattern to every fifth writable state; afterwards another mount shows these, and all other states as
+# before.
 edit_all() {
 	mount_case rw
 	(cd "$M" && find params mp_rank_*/params -type f -perm -200 ! -size 0 ! -name '*.npy' 2>/dev/null || :) |
@@ -57,7 +58,7 @@ check_all() {
 	unmount
 }
 
-# What an edit of fp32 changes as well is looked at below.
+# States that an edit of fp32 also changes are checked below.
 check_untouched() {
 	case $1 in */bf16 | */fp16 | */fp32 | */exp_avg* | */max_exp*) return 0 ;; esac
 	same "$M/$1" "$C/values/$1"
@@ -93,7 +94,7 @@ dd if="$T/rounded" of="$T/bf16" bs=2 seek=13 conv=notrunc 2>/dev/null
 same "$P/fp32" "$T/fp32"
 same "$P/bf16" "$T/bf16"
 
-# A handle of before sees no mixture, others what is there now.
+# A handle opened before shows no mixture; others show the new bytes.
 exec 3<"$P/fp32" 4<"$P/exp_avg"
 head -c 4 "$T/values" | dd of="$P/fp32" bs=1 conv=notrunc 2>/dev/null || fail "cannot edit again"
 refused "Stale file handle" cat <&3
@@ -108,7 +109,7 @@ refused "Invalid argument" sh -c 'head -c 8 "$1" >"$2"' sh "$T/fp32" "$P/fp32"
 refused "Operation not permitted" rm "$P/fp32"
 same "$P/fp32" "$T/fp32"
 
-# Nobody else has it mounted, neither so nor so.
+# No other mount may have it, writable or not.
 mkdir "$T/other"
 refused "is mounted by process [0-9]" fragfs "$C" "$T/other" -o rw
 refused "is mounted with -o rw by process [0-9]" fragfs "$C" "$T/other"
@@ -130,7 +131,7 @@ cat "$C/values/params/emb.weight/bf16" >"$P/bf16" || fail "cannot edit bf16"
 same "$P/bf16" "$C/values/params/emb.weight/bf16"
 unmount
 
-# Replaced meanwhile, hard links, files that may not be written.
+# Files that were replaced meanwhile, that have hard links, that may not be written.
 mount_case rw
 cp "$model" "$T/new-model"
 mv "$T/new-model" "$model"
@@ -142,9 +143,9 @@ mount_case
 unmount
 rm "$T/snapshot"
 
-# ---- an edit that was interrupted: by hand, a journal of half of one ----
+# ---- an interrupted edit: a journal of half an edit, made by hand ----
 
-# As fragfs leaves it: SIGKILL between the journal and its end.  test-commit-killed has every moment.
+# As fragfs leaves it when killed between the journal and its end.  test-commit-killed tries every moment.
 unpack z3-fp32-w3
 find "$C" -name '*.pt' -exec cksum {} + | sort >"$T/sums"
 echo junk >"$(dirname "$(find "$C" -name '*.pt' | head -1)")/.fragfs-journal"
@@ -156,7 +157,7 @@ unmount
 find "$C" -name '*.pt' -exec cksum {} + | sort >"$T/sums-after"
 same "$T/sums" "$T/sums-after"
 
-# ---- universal: files in folders of folders; what module has stands a second time in zero/, widened ----
+# ---- universal: files in folders of folders; the values of `module` are in zero/ too, widened ----
 
 # second NAME FILE: zero/NAME/fp32.pt has FILE's values.
 second() {
@@ -204,7 +205,7 @@ same "$M/params/emb.weight/fp32" "$C/values/params/emb.weight/exp_avg"
 same "$M/params/frozen.weight/fp32" "$T/frozen"
 unmount
 
-# One of its files is mounted alone, and edited: it may not be half of an edit of all.
+# One of its files is mounted alone for edits, so the whole is refused: an edit of the whole may change that file too.
 within 60 fragfs "$C/global_step3_universal/zero/pos/fp32.pt" "$M" -o rw || fail "fragfs: status $?"
 refused "is mounted with -o rw by process [0-9]" fragfs "$C" "$T/other"
 unmount

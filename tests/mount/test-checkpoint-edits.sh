@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Edits that DeepSpeed has accepted, made again through a mount: the files are those that it loaded, and a mount
-# of them says what was written.  TEST_CASES: only those whose path has this in it, dsVERSION/NAME.
+# Edits that DeepSpeed has accepted, made again through a mount: the files are those that it loaded, and a mount of them
+# shows the written values.  TEST_CASES: only those with this text in their path, dsVERSION/NAME.
 . "$top_srcdir/tests/mount/lib.sh"
 . "$top_srcdir/tests/mount/edits.sh"
 need_fuse

@@ -38,7 +38,7 @@ widened() {
 	od -An -v -tx1 -w2 "$1" | sed 's/^/ 00 00/'
 }
 
-# 2 MiB of bf16, then fp32, int64, float32 without dimensions, an empty one
+# 2 MiB of bf16; then fp32, int64, a float32 without dimensions, a tensor without elements.
 head -c 2097152 /dev/urandom >"$T/w"
 head -c 4000 /dev/urandom >"$T/b"
 head -c 24 /dev/urandom >"$T/i"
@@ -97,7 +97,7 @@ check_mapped() {
 	same "$T/mapped" "$M/params/layer.w/fp32"
 }
 
-# The first round is from the disk as far as may be, the next from the page cache, mapped first.
+# The first round reads from the disk as far as possible, the next from the page cache, by a mapping first.
 mount_checkpoint "$T/one/x.safetensors"
 check_tree
 check_mapped
@@ -115,7 +115,7 @@ check_ranges
 check_bytes
 check_tree
 
-# Another file in its place: what is read is never a mixture of the two.
+# Another file takes its place: a read is never a mixture of the two.
 sed 's/"none"/"NONE"/' "$T/one/x.safetensors" >"$T/one/new"
 mv "$T/one/new" "$T/one/x.safetensors"
 unmount
@@ -128,7 +128,7 @@ refused "Stale file handle" cat "$M/params/layer.b/fp32"
 [ "$(grep -c "x.safetensors was replaced or changed since it was mounted" "$M/.frag/log")" = 1 ] || fail "$(cat "$M/.frag/log")"
 unmount
 
-# A Hugging Face folder: what the index does not name is skipped.
+# A Hugging Face folder: tensors that the index does not name are skipped.
 mkdir "$T/hf"
 cat "$T/b" "$T/b" >"$T/bb"
 make_safetensors "$T/hf/model-00001-of-00002.safetensors" \
@@ -148,7 +148,7 @@ same "$M/params/w/fp16" "$T/b"
 grep -q "^skipped extra: " "$M/.frag/source" || fail "what was skipped is not said"
 unmount
 
-# A universal checkpoint beside the one that it was made of.
+# A universal checkpoint beside the checkpoint that it was made of.
 gzip -dc "$top_srcdir/tests/data/checkpoints/ds0.19.8/z2-bf16-w3-universal.tar.gz" | (cd "$T" && tar -xf -)
 mv "$T/z2-bf16-w3-universal" "$T/both"
 mount_checkpoint "$T/both"
@@ -163,7 +163,7 @@ same "$M/params/conv/fp32" "$T/both/values/params/conv/fp32"
 head -n 1 "$M/params/conv/step.npy" | grep -q "'shape': ()" || fail "shape of step"
 unmount
 
-# The folder above several, without latest.
+# A folder above several checkpoints, without `latest`.
 mkdir "$T/run"
 for n in 2 9 10 11 100 1000; do
 	mkdir "$T/run/global_step$n"
@@ -173,7 +173,7 @@ mkdir "$T/run/logs"
 refused "/run is no checkpoint, and has no latest that names one of these in it:\
  global_step1000, global_step100, global_step11, global_step10, global_step9 and 1 more\$" fragfs "$T/run" "$M"
 
-# Hugging Face's cache is of links.
+# The cache of Hugging Face consists of links.
 mkdir -p "$T/hub/blobs" "$T/hub/refs" "$T/hub/snapshots/5f0b"
 ln "$T/one/x.safetensors" "$T/hub/blobs/8f0a2c"
 ln -s ../../blobs/8f0a2c "$T/hub/snapshots/5f0b/model.safetensors"
@@ -188,7 +188,7 @@ mount_checkpoint "$T/hub/snapshots/5f0b/model.safetensors"
 same "$M/params/layer.b/fp32" "$T/b"
 unmount
 
-# Refused, with one line: a folder of nothing, a damaged file, a link, a tensor that is not there.
+# Refused with one line: an empty folder, a damaged file, a link, a tensor whose file is missing.
 mkdir "$T/empty"
 refused "is no checkpoint that is known: looked for dcp" fragfs "$T/empty" "$M"
 refused "No such file" fragfs "$T/gone" "$M"
@@ -207,7 +207,7 @@ rm "$T/hf/model-00002-of-00002.safetensors"
 cp "$T/one/x.safetensors" "$T/hf/model-00002-of-00002.safetensors"
 refused "names 1 tensors that are not in their files" fragfs "$T/hf" "$M"
 
-# df and fragctl know it.
+# df and fragctl show the checkpoint.
 mount_checkpoint "$T/one"
 [ "$(df --output=used -B1 "$M" | tail -n 1)" -ge 2101180 ] || fail "df: $(df "$M")"
 df --output=source "$M" | grep -qx "$T/one" || fail "df: $(df "$M")"

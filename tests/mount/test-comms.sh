@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# With FRAG_COMMS=1 a mount, and each rank, counts what its operations take; without it nothing is counted.
+# With FRAG_COMMS=1 a mount, and each rank, times its operations; without it nothing is counted.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 
@@ -34,14 +34,14 @@ grep -Eq '^(onesided|read)	.*	state\.c:[0-9]+$' ops || fail "no reads of files: 
 grep -Eq '^stage	.*	write-buffer\.c:[0-9]+$' ops || fail "no edit of a file: $(cat ops)"
 awk -F '\t' '$6 != $7 { exit 1 }' ops || fail "between two, busbw is algbw: $(cat ops)"
 ! grep -q '^off$' "$M/ranks/0/comms" || fail "a rank counts nothing"
-# The mount has sent each rank the bytes of its part, which do not compare: no rank is behind.
+# The mount has sent each rank the bytes of its part, so their times do not compare: no rank counts as behind.
 sed '1,/^$/d' "$M/.frag/comms" >ranks
 [ "$(cut -f 1 ranks | tr '\n' ' ')" = "rank " ] || fail "ranks: $(cat ranks)"
 within 60 cat "$M/params/$name/fp32[::2].npy" >/dev/null || fail "no slice"
 fragctl comms -H -o op,caller "$M" >sliced
 grep -Eq '^(onesided|read)	gather\.c:[0-9]+$' sliced || fail "no read of a slice: $(cat sliced)"
-# Rank 0 asks both for the boundary, also for an edit of what it has alone.  A rank that stands still for a while answers that
-# much later than the other.
+# Rank 0 asks both ranks for the boundary, also for an edit of a part that it alone has.  A rank that stands still for a
+# while answers that much later than the other.
 mine=$(awk '$1 == 0 && $2 == "exp_avg" && $6 == 0 { print FILENAME; exit }' "$M"/params/*/fragments)
 stop_process "$(cat "$M/ranks/1/pid")"
 (printf '\0\0\0\0' | dd of="${mine%/*}/exp_avg" conv=notrunc 2>/dev/null) &
@@ -56,6 +56,6 @@ rank_1_is_behind() {
 wait_until 60 rank_1_is_behind || fail "rank 1 is not behind: $(cat "$M/ranks/0/comms")"
 fragctl comms -R 0 --json "$M" >json
 grep -q '"behind_us": ' json || fail "json: $(cat json)"
-# Boundaries are decided by rank 0: it knows who is late.
+# Rank 0 decides boundaries, so it knows which rank is late.
 wait_until 60 grep -q '^apply' "$M/ranks/0/comms" || fail "rank 0: $(cat "$M/ranks/0/comms")"
 fragctl comms -R 0 -H -o op,count "$M" | grep -q '^apply	' || fail "fragctl comms -R 0"

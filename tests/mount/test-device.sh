@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# docs/examples/train --device over a stub of the CUDA runtime, found by its usual name: the same losses and the same files, bit for
-# bit, as without; an edit; metrics; a device that stands still is an error of its readers, in time, and the job goes on.
+# docs/examples/train --device over a stub of the CUDA runtime, found by its usual name: the losses and files are the
+# same, bit for bit, as without a device; an edit; metrics; readers of a device that stands still get an error in time,
+# and the job goes on.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
 . "$top_srcdir/tests/mount/train.sh"
 stub=$top_builddir/tests/cuda/.libs/libcudart-stub.so
@@ -21,7 +22,7 @@ stepped() { # stepped N: so many steps at least
 	[ "$(cat "$M/step")" -ge "$1" ]
 }
 
-# It rests after its first step.
+# The job rests after its first step.
 copy_states() {
 	wait_until 60 stepped 1 || fail "$name: no step: $(cat "$name".*.log)"
 	mkdir "$1"
@@ -32,7 +33,7 @@ copy_states() {
 	done
 }
 
-# ---- the same
+# ---- with a device and without
 
 for where in host device; do
 	set -- --forever --pause-ms 3600000
@@ -49,7 +50,7 @@ for log in host device; do
 	sed -n 's/^train: losses //p' $log.0.log >$log.losses
 done
 [ -s host.losses ] || fail "no losses"
-# Stage 3, its shards in an arena of the device that is compacted.
+# Stage 3; its shards are in an arena of the device, which is compacted.
 for where in host device; do
 	set -- --stage 3 --steps 8
 	[ $where = host ] || set -- "$@" --device 0 --arena

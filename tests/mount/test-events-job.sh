@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# /events of the example trainer: its steps in order, an edit with who made it, through another mount too, a rank
-# that is lost, and the end of the job, which is that of the file too, also for poll(2).  Both ways of looking at it.
+# /events of the example trainer: its steps in order; an edit with its writer, through another mount too; a lost rank;
+# and the end of the job, which ends the file, also for poll(2).  By memory and by messages.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mkdir "$T/mnt2" "$T/job"
@@ -38,7 +38,7 @@ mount_job() {
 	within 60 fragfs "$(cat "$T/address")" "$1" -o "$2" || fail "fragfs: $?"
 }
 
-# told FILE PATTERN: a line says so.
+# told FILE PATTERN: a line matches.
 told() {
 	grep -q -e "$2" "$1"
 }
@@ -55,12 +55,12 @@ steps() {
 	[ "$(grep -c '"event":"step"' "$1")" -ge "$2" ]
 }
 
-# twice FILE PATTERN: two lines say so.
+# twice FILE PATTERN: two lines match.
 twice() {
 	[ "$(grep -c -e "$2" "$1")" = 2 ]
 }
 
-# A rank that does not answer soon tells the log nothing of the other mount's edits.
+# four_edits: the log has all edits; those of the other mount only once the ranks have answered.
 four_edits() {
 	[ "$(grep -c '"event":"edit"' "$M/.frag/log")" = 4 ]
 }

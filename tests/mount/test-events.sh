@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# /events of a made-up job, where every commit is an event: a read waits for one, a signal and the mount's end
-# end it, O_NONBLOCK does not wait.
+# /events of a made-up job, where every commit is an event: a read waits for one; a signal, or the mount's end, ends the
+# read; O_NONBLOCK does not wait.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake rw
@@ -15,7 +15,7 @@ has() {
 	[ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]
 }
 
-# open PID: the process has /events open.
+# open_by PID: the process has /events open.
 open_by() {
 	ls -l "/proc/$1/fd" 2>/dev/null | grep -q "$M/events"
 }
@@ -29,7 +29,7 @@ edit
 refused "temporarily unavailable" dd if="$M/events" iflag=nonblock of=/dev/null status=none
 refused "Read-only\|Permission" sh -c ": >'$M/events'"
 
-# More readers than the mount has threads; what was before is not told.
+# More readers than the mount has threads; events from before the open are not shown.
 pids=
 for i in 1 2 3 4 5 6 7 8; do
 	env --default-signal=INT cat "$M/events" >"$T/$i" 2>/dev/null &
@@ -51,7 +51,7 @@ for i in 1 2 3 4 5 6 7 8; do
 	same "$T/$i" "$T/want"
 done
 
-# poll(2): ready while there is something.
+# poll(2) finds the file ready while there are lines.
 "$top_builddir/tests/mount/poll-file" lines "$M/events" 20000 2 >"$T/polled" &
 poller=$!
 started $poller
@@ -70,7 +70,7 @@ for signal in INT KILL TERM; do
 	wait_until 60 ended "$pid" || fail "SIG$signal does not end a reader"
 done
 
-# The server's end is the end of the file.
+# The file ends when the server does.
 kill -TERM "$(servers)"
 for pid in $pids; do
 	wait_until 60 ended "$pid" || fail "a reader outlives the mount"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # export/: a safetensors file that is copied from a mount is mounted in turn, and has the same states; of a job that
 # trains, all its bytes are of one generation, by read(2) and by a shared mapping.
-# TEST_CASES: only those of tests/data/checkpoints whose path has this in it.
+# TEST_CASES: only those of tests/data/checkpoints with this text in their path.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 [ "$sanitizer" = no ] || : "${TEST_CASES:=-w3}" # a part: it is slow
@@ -24,7 +24,7 @@ unmount_copy() {
 	within 60 fusermount3 -u "$N" || fail "cannot unmount the copy"
 }
 
-# same_model PART: what the copy has of each parameter is what the part has; fp32 may be widened in the copy alone.
+# same_model PART: the copy has the part's state of each parameter; only in the copy fp32 may be widened.
 same_model() {
 	for folder in "$N"/params/*; do
 		name=${folder##*/}
@@ -100,7 +100,7 @@ done
 
 [ -n "${TEST_CASES-}" ] || [ "$(sort -u "$T/tied")" = 'head.weight emb.weight' ] || fail "tied: $(sort -u "$T/tied")"
 
-# ---- a name that is not UTF-8, which a header cannot have as it is
+# ---- a name that is not UTF-8, which a header has escaped
 
 within 60 fragfs "$top_srcdir/tests/data/checkpoint/names.pt" "$M" || fail "names.pt is not mounted"
 mount_copy "$M/export/model.safetensors"
@@ -110,7 +110,7 @@ unmount
 
 # ---- conversion, and hf/
 
-# round_to_bf16: float32 as decimal numbers to bfloat16, to nearest even, as the same
+# round_to_bf16: converts float32 to bfloat16, to nearest even, both as decimal numbers
 round_to_bf16() {
 	awk '{ m = $1 % 2147483648; high = int($1 / 65536)
 		if (m > 2139095040) { if (int(high / 64) % 2 == 0) high += 64; print high }
@@ -146,7 +146,7 @@ unmount
 
 # ---- a job that trains
 
-# values FILE TYPE BYTES: the different values in its data
+# values FILE TYPE BYTES: prints the different values in the file's data
 values() {
 	head=$(od -An -tu8 -N8 "$1")
 	tail -c +$((head + 9)) "$1" | od -An -v -t"$2" -w"$3" | uniq | sort -u
@@ -163,7 +163,7 @@ is_past() {
 	[ "$(cat "$M/step")" -gt "$1" ]
 }
 
-# read_slowly FILE: half of it after a step has gone by
+# read_slowly FILE: reads half of it after a step has passed
 read_slowly() {
 	{
 		head -c 300000

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# fragctl finds a running job and its mount and knows all ranks of it, asked either way.
+# fragctl finds a running job and its mount, and knows all its ranks, by the mount and by the job.
 . "$top_srcdir/tests/mount/lib.sh"
 lists_a_job() {
 	fragctl jobs >jobs
@@ -60,7 +60,7 @@ mkdir fragctl # a folder that is here is a checkpoint first
 grep -q fragctl why || fail "$(cat why)"
 rmdir fragctl
 within 60 fragfs "$address" mnt || fail "fragfs: $?"
-# Of all mounts; those of other tests may come and go meanwhile.
+# status of all mounts; those of other tests may come and go meanwhile.
 fragctl status >mounted 2>/dev/null || true
 grep -q "^$M: $address, job fragctl\$" mounted
 fragctl status mnt >mounted
@@ -73,13 +73,13 @@ top_counts_steps() { # in the second for which it looks
 wait_until 60 top_counts_steps || fail "top: $(cat top)"
 unmount
 
-# By its name, where it is not mounted.
+# A job that is not mounted, by its name.
 export FRAGFS="$top_builddir/fragfs"
 fragctl status -j fragctl >asked
 expect asked
 within 60 fragctl freeze -j fragctl -- sh -c 'cat "$FRAG_MOUNT/phase"' >phase || fail "freeze -j: $?"
 [ "$(cat phase)" = frozen ] || fail "freeze -j: $(cat phase)"
-# Without a mount that goes on when fragctl ends, these words mean nothing.
+# freeze and `break off` need a mount that lives on when fragctl ends.
 for words in freeze 'break off'; do
 	got=0
 	# shellcheck disable=SC2086 # words
@@ -95,12 +95,12 @@ thawed() {
 	grep -q '^thawed$' "$M/.frag/freeze"
 }
 wait_until 60 thawed || fail "thaw -j"
-# Gradients, of which as a rule no window that has a boundary is open.
+# An edit of gradients, for which mostly no window with a boundary is open.
 for _ in 1 2 3; do
 	within 60 fragctl set -j "$M" "$(ls "$M/params" | head -n 1)/grad" 0 || fail "set of gradients: $?"
 done
 
-# When its ranks are gone there is nobody to agree on a boundary.
+# When all ranks are gone, none can agree on a boundary.
 kill -9 $ranks
 wait $ranks 2>/dev/null || :
 refused 'the job, or the rank that would have to agree, is lost' fragctl break -j "$M" 'nan(fp32) > 0'

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# fragctl's commands over a mount, a job by its name, and a checkpoint: what they print is what the files of the mount have.
+# fragctl's commands over a mount, a job by its name, and a checkpoint: they print what the files of the mount have.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
 export FRAGFS="$top_builddir/fragfs"
 
 line() { grep -q -- "$1" out || fail "no line $1 in: $(cat out)"; }
-# fails STATUS TEXT ARGUMENT...: in one line.
+# fails STATUS TEXT ARGUMENT...: fragctl fails, with one line.
 fails() {
 	status=$1 text=$2
 	shift 2
@@ -26,7 +26,7 @@ cd "$M/params"
 name=$(ls | head -n 1)
 numel=$(cat "$name/numel")
 
-# The mount that the current folder is in.
+# Without an argument: the mount that the current folder is in.
 within 60 fragctl ls -H -o name >"$T/names"
 ls | sort >"$T/want"
 sort "$T/names" | cmp - "$T/want" || fail "ls: $(cat "$T/names")"
@@ -65,12 +65,12 @@ line "^$name  *fp32  *1  .*NaN at \[.*1\], rank [0-9]*, .* at [0-9]*$"
 within 60 fragctl stats -j "$M" -Hp -o nan,norm,first_nan "$name/f*32" >out
 [ "$(cut -f 1,3 out)" = "1	1" ] || fail "stats: $(cat out)"
 [ "$(cut -f 2 out)" = "$(awk '{ printf "%.17g", $1 }' "$M/params/$name/stats/fp32/norm")" ] || fail "stats: $(cat out)"
-# All states at once.
+# Statistics of all states at once.
 within 60 fragctl stats -j "$M" -H -o name,state,nan,note >out || :
 [ "$(wc -l <out)" = $(for p in $(cat names); do ls "$M/params/$p/stats"; done | wc -l) ] || fail "stats of all: $(cat out)"
 grep -q "^$name	fp32	1	NaN at element 1, rank [0-9]*, .* at [0-9]*$" out || fail "stats of all: $(cat out)"
 fails 1 'no parameter or state' stats -j "$M" "$name/fp33"
-# What top shows of the norm is of finite elements: it says that there are others.
+# top's norm is of finite elements: top says that there are others.
 within 60 fragctl top -j "$M" --once >out || fail "top: $?"
 line '  [1-9][0-9]* NaN.*, first [^ ]*$'
 within 60 fragctl set -j "$M" "$name/fp32" nan || fail "set nan: $?"
@@ -137,7 +137,7 @@ done
 cmp "$M/params/$two/fp32.npy" whole.npy || fail "set of another NPY"
 LC_ALL=C sed '1s/, }  /}    /' whole.npy >other.npy
 within 60 fragctl set -j "$M" "$two/fp32" =other.npy || fail "set =NPY with another header of the same"
-# The owners compute: the job's log names the operation, and the mount stages no bytes.
+# The owners compute an edit: the job's log names the operation, and the mount stages no bytes.
 metric() {
 	awk -v name="$1" '$1 == name { print $2 }' "$M/.frag/metrics"
 }
@@ -165,7 +165,7 @@ fails 1 'fifo: is no regular file' set -j "$M" "$two/fp32" =fifo
 fails 1 '/dev/zero: is no regular file' set -j "$M" "$two/fp32" =/dev/zero
 fails 1 'no such number' set -j "$M" "$two/fp32" 1e99
 fails 1 'Permission denied\|Read-only' set -j "$M" "$two/bf16" 1
-# What cannot be staged as a whole is not committed in part.
+# An edit that cannot be staged as a whole is not committed in part.
 big=$(fragctl ls -j "$M" -H -o numel,name | sort -n | tail -n 1 | cut -f 2)
 if [ "$(cat "$M/params/$big/numel")" -gt 40000 ]; then
 	mkdir little
@@ -177,7 +177,7 @@ if [ "$(cat "$M/params/$big/numel")" -gt 40000 ]; then
 	fusermount3 -u little
 fi
 
-# The pieces of the map are all of each parameter.
+# The map shows all pieces of each parameter.
 cd "$T"
 within 60 fragctl map -j "$M" -H -o name,numel | awk '{ n[$1] += $2 } END { for (p in n) print p, n[p] }' | sort >out
 for p in $(cat names); do echo "$p $(cat "$M/params/$p/numel")"; done | grep -v ' 0$' | sort >want
@@ -187,7 +187,7 @@ line "^$name  *[01]*$"
 within 60 fragctl map -j "$M" -s map.svg || fail "map -s: $?"
 grep -q "<text [^>]*>$name</text>" map.svg && [ "$(tail -n 1 map.svg)" = '</svg>' ] || fail "$(cat map.svg)"
 
-# diff finds the element that was changed, and nothing in what is the same.
+# diff finds the changed element, and nothing between equal states.
 within 60 fragctl diff "$M" "$M" -H -o changed,relative "$name" >out || fail "diff of one mount: $?"
 [ "$(cat out)" = "0	0" ] || fail "diff: $(cat out)"
 unmount
@@ -204,7 +204,7 @@ fails 1 'top needs a terminal' top -j "$M" </dev/null
 events=$(sed -n '/^\.Ss Events/,/^\.Ss/s/^\.It Li //p' "$top_srcdir/docs/fragfs.1" | tr '\n' ' ')
 fails 2 "edits: no event; there are: ${events% }\$" watch -j "$M" step edits
 fails 2 'not both' thaw -j "$M" "$M"
-# While a command runs in a freeze, edits go in where the job stands.
+# While a command runs in a freeze, edits are applied where the job stands.
 within 60 fragctl freeze -t 50 "$M" -- fragctl set -j "$M" "$name/fp32" '*= 2' || fail "set *= in a freeze: $?"
 within 60 fragctl freeze -t 50 "$M" -- fragctl set -j "$M" "$name/fp32" 1 || fail "set in a freeze: $?"
 if command -v script >/dev/null; then
@@ -219,7 +219,7 @@ if command -v script >/dev/null; then
 fi
 unmount
 
-# Events, as they come.
+# watch prints events as they come.
 mount_job rw
 within 60 fragctl watch -j "$M" -n 1 edit >watched &
 watcher=$!
@@ -232,12 +232,12 @@ wait_until 60 edits || fail "no event"
 grep -q "^[0-9:.]*  edit  .* outcome committed" watched || fail "watch: $(cat watched)"
 unmount
 
-# A job that is not mounted, by its address, and a name of it.
+# A job that is not mounted, by its address and by its name.
 within 60 fragctl ls -j "$address" -H -o name >out
 cmp out names || fail "ls -j $address: $(cat out)"
 no_private_mounts || fail "a mount is left"
 
-# Whoever ends fragctl ends its mount.
+# When fragctl is ended, its private mount ends.
 private_mount() {
 	ls -d "$T"/fragctl.*/params >/dev/null 2>&1
 }
@@ -273,7 +273,7 @@ for words in '' 'nan(fp32)>0' '-w nan(fp32)>0'; do
 	# shellcheck disable=SC2086
 	fails 1 "^fragctl: $checkpoint: a checkpoint is mounted there" break -j "$checkpoint" $words
 done
-# A folder with such files is a mount to fragctl: the events of a watch that has taken the place of two others.
+# A folder with such files is a mount to fragctl: /events of a watch that has replaced two others.
 mkdir -p told/.frag
 echo >told/.frag/control
 cat >told/events <<-'EOF'
@@ -313,7 +313,7 @@ line "^  format "
 printf '\070\0\0\0\0\0\0\0{"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}  ' >empty.safetensors
 fails 1 '^fragctl: empty.safetensors: .*no parameter has bytes' bench -j empty.safetensors
 
-# A name that begins with a dot is one like others.
+# A name that begins with a dot is listed like others.
 printf '\070\0\0\0\0\0\0\0{".w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} \0\0\200\077' >dot.safetensors
 [ "$(within 60 fragctl ls -j dot.safetensors -H -o name)" = .w ] || fail "ls of a name with a dot"
 [ "$(within 60 fragctl get -j dot.safetensors .w)" = 1 ] || fail "get of a name with a dot"
@@ -328,7 +328,7 @@ fails 1 'an empty word names no mount' plan ''
 	fails 1 '^fragctl: ./mixed.pt: /bin/false has ended without a word' ls -j mixed.pt
 )
 
-# JSON has the names as they are, but for bytes that are not UTF-8; a terminal gets no control characters.
+# JSON has the names unchanged, but for bytes that are not UTF-8; a terminal gets no control characters.
 printf '\100\0\0\0\0\0\0\0{"\\n\\u001b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}   \0\0\200\077' >control.safetensors
 [ "$(within 60 fragctl ls -j control.safetensors -H -o name)" = %0A%1B ] || fail "ls of a name with control characters"
 within 60 fragctl ls --json -j control.safetensors -o name >out || fail "ls --json of a name with control characters"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# .frag/freeze: what may be written to it, and that a freeze which is held ends with the open file.
+# .frag/freeze: which lines may be written to it, and that a freeze with `held` ends when the file is closed.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake rw
@@ -50,8 +50,8 @@ exec 3>&-
 is frozen || fail "a close has thawed what it did not hold"
 line '0\n'
 
-# An edit that reads what it changes is not committed when somebody thaws meanwhile.  A thaw that comes too late is tried
-# again.
+# An edit that reads the elements it changes is not committed if the job is thawed meanwhile.  If the thaw comes too
+# late, the test tries again.
 slow=$M/params/faulty/slow
 for try in $(seq 60); do
 	cp "$slow" "$T/before"
@@ -68,7 +68,7 @@ done
 same "$slow" "$T/before"
 wait_until 60 is stable || fail "frozen after set"
 
-# fragctl takes the only mount there is; of several it names all.
+# fragctl takes the only mount; of several it names all.
 mkdir "$T/mnt2"
 within 60 fragfs-fake fake "$T/mnt2" || fail "a second mount"
 status=0

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A mount's reads of states on devices by rounds of the ranks, over the stubs of the CUDA runtime and of NCCL: the bytes that come by the
-# host, of the step that the reader has open, whatever is trained since; a trainer that rests, and a rank killed meanwhile, cost
-# him some time.
+# A mount's reads of states on devices, by rounds of the ranks, over the stubs of the CUDA runtime and of NCCL: the
+# bytes are those that come by the host, of the step that the reader has open, whatever is trained since; a resting
+# trainer, or a rank killed meanwhile, only cost the reader time.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
@@ -55,7 +55,7 @@ stepped() { # stepped N: so many steps at least
 	[ "$(cat "$M/step")" -ge "$1" ]
 }
 
-# Until a round has brought some: the pages that the kernel has are no reads.
+# comes_by_rounds FILE: reads it; true once a round has brought bytes.  A read from the kernel's pages brings none.
 comes_by_rounds() {
 	cat "$1" >"$T/some"
 	[ "$(metric owner_round_bytes_total)" -gt 0 ]
@@ -66,7 +66,7 @@ status=0
 "$@" 2>why || status=$?
 [ $status = 2 ] && [ "$(wc -l <why)" = 1 ] && grep -q "gather: 'often' is none of auto|nccl|host" why || fail "gather=often: $status $(cat why)"
 
-# ---- while it trains, and while it stands
+# ---- while the job trains, and while it stands
 
 start training --pause-ms 1
 mount_at "$M" gather=nccl,rw

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A reader or writer that waits for the engine goes when it is told to, and the mount goes on.
+# A reader or writer that waits for the engine ends on a signal, and the mount goes on.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake rw
 
-# waiting N: so many requests wait in the engine.
+# waiting N: that many requests wait in the engine.
 waiting() {
 	[ "$(within 60 cat "$M/.frag/inflight")" = "$1" ]
 }
@@ -14,7 +14,7 @@ ended() {
 	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
 }
 
-# More readers than the mount has threads; each way the engine may complete a cancelled read.
+# More readers than the mount has threads; each way in which the engine may complete a cancelled read.
 for key in never never_async; do
 	for signal in INT KILL TERM; do
 		pids=
@@ -50,7 +50,7 @@ wait_until 60 ended $reader || fail "a reader of grad misses its window"
 wait $reader || fail "a reader of grad failed"
 fake-bytes layers.0.bias "" grad | cmp - "$T/grad" || fail "grad"
 
-# A commit that waits: interrupted, nothing is changed.
+# A commit that waits is interrupted: nothing changes.
 head -c 16384 /dev/urandom >"$T/new"
 for key in never never_async; do
 	env --default-signal=INT dd if="$T/new" of="$M/params/faulty/$key" bs=16384 conv=notrunc,fsync \
@@ -75,7 +75,7 @@ wait_until 60 ended $writer || fail "fragctl set misses the window"
 wait $writer || fail "fragctl set: $?"
 cmp "$M/params/layers.0.bias/fp32" "$T/grad" || fail "fragctl set"
 
-# Unmounting with readers in it: they end, the server ends.
+# The mount is unmounted while readers wait in it: they end, and the server ends.
 cat "$M/params/faulty/never" >/dev/null 2>&1 &
 reader=$!
 started $reader

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A job that ends in order is told from one that is killed: by the phase, the ranks' state, events, and the log; mounts and ranks
-# warn of nothing.  Both ways of looking at it, and a mount that may only read.
+# A job that ends in order differs from a killed one: in the phase, the ranks' state, events, and the log; mounts and
+# ranks log no warning.  By memory and by messages, and on a mount that may only read.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mkdir "$T/job"

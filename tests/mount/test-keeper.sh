@@ -29,7 +29,7 @@ ended() {
 	! mounted "$M" || fail "$1: it is still mounted"
 }
 
-# The kernel may be about to end it.
+# The kernel may be about to end the mount.
 sees_dead_mount() {
 	fragctl doctor -H -o found | grep -q "^$M: its fragfs is gone"
 }
@@ -54,7 +54,7 @@ start
 kill -KILL "$server"
 ended "SIGKILL of the server"
 
-# Without its keeper a server goes; the dead mount is no obstacle to the next one, though its attributes are cached.
+# Without its keeper a server ends; the dead mount is no obstacle to the next one, though its attributes are cached.
 start
 stat "$M" >/dev/null
 kill -KILL "$keeper"
@@ -79,7 +79,7 @@ wait_until_gone || fail "SIGKILL of fragfs -f: the server stays"
 drop_mount "$M"
 ended "SIGKILL of fragfs -f"
 
-# One line, and nothing is left, when it is no checkpoint or cannot be mounted.
+# A source that is no checkpoint, or cannot be mounted, gives one line and leaves nothing behind.
 echo nonsense >"$T/bad.safetensors"
 refused 'bad.safetensors' fragfs "$T/bad.safetensors" "$M"
 ended "a refused checkpoint"

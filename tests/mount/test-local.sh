@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What one rank holds is read-only on a rw mount: replicas and low-precision copies would not follow.  With
-# -o rw,local it can be written, one rank alone changes, and the log says which.
+# The states of ranks/R are read-only on a rw mount, because replicas and low-precision copies would not follow.  With
+# -o rw,local they can be written: one rank alone changes, and the log says which.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
 start_job 0 2 small
 param=$M/params/one
 
-# look NAME: what each rank has, and the copy.
+# look NAME: prints what each rank has, and the copy.
 look() {
 	for rank in 0 1; do
 		cat "$M/ranks/$rank/params/one/fp32" >"$1.$rank" || fail "$1: rank $rank"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A mount's process outlives umount(8) a little: who needs its locks waits for it, says so, and not for ever.
+# A mount's process outlives umount(8) a little: a command that needs its locks waits for it, says so, and gives up in
+# time.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 gzip -dc "$top_srcdir/tests/data/checkpoints"/*/z2-bf16-w4.tar.gz | tar -xf -
@@ -30,7 +31,7 @@ for round in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 	let_go
 done
 
-# One that does not end for a while.
+# A mount whose process does not end for a while.
 mount_it overlay=laid
 edit
 stopped=$(servers)
@@ -45,7 +46,7 @@ wait_until 60 grep -q "waiting for process [0-9]*, which has $T/laid locked" out
 kill -CONT $stopped
 wait $commit || fail "commit: $(cat out)"
 
-# One that does not end.
+# A mount whose process does not end.
 mount_it rw
 refused "is mounted with -o rw by process [0-9]" fragfs "$C" "$T"
 unmount

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Where lines go: a mount's to standard error while the command runs, then to syslog, also from a checkpoint's process of few
-# rights; a rank's own are in ranks/R/log.
+# Where log lines go: a mount's to standard error while the command runs, then to syslog, also from the sandboxed
+# process of a checkpoint; a rank's own are in ranks/R/log.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 
@@ -18,7 +18,7 @@ within 60 fragfs "$(fragctl jobs -H -o job,address | sed -n 's/^logs	//p')" "$M"
 grep -Eq '^fragfs: info: [0-9]+\.[0-9]{3}: rank 0: ' "$M/ranks/0/log" || fail "ranks/0/log: $(cat "$M/ranks/0/log")"
 [ -s "$M/ranks/1/log" ] || fail "ranks/1/log is empty"
 ! grep -v ': rank 1: ' "$M/ranks/1/log" || fail "ranks/1/log: lines of others"
-# Of a lost rank there is what was read last; of one whose log was not read, nothing.
+# The log of a lost rank shows what was read last; if it was never read, nothing.
 unmount
 within 60 fragfs "$(fragctl jobs -H -o job,address | sed -n 's/^logs	//p')" "$M" || fail "fragfs: $?"
 cp "$M/ranks/1/log" before
@@ -35,7 +35,7 @@ grep -q 'Input/output error' err || fail "$(cat err)"
 unmount
 
 [ "$sanitizer" = no ] || exit 0
-# In place of syslog(3): the daemon's lines, with priorities, come to the descriptor that was opened when it connected.
+# In place of syslog(3): the daemon's lines, with priorities, go to the descriptor that was opened when it connected.
 cat >said.c <<'END'
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# groups/G/kind and fragctl map say how the ranks of a group lie in the mesh that coordinates tell of.
+# groups/G/kind and fragctl map say how the ranks of a group lie in the device mesh that the parameters' coordinates
+# describe.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 export LC_ALL=C
@@ -36,7 +37,7 @@ zero2 expert-data 1 3 " ] || fail "kinds: $(kinds)"
 within 60 fragctl map -j "$M" >out || fail "map: $?"
 grep -q '^group [0-2]  zero2 data  ranks 0 1 2 3$' out && grep -q '^group [0-2]  zero2 expert-data  ranks 1 3$' out ||
 	fail "map: $(cat out)"
-# The plan of such a job is one of its parts.
+# The plan of such a job is that of one of its parts.
 got=0
 within 60 fragctl plan "$M" >out 2>&1 || got=$?
 [ $got = 1 ] && grep -q 'is cut by model parallelism (ep=[01])' out || fail "plan: $(cat out)"

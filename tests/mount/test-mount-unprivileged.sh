@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A user without privileges mounts through fusermount3, where the machine lets users do that.
+# A user without privileges mounts through fusermount3, if the machine allows users to.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 if [ "$(id -u)" = 0 ]; then

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# fragfs returns when the mount is ready, or says in one line why not; its end leaves nothing.
+# fragfs returns when the mount is ready, or says in one line why it is not; its end leaves nothing behind.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 
-# says TEXT COMMAND...: it fails with one line, which has TEXT.
+# says TEXT COMMAND...: the command fails with one line, which has TEXT.
 says() {
 	refused "$@"
 	[ "$(wc -l <"$T/out")" = 1 ] || fail "more than one line: $(cat "$T/out")"
@@ -12,7 +12,7 @@ says() {
 	[ -z "$(servers)" ] || [ -n "${serving:-}" ] || fail "$*: a process is left"
 }
 
-# What is wrong is said.
+# Each error has its line.
 says "nobody listens" fragfs-fake none "$M"
 says "nobody listens" fragfs-fake none "$M" -f
 mounted "$M" && fail "mounted all the same"
@@ -37,7 +37,7 @@ for option in rw ro timeout=SECONDS stage_mem=SIZE key=FILE plain 'transport=aut
 	grep -q -e "-o $option " "$T/help" || fail "--help has no $option"
 done
 
-# Ready when it returns; a relative mountpoint; options as FUSE users know them.
+# The mount is ready when fragfs returns; a relative mount point; options as FUSE users know them.
 (cd "$T" && within 60 fragfs-fake fake,b "../${T##*/}/mnt" -o noatime,allow_other,timeout=2.5,stage_mem=2M) ||
 	fail "mount"
 serving=yes
@@ -57,7 +57,7 @@ serving=yes
 unmount
 serving=
 
-# A device of another kind is in the way.
+# A file system of another kind is mounted there.
 if mount -t tmpfs none "$M" 2>/dev/null; then
 	says "busy, a tmpfs file system is mounted there" fragfs-fake fake "$M"
 	umount "$M"
@@ -71,7 +71,7 @@ for signal in TERM INT HUP; do
 	mounted "$M" && fail "SIG$signal leaves the mount"
 done
 
-# Whoever ends the command that mounts, before it has ended, finds no mount later.
+# A user who ends the mounting command before it has returned finds no mount later.
 for ms in 0 1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 25 30; do
 	fragfs-fake fake "$M" &
 	starting=$!
@@ -85,7 +85,7 @@ for ms in 0 1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 25 30; do
 	fi
 done
 
-# Ended as soon as it is mounted.
+# The mount is ended as soon as it is there.
 for i in 1 2 3 4 5 6 7 8 9 10; do
 	fragfs-fake fake "$M" -f &
 	server=$!
@@ -95,12 +95,12 @@ for i in 1 2 3 4 5 6 7 8 9 10; do
 	wait_until_gone || fail "SIGTERM at its start does not end it"
 done
 
-# Killed: what is left is cleaned up by the next one.
+# A killed mount is cleaned up by the next one.
 for i in 1 2; do
 	mount_fake
 	kill -9 "$(servers)"
 	wait_until_gone
-	# The kernel may be about to end it.
+	# The kernel may be about to end the mount.
 	wait_until 60 eval '! ls "$M" 2>why && grep -q "not connected" why' || fail "killed: $(cat why)"
 done
 mount_fake

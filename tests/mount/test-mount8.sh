@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # mount(8), a line of fstab and umount(8) work through mount.fragfs.
-# mount(8) looks for helpers in /sbin alone, so ours stands in for mount.fuse3 there, in a mount
-# namespace of the test's own.
+# mount(8) looks for helpers only in /sbin, so mount.fragfs takes the place of mount.fuse3 there, in a mount namespace
+# of the test's own.
 . "$top_srcdir/tests/lib.sh"
 if [ "${1:-}" != inside ]; then
 	unshare -m true 2>/dev/null || skip "needs a mount namespace of its own (root)"

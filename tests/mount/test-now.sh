@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# now/ is the job as it stands, also one that hangs: rank 0 stands inside step 4, rank 1 before the gradients of step 8
-# are valid, so that no generation of all can be had.  What now/ shows at once is what the ranks hold.
+# now/ shows the job as it stands, even if it hangs: rank 0 stands inside step 4, rank 1 before the gradients of step 8
+# are valid, so that no generation of all ranks can be had.  now/ shows at once what the ranks hold.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 export FRAG_JOB_ID=now-$$ WORLD_SIZE=2 FRAG_SWAP_DIR FRAG_PINNED_MEM
 mkdir "$T/nvme"
 
-# start_job: rank 0's process is $rank0, rank 1's $rank1.
+# start_job: starts it; rank 0's process is $rank0, rank 1's $rank1.
 start_job() {
 	rm -f job.0.log job.1.log
 	RANK=0 "$top_builddir/tests/fail/tear-job" 1 1000 0 IN 4 >job.0.log 2>&1 &
@@ -22,7 +22,7 @@ start_job() {
 	address=$(grep '^127' job.0.log)
 }
 
-# check_file PARAM STATE: it is rank 0's bytes, then rank 1's.
+# check_file PARAM STATE: the file has rank 0's bytes, then rank 1's.
 check_file() {
 	for rank in 0 1; do
 		part=$M/ranks/$rank/params/$1/$2
@@ -34,7 +34,7 @@ check_file() {
 	tail -c "$(stat -c %s want)" "$M/now/$1/$2.npy" | cmp - want || fail "$way: now/$1/$2.npy"
 }
 
-# values STATE VALUES: p2, of which both ranks have a part, has these, rank 0's first.
+# values STATE VALUES: p2, of which both ranks have a part, has these values, rank 0's first.
 values() {
 	within 60 cat "$M/now/p2/$1" >got || fail "$way: now/p2/$1: $?"
 	[ "$(od -A n -v -t f4 -w4 got | uniq | tr -d ' ' | tr '\n' ' ')" = "$2 " ] || fail "$way: $1 is not of steps $2"
@@ -82,10 +82,10 @@ print(os.getxattr(sys.argv[1], "user.frag.generations").decode())' "$M/now/p2/fp
 	printf 'rank	shard	replica\n0	0	0\n1	1	0\n' | cmp - "$M/groups/0/ranks" || fail "$way: $(cat "$M/groups/0/ranks")"
 	[ "$(cat "$M"/params/p?/group_index | tr '\n' ' ')" = "0 1 2 3 4 " ] || fail "$way: places in the group"
 	[ -z "$(cat "$M/.frag/inflight")" ] || fail "$way: something waits: $(cat "$M/.frag/inflight")"
-	# Nothing was preserved for these reads.
+	# Ranks have preserved nothing for these reads.
 	! grep '^fragfs_rank_kept_bytes_total' "$M/.frag/metrics" | grep -v ' 0$' || fail "$way: preserved"
 
-	# A rank that is stopped, by a debugger for example, is silent; its memory is there.
+	# A rank that is stopped, by a debugger for example, is silent, but its memory can be read.
 	for rank in $([ $way != auto ] || echo 0 1); do
 		process=$(eval echo "\$rank$rank")
 		for param in p0 p1 p2 p3 p4; do
@@ -103,7 +103,7 @@ print(os.getxattr(sys.argv[1], "user.frag.generations").decode())' "$M/now/p2/fp
 		wait_until 60 grep -q '^alive' "$M/ranks/$rank/state" || fail "$(cat "$M/ranks/$rank/state")"
 	done
 
-	# A lost rank costs its own pieces.
+	# A lost rank only costs its own pieces.
 	kill -9 $rank1
 	wait $rank1 2>/dev/null || :
 	wait_until 60 grep -q '^lost' "$M/ranks/1/state" || fail "$way: $(cat "$M/ranks/1/state")"

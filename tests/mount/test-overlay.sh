@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Edits beside a checkpoint (-o overlay=DIR): the files stay as they are until fragctl commit, which makes of them what
-# DeepSpeed loaded.  TEST_CASES: names of cases, or their ends.
+# Edits beside a checkpoint (-o overlay=DIR): its files stay unchanged until fragctl commit, which makes of them the
+# files that DeepSpeed loaded.  TEST_CASES: names of cases, or their ends.
 . "$top_srcdir/tests/mount/lib.sh"
 . "$top_srcdir/tests/mount/edits.sh"
 need_fuse
@@ -60,7 +60,7 @@ for name in ${TEST_CASES:-z2-bf16-w4-rr z3-bf16-w3-sub z0-fp16-w1}; do
 done
 [ $checked -gt 0 ] || fail "no case"
 
-# ---- one edit: what is told, and discarded ----
+# ---- one edit: what commands print, and fragctl discard ----
 
 C=$T/z2-bf16-w4
 gzip -dc "$cases"/ds0.19.8/z2-bf16-w4.tar.gz | tar -xf -
@@ -96,7 +96,7 @@ unmount
 sums >"$T/after"
 same "$T/before" "$T/after"
 
-# ---- folders that will not do, a checkpoint that has changed ----
+# ---- folders that are refused, a checkpoint that has changed ----
 
 refused "is in the checkpoint's folder" fragfs "$C" "$M" -o "overlay=$C/global_step3/overlay"
 [ ! -e "$C/global_step3/overlay" ] || fail "a refused mount has left the folder that it made"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A training thread that asks its own mount for what it would have to bring about itself is told so, and does not hang;
-# another thread of its process waits, and gets it.
+# A training thread that reads from its own mount what only itself could bring about gets an error and does not hang;
+# another thread of its process waits, and gets the bytes.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 export FRAG_JOB_ID="own-$$" WORLD_SIZE=1 RANK=0

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What was committed through an open file is read through it, though an open file shows one generation: before
+# Bytes that were committed through an open file are read through it, although an open file shows one generation: before
 # and after fsync, by several threads, and when the mount is ended while it is open.
 . "$top_srcdir/tests/mount/lib.sh"
 command -v python3 >/dev/null || skip "no python3 to hold a file open with"

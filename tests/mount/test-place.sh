@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # fragctl place: states of a job that trains move between NVMe and memory, to and fro, while they are read and edited;
-# the losses are those of a job in which nothing moves.  What cannot move is refused, with the reason.
+# the losses are those of a job in which no state moves.  A state that cannot move is refused, with the reason.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
 . "$top_srcdir/tests/mount/train.sh"
 need_fuse
@@ -12,7 +12,7 @@ place() {
 	fragctl place -j "$M" "$@"
 }
 
-# The tiers of a state of the parameter that is large enough for the disk.
+# tiers STATE: prints the tiers of a state of the parameter that is large enough for the disk.
 tiers() {
 	awk -v state="$1" '$2 == state { print $3 }' "$P/fragments" | sort -u
 }
@@ -60,7 +60,7 @@ losses moved | head -n 120 >moved.losses
 head -n "$(wc -l <moved.losses)" still.losses | cmp - moved.losses || fail "other losses where states have moved"
 unmount
 
-# ---- edits while they move; an open file; and who gives the orders may be killed
+# ---- edits while states move; an open file; and orders of a program that is killed
 
 start edited --stage 3 --forever --pause-ms 2 --swap "$T/swap" --swap-params
 mount_it rw
@@ -111,7 +111,7 @@ place '*/exp_avg' swap || fail "back, in a freeze"
 cmp ones "$P/exp_avg" || fail "the edit is not what it was"
 [ "$(tiers exp_avg)" = swap ] || fail "not back"
 
-# ---- what an order tells a program; and an order that another one replaces
+# ---- fragctl place for programs; and an order that another one replaces
 
 place -J '*/exp_avg' host >json || fail "with --json"
 if command -v python3 >/dev/null; then
@@ -127,7 +127,7 @@ END
 fi
 place '*/exp_avg' swap || fail "back again"
 
-# replaced: an order is given while another waits for a boundary; where that came first, once more
+# replaced: an order is given while another waits for a boundary; if the boundary came first, tries again
 replaced() {
 	place -J '*/exp_avg' host >json 2>err &
 	order=$!
@@ -152,7 +152,7 @@ done
 grep -qx 'fragctl: \*/exp_avg: not all are in host: another order has replaced this one' err || fail "$(cat err)"
 grep -q '"tier": *"host"' json || fail "no JSON: $(cat json)"
 
-# ---- what cannot move
+# ---- states that cannot move
 
 ! place 'params/*/nothing' host 2>err || fail "no such state"
 grep -q 'no rank has such a state' err || fail "$(cat err)"
@@ -180,7 +180,7 @@ stop_process ${ranks##* }
 ! place 'params/*/exp_avg' host 2>err || fail "a silent rank has moved"
 grep -q 'rank 1: Connection timed out' err || fail "$(cat err)"
 
-# ---- a rank that is killed before it has moved anything
+# ---- a rank that is killed before it has moved a state
 
 place 'params/*/exp_avg' host 2>err &
 order=$!

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# fragctl plan foretells, byte by byte, what the ranks of jobs and of DeepSpeed's checkpoints have.
+# fragctl plan foretells, byte by byte, what the ranks of jobs and of DeepSpeed's checkpoints hold.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 export LC_ALL=C
 unset FRAG_PINNED_MEM FRAG_SWAP_CONFIG FRAG_SWAP_DIR
 
-# planned COLUMN MODEL OPTION...: what a rank needs, which must be alike for all.
+# planned COLUMN MODEL OPTION...: prints what a rank needs, which must be the same for all ranks.
 planned() {
 	column=$1
 	shift
@@ -15,12 +15,12 @@ planned() {
 	cat out
 }
 
-# held RANK KEY: the bytes of the rank's partitions of a state, in the mount.
+# held RANK KEY: prints the bytes of the rank's partitions of a state in the mount.
 held() {
 	stat -c %s "$M/ranks/$1/partitions"/*/"$2" | awk '{ sum += $1 } END { print sum }'
 }
 
-# ---- DeepSpeed's checkpoints, planned for the ranks they are of
+# ---- DeepSpeed's checkpoints, planned for the ranks that saved them
 
 check_checkpoint() { # ARCHIVE STAGE
 	rm -rf c
@@ -33,11 +33,11 @@ check_checkpoint() { # ARCHIVE STAGE
 	[ "$fp32" = "$(held 0 fp32)" ] || fail "$1: rank 0 has fp32 of $(held 0 fp32), planned $fp32"
 	[ "$(planned optimizer "$C" -S "$2" --world "$world")" = "$(($(held 0 exp_avg) + $(held 0 exp_avg_sq)))" ] ||
 		fail "$1: optimizer"
-	# The files of others lack the padding at their end.
+	# The files of other ranks lack the padding at the end.
 	for rank in $(ls "$M/ranks"); do
 		[ "$(held "$rank" fp32)" -le "$fp32" ] || fail "$1: rank $rank has fp32 of $(held "$rank" fp32), planned $fp32"
 	done
-	# By the mount's name, too.
+	# The plan of the mount is the same.
 	[ "$(planned fp32 "$M" -S "$2")" = "$(held 0 fp32)" ] || fail "$1: of the mount"
 	unmount
 }
@@ -50,7 +50,7 @@ check_checkpoint ds0.14.5/z3-bf16-w3-sub 3
 
 # ---- running jobs
 
-# train STAGE OPTION...: three ranks, mounted.
+# train STAGE OPTION...: starts three ranks, and mounts the job.
 train() {
 	rm -f rank*.log
 	stage=$1
@@ -79,12 +79,12 @@ health() {
 		"$M/.frag/health"
 }
 
-# counted RANK: the bytes that fragctl status shows of the rank.
+# counted RANK: prints the bytes that fragctl status shows of the rank.
 counted() {
 	fragctl status -Hp -o rank,bytes "$M" | awk -v rank="$1" '$1 == rank { print $2 }'
 }
 
-# same_as_job MODEL OPTION...: the plan has what the job's ranks have.
+# same_as_job MODEL OPTION...: the plan is that which the job's ranks have.
 same_as_job() {
 	fp32=$(planned fp32 "$@")
 	lp=$(planned lp "$@")
@@ -119,7 +119,7 @@ same_as_job "$T/model.bf16.safetensors" --world 3 --stage 3
 same_as_job model.bf16.safetensors -W 3
 end_train
 
-# On NVMe: with these buffers partitions of 4 KiB or more are there.
+# On NVMe: with buffers of this size, partitions of 4 KiB or more are there.
 export FRAG_PINNED_MEM=70K
 mkdir swap
 train 3 --swap "$T/swap"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# step, phase and generation of a job that trains wake who polls them, whichever way it is looked at; they do
-# so too when the job ends, with somebody who waits.
+# step, phase and generation of a job that trains wake programs that poll them, by memory and by messages; and when the
+# job ends, they wake programs that wait.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# poll(2), select(2) and epoll(7) on generation: ready at once, after its first read when it has changed.
+# poll(2), select(2) and epoll(7) on generation: ready at once, and after its first read once it has changed.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake rw
@@ -15,7 +15,7 @@ edit() {
 	within 60 dd if="$T/new" of="$M/params/layers.0.bias/fp32" conv=notrunc bs=4000 status=none || fail "an edit"
 }
 
-# Nothing changes: none of them is ready again.
+# Nothing changes: no poller finds it ready again.
 for how in poll pri select epoll; do
 	within 60 "$poll_file" $how "$M/generation" 100 1 >"$T/$how" && fail "$how: changed without a change"
 	[ $? = 3 ] || fail "$how: an error"
@@ -45,7 +45,7 @@ done
 # A state does not change by itself: always ready.
 within 60 "$poll_file" poll "$M/params/layers.0.bias/fp32" 100 0 >"$T/state" || fail "a state is not ready"
 
-# A signal ends one that waits; others go on.  The mount's end ends them all.
+# A signal ends one waiting poller; others go on.  The mount's end ends them all.
 "$poll_file" poll "$M/generation" 60000 1 >"$T/a" 2>&1 &
 a=$!
 "$poll_file" poll "$M/generation" 60000 1 >"$T/b" 2>&1 &

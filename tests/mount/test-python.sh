@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The package fragfs of Python: its binding says what frag.h says, and it reads and edits a running job.
+# The Python package fragfs: its binding agrees with frag.h, and it reads and edits a running job.
 . "$top_srcdir/tests/mount/lib.sh"
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || skip "no python3 of 3.9 or newer"
 need_fuse
@@ -14,7 +14,7 @@ FRAG_SOURCE=$(sed -n 's/^train: address //p' job.0.log)
 FRAGFS=$top_builddir/fragfs
 PYTHONPATH=$top_srcdir/python
 export FRAG_SOURCE FRAGFS PYTHONPATH
-# Under a sanitizer libfrag cannot be loaded by a program that was built without.
+# A program without a sanitizer cannot load a libfrag that was built with one.
 FRAG_LIBRARY=$top_builddir/.libs/libfrag.so
 grep -q __asan_init "$FRAG_LIBRARY" && FRAG_LIBRARY=/nonexistent
 export FRAG_LIBRARY

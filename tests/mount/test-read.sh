@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Bytes come as the engine gave them, whichever way they are asked for.
+# Bytes come as the engine gave them, whichever way they are read.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake
@@ -37,7 +37,7 @@ for pid in $pids; do
 	wait "$pid" || fail "readers at once"
 done
 
-# The engine's errors are the reader's.
+# The reader gets the engine's errors.
 refused "Input/output error" cat "$M/params/faulty/fails"
 fake-bytes faulty "" slow >"$T/want"
 same "$M/params/faulty/slow" "$T/want"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Who has but the key for readers mounts a job and reads it, by messages too, and cannot mount it for
-# writing; a mount that does not write takes no more than that key; another job's key opens nothing.
+# A user with only the key for readers mounts a job and reads it, by messages too, but cannot mount it for writing; a
+# mount that does not write only uses that key; the key of another job opens nothing.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 fragctl key job.key
@@ -35,7 +35,7 @@ refused 'readers.key: it is for readers only (-o ro)' \
 refused 'key' "$top_builddir/fragfs" "$address" "$M" -o key=others.key,timeout=3
 ! grep -q 'may only read' job.log || fail "an honest reader was refused"
 
-# The readers' key makes no rank.
+# The readers' key starts no rank.
 FRAG_KEY_FILE=$T/readers.key FRAG_JOB_ID=no-$$ RANK=0 WORLD_SIZE=1 \
 	"$top_builddir/tests/fail/tear-job" 2 2000 >rank.log 2>&1 && fail "a rank with the readers' key"
 grep -q 'it is for readers only' rank.log || fail "it did not say why"

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# An expression in .frag/control is carried out by the owners: every holder has the result, replicas and low-precision
-# copies too, which is the same in every layout and tier, and no bytes move to the mount.
+# The owners carry out an expression of .frag/control: every holder has the result, replicas and low-precision copies
+# too; the result is the same in every layout and tier, and no bytes move to the mount.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
 export FRAGFS="$top_builddir/fragfs"
 
-# The bytes of states that the mount has read and written.
+# moved: prints the bytes of states that the mount has read and written.
 moved() {
 	awk '$1 ~ /^fragfs_(read|owner_memory|owner_message|owner_round|commit)_bytes_total$/ { n += $2 } END { print n + 0 }' \
 		"$M/.frag/metrics"
@@ -23,7 +23,7 @@ cannot() { # cannot ERROR LINE
 	refused "$1" cp "$T/line" "$M/.frag/control"
 }
 
-# compare NAME KEY: with what the first job had behind the same edit, and with the ranks' memory.
+# compare NAME KEY: compares with the first job's state after the same edit, and with the ranks' memory.
 compare() {
 	edits=$((edits + 1))
 	cat "$M/params/$1/$2" >new
@@ -41,7 +41,8 @@ owners() {
 	compare "$1" "$2"
 }
 
-# master ... : arithmetic on masters whose low-precision copies are elsewhere is refused, and done by fragctl.
+# master PARAM KEY SLICE EXPRESSION: arithmetic on masters whose low-precision copies are on other ranks is refused, and
+# done by fragctl.
 master() {
 	[ "$apart" = no ] || cannot "Operation not supported" "set params/$1/$2$3 $4"
 	[ "$apart" = no ] || ask check
@@ -81,7 +82,7 @@ apart=yes
 set_some 1 3
 on_nvme set_some 2 2
 
-# A file that is open stays as it was.
+# An open file keeps its bytes.
 start_job 3 2 small
 mount_job rw
 cat "$M/params/embed.weight/exp_avg" >old
@@ -95,7 +96,7 @@ cmp old new || fail "an open file has two generations"
 unmount
 end_job
 
-# What is refused changes nothing.
+# A refused edit changes nothing.
 start_job 3 2 small
 mount_job rw
 cat "$M/params/cube/fp32" >old

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# While one process truncates and writes a file again and again, others find it whole: by read(2), sendfile(2),
-# copy_file_range(2), mappings, cp, shutil.copyfile and tar; of a job and of a checkpoint.  TEST_ROUNDS: of the writer.
+# While one process truncates and writes a file again and again, other processes find it whole: by read(2), sendfile(2),
+# copy_file_range(2), mappings, cp, shutil.copyfile and tar; of a job and of a checkpoint.  TEST_ROUNDS: rounds of the
+# writer.
 . "$top_srcdir/tests/mount/lib.sh"
 command -v python3 >/dev/null || skip "no python3 to map a file with"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
 
-# write_again FILE COMMIT: by all ways in which O_TRUNC comes.
+# write_again FILE COMMIT: writes, by all ways in which O_TRUNC comes.
 write_again() {
 	round=0
 	while [ $round -lt "${TEST_ROUNDS:-8}" ]; do
@@ -23,7 +24,7 @@ write_again() {
 	done
 }
 
-# copy_again FILE SIZE COMMAND...: to "copied", or it says that an edit came meanwhile.
+# copy_again FILE SIZE COMMAND...: copies to "copied", or says that an edit came meanwhile.
 copy_again() {
 	file=$1 size=$2
 	shift 2
@@ -85,7 +86,7 @@ end_job
 
 gzip -dc "$top_srcdir/tests/data/checkpoints"/*/z2-bf16-w4.tar.gz | tar -xf -
 within 60 fragfs z2-bf16-w4 "$M" -o rw || fail "fragfs: $?"
-# A page that is read after an edit of its file, through a mapping of before, is ESTALE: SIGBUS.
+# A page that is read after an edit of its file, through a mapping from before the edit, is ESTALE: SIGBUS.
 look_at "$M/params/emb.weight/fp32" true sendfile copy copyfile
 look_at "$M/params/emb.weight/fp32" false $ways
 unmount

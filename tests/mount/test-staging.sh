@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Staging is seen by its own handle alone, is bounded, and is given back.
+# Only its own handle sees staged bytes; staging is bounded, and its memory is given back.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake rw,stage_mem=1M
@@ -31,7 +31,7 @@ old = open(path, "rb").read()
 commits = lambda: float(open(top + "/groups/0/commits").read())
 before = commits()
 
-# Its own reads see it, also over the edges; others do not before fsync.
+# The handle's own reads see staged bytes, also over their edges; other handles do not before fsync.
 fd = os.open(path, os.O_RDWR)
 assert os.pwrite(fd, b"A" * 10, 3) == 10 and os.pwrite(fd, b"B" * 4, 11) == 4
 want = old[:3] + b"A" * 8 + b"B" * 4 + old[15:]
@@ -44,7 +44,7 @@ os.fsync(fd)
 os.close(fd)
 assert commits() == before + 1, "committed twice"
 
-# A write over the end is short, and close says so; nothing of it is kept.
+# A write over the end is short, and close fails; none of its bytes is kept.
 fd = os.open(path, os.O_RDWR)
 assert os.pwrite(fd, b"C" * 10, 3995) == 5
 assert fails(os.pwrite, fd, b"C", 4000) == errno.EFBIG
@@ -52,7 +52,7 @@ assert fails(os.fsync, fd) == errno.EFBIG
 assert fails(os.close, fd) == errno.EFBIG
 assert open(path, "rb").read() == want
 
-# ftruncate begins anew; a flush that a forked child causes keeps what is staged.
+# ftruncate begins anew; a flush by a forked child keeps staged bytes.
 fd = os.open(path, os.O_RDWR)
 os.pwrite(fd, b"D" * 100, 0)
 os.ftruncate(fd, 0)
@@ -67,14 +67,14 @@ os.pwrite(fd, b"F" * 2000, 2000)
 os.close(fd)
 assert open(path, "rb").read() == b"E" * 2000 + b"F" * 2000 and commits() == before + 2
 
-# Opened for nothing, dup'ed, closed: no commit.
+# Opened, duplicated and closed without a write: no commit.
 fd = os.open(path, os.O_RDWR | os.O_TRUNC)
 os.close(os.dup(fd))
 os.close(fd)
 assert commits() == before + 2
 
-# ftruncate to the whole size, behind a truncation and the last write, makes zeros of the rest, as cp has it for a hole
-# at the end; before a write, as of a program that reserves room, it makes none: that one may be killed half way.
+# ftruncate to the whole size, after a truncation and the last write, fills the rest with zeros, as cp does for a hole
+# at the end.  Before a write, by which a program reserves room, it does not: that program may be killed half way.
 fd = os.open(path, os.O_RDWR | os.O_TRUNC)
 os.pwrite(fd, b"G" * 1500, 500)
 os.ftruncate(fd, 4000)

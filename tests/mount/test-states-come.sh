@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# States appear at once; those that are gone cannot be opened and vanish from sight.
+# New states appear at once; dropped states cannot be opened, and vanish from listings.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake rw

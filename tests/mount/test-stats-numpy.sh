@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Statistics of all states of every checkpoint of tests/data, of a job with all bits, and of a job while it trains are those
-# that numpy makes in float64.
-# TEST_CASES: only checkpoints whose path has this in it.
+# Statistics of all states of every checkpoint of tests/data, of a job with all bits, and of a job while it trains,
+# equal those that numpy makes in float64.
+# TEST_CASES: only checkpoints with this text in their path.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 python3 -c 'import numpy' 2>/dev/null || skip "python3 has no numpy"

@@ -1,19 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# params/NAME/stats/STATE/ of a job and of a checkpoint: values are those that awk finds in the state's own file, a NaN is
-# found where it was put, and the place that is told for it has it.
+# params/NAME/stats/STATE/ of a job and of a checkpoint: the values are those that awk finds in the state's own file; a
+# NaN is found where it was put, and is at the place that the mount tells.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
 
 xxhsum=$(command -v xxhsum) || :
 
-# values FILE: its float32 elements, a line each.
+# values FILE: prints its float32 elements, a line each.
 values() {
 	od -A n -v -t f4 -w4 "$1" | tr -d ' '
 }
 
-# expect PARAM STATE: what stats/ says; the finite values count, the others are counted.
+# expect PARAM STATE: checks stats/ over the finite values, and the counts of others.
 expect() {
 	within 60 cat "$M/params/$1/$2" >state || fail "$1/$2: $?"
 	stats=$M/params/$1/stats/$2
@@ -43,7 +43,7 @@ expect() {
 	grep -q '^{"count": [0-9]*, "nan": [0-9]*, .*, "first_inf": [0-9nul]*}$' "$stats/all" || fail "$(cat "$stats/all")"
 }
 
-# A file that was opened before an edit has its view: what it tells of the old bytes is not kept for the new ones.
+# A file that was opened before an edit has its own view: statistics of the old bytes are not kept for the new ones.
 mount_fake rw
 stats=$M/params/faulty/stats/viewed
 exec 5<"$stats/zero"
@@ -93,8 +93,7 @@ done
 refused 'Permission denied' sh -c "echo 1 >'$param/stats/fp32/nan'"
 [ "$(dd if="$param/stats/fp32/all" bs=1 skip=1 count=7 status=none)" = '"count"' ] || fail "a part of all"
 
-# .frag/stats: a line for each state, which says what the state's own files say.
-# table_agrees [WITHOUT]
+# table_agrees [WITHOUT]: .frag/stats has a line for each state, with the values of the state's own files.
 table_agrees() {
 	within 120 cat "$M/.frag/stats" >table || fail ".frag/stats: $?"
 	[ "$(awk -F '\t' 'NF != 18' table)" = '' ] || fail "columns: $(awk -F '\t' 'NF != 18' table | head -n 1)"
@@ -131,8 +130,8 @@ table_agrees
 error' ] || fail "errors: $(cut -f 18 table | sort -u)"
 unmount
 
-# An edit in an overlay changes no file, but the table, and the time of an export.  The archive's files have the time 0,
-# and so no table of them is kept.
+# An edit in an overlay changes no file of the checkpoint, but changes the table, and the time of an export.  The
+# archive's files have time 0, for which no table is kept.
 find "$checkpoint" -type f -exec touch {} +
 within 60 "$top_builddir/fragfs" "$checkpoint" "$M" -o "overlay=$T/overlay" || fail "no mount"
 table_agrees
@@ -164,7 +163,7 @@ for name in dtypes.complex32 dtypes.complex64 dtypes.complex128; do
 done
 unmount
 
-# The byte in the file of an element that is stored narrower than it is shown; a name with a tab is one column.
+# The byte in the file of an element that is stored narrower than it is shown; a name with a tab stays one column.
 mkdir "$T/half"
 header='{"w":{"dtype":"F16","shape":[2,4],"data_offsets":[0,16]},"a\tb":{"dtype":"F16","shape":[1],"data_offsets":[16,18]}}'
 {

@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# docs/examples/train --swap: states many times their pinned memory, the same losses bit for bit while a mount reads them
-# all; then an edit of what is on NVMe, ranks/R/swap and pinned, the tier in xattrs, and the metrics.
+# docs/examples/train --swap: states many times their pinned memory, and the same losses bit for bit while a mount reads
+# them all; then an edit of a state on NVMe, ranks/R/swap and pinned, the tier in xattrs, and the metrics.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
 . "$top_srcdir/tests/mount/train.sh"
 need_fuse
 mkdir "$T/swap"
 export FRAG_PINNED_MEM=64K
 
-# Those of a job that has ended, with its last line.
+# all_losses NAME: prints those of a job that has ended, with its last line.
 all_losses() {
 	losses "$1"
 	sed -n 's/^train: losses //p' "$1.0.log"
@@ -22,7 +22,7 @@ number() { # number FILE NAME
 	sed -n "s/^$2 //p" "$1"
 }
 
-# ---- without, and with
+# ---- without --swap, and with it
 
 start memory --steps 60
 finish
@@ -65,7 +65,7 @@ all_losses swapped | cmp - memory.losses || fail "other losses on NVMe than in m
 [ "$reads" -ge 10 ] || fail "only $reads reads while it trained"
 [ "$grads" -ge 1 ] || fail "no gradient was read while it trained"
 
-# ---- what a mount shows, and an edit
+# ---- the files of a mount, and an edit
 
 start edited --forever --pause-ms 5 --swap "$T/swap"
 mount_it rw
@@ -86,7 +86,7 @@ budget=$(($(number pinned.text buffer_bytes) * $(number pinned.text buffers)))
 [ "$budget" -le 65536 ] || fail "$budget bytes of buffers"
 [ "$(number swap.text state_bytes)" -ge $((3 * budget)) ] || fail "no more states than buffers"
 grep -q 'swap' "$P/fragments" || fail "fragments: $(cat "$P/fragments")"
-# What is too small for the disk is in memory, and is called so.
+# A state that is too small for the disk is in memory, and its tier says so.
 ! grep -q 'swap' "$small/fragments" || fail "fragments: $(cat "$small/fragments")"
 grep -q 'host' "$small/fragments" || fail "fragments: $(cat "$small/fragments")"
 grep -q '^1\.0	exp_avg_sq	' swap.text || fail "no line of a state that stays: $(cat swap.text)"
@@ -110,7 +110,7 @@ if command -v python3 >/dev/null; then
 	[ "$tier" = swap ] || fail "tier $tier"
 fi
 
-# An open file shows one generation, however it is read and whatever the trainer writes meanwhile.
+# An open file shows one generation, by whichever way it is read and whatever the trainer writes meanwhile.
 if command -v python3 >/dev/null; then
 	cat >twice.py <<'END'
 import os, sys, time
@@ -134,7 +134,7 @@ END
 	python3 twice.py "$M/step" "$P/fp32" "$P/exp_avg" "$P/exp_avg_sq" 2>why || fail "$(tail -n 1 why)"
 fi
 
-# Frozen, so that nothing else changes it; the low-precision copy follows.
+# In a freeze, so that no step changes the state; the low-precision copy follows.
 echo 60 >"$T/line"
 cp "$T/line" "$M/.frag/freeze"
 cat "$P/fp32" "$P/exp_avg_sq" >before
@@ -153,7 +153,7 @@ kill -TERM $ranks
 finish
 unmount
 
-# ---- a job without
+# ---- a job without --swap
 
 start none --forever --pause-ms 5
 mount_it

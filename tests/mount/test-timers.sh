@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# How long the phases of a job and of its mount take: ranks/R/timers, histograms in .frag/metrics, also while a rank stands
+# Times of the phases of a job and of its mount: ranks/R/timers, histograms in .frag/metrics, also while a rank stands
 # still; and the USDT probes.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 cd "$T"
 
-# The trainers have a locale whose decimal point is a comma, where this machine can make one: texts have points.
+# The trainers have a locale whose decimal point is a comma, if this machine can make one: the texts have points all the
+# same.
 if [ "$sanitizer" = no ] && localedef --no-archive -i de_DE -f UTF-8 "$T/de_DE.utf8" 2>/dev/null; then
 	cat >comma.c <<'END'
 #include <locale.h>
@@ -47,7 +48,7 @@ done
 
 ! grep , "$M"/ranks/?/timers || fail "numbers with a comma"
 
-# value METRIC: the value of that line of .frag/metrics; each metric's lines stand together.
+# value METRIC: prints the value of that line of .frag/metrics, in which the lines of a metric stand together.
 value() {
 	sed -n "s/^$1 //p" metrics
 }
@@ -60,7 +61,7 @@ look() {
 stalls() {
 	value "fragfs_rank_phase_seconds_count{rank=\"$1\",phase=\"stall\"}"
 }
-# tells_of RANK...: of one that does not answer within a second there are no lines.
+# tells_of RANK...: the metrics have lines of these ranks; a rank that does not answer within a second has none.
 tells_of() {
 	look
 	for rank; do
@@ -77,20 +78,20 @@ for rank in 0 1; do
 		fail "rank $rank: buckets"
 done
 
-# A rank that stands still has none, and does not keep the others' back.
+# A rank that stands still has no lines, and does not delay those of others.
 stop_process $rank1
 wait_until 60 tells_of 0 || fail "rank 0: no stalls"
 kill -CONT $rank1
 [ -z "$(stalls 1)" ] || fail "rank 1 has answered"
 
-# The probes are there, and the example's script reads them where it may.
+# The probes exist, and the example's script reads them if it may.
 if command -v readelf >/dev/null; then
 	for probe in phase_begin phase_end; do
 		readelf -n "$top_builddir/.libs/libfrag.so" | grep -q "Name: $probe\$" || fail "no probe $probe"
 	done
 fi
 
-# trace SECONDS: false where no commit was seen.  bpftrace does not say when it has attached.
+# trace SECONDS: false if it saw no commit.  bpftrace does not say when it has attached.
 trace() {
 	timeout -s INT 120 bpftrace "$top_srcdir/docs/examples/phases.bt" "$top_builddir/fragfs" >traced 2>trace.log &
 	tracer=$!

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A state's mtime is that of its generation, or of the last edit of a checkpoint: cp -u, find -newer and tar -g see what
-# has changed.  Its other times stay, so that tar(1) does not take a file of a job that trains for one that was cut.
+# A state's mtime is that of its generation, or of the last edit of a checkpoint, so that cp -u, find -newer and tar -g
+# find changed states.  Its other times stay, so that tar(1) does not take a file of a job that trains for a truncated
+# one.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
@@ -19,7 +20,7 @@ now_is_after() {
 	[ now -nt "$1" ]
 }
 
-# edited FILE OTHER: an edit of FILE moves its time, and that of OTHER, which changes with it, soon; to now.
+# edited FILE OTHER: an edit of FILE sets its time to now, and soon that of OTHER, which changes with it.
 edited() {
 	before=$(mtime "$1") other=$(mtime "$2") changed=$(stat -c %.Z "$1")
 	cp "$1" copied
@@ -36,7 +37,7 @@ edited() {
 	[ "$(stat -c %.Z "$1")" = "$changed" ] || fail "$1: its ctime has moved"
 }
 
-# ---- a job that stands: only edits move it ----
+# ---- a job that stands: only edits change times ----
 
 start_job 0 2 small
 mount_job rw
@@ -54,7 +55,7 @@ tar -tf second.tar | grep -q 'fp32$' || fail "changed, and not saved again"
 unmount
 end_job
 
-# ---- one that trains ----
+# ---- a job that trains ----
 
 FRAG_PLAIN=1 FRAG_JOB_ID=times-$$ RANK=0 WORLD_SIZE=1 "$top_builddir/tests/fail/tear-job" 2 100000 >train.log 2>&1 &
 started $!
@@ -69,7 +70,8 @@ for round in 1 2 3; do
 done
 unmount
 
-# ---- a hyper-parameter's is that of its value, or editors take it for one that somebody has written ----
+# ---- a hyper-parameter's time is that of its value: else editors take the file for one that another program has
+# written ----
 
 FRAG_JOB_ID=lr-$$ RANK=0 WORLD_SIZE=1 "$top_builddir/docs/examples/train" --forever --pause-ms 10 >lr.log 2>&1 &
 trainer=$!

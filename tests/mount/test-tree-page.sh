@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# fragfs(5) has every file of a mount, and every path in it is one of a mount: jobs, one with an arena, and checkpoints.
-# A new file in the tree is a line ".It Pa PATH" in the page, with {A,B} for several; a new word in capitals is a row of
-# `regex` and of `example` below; what only another kind of mount has needs that mount at the end.
+# fragfs(5) has every file of a mount, and every path in it is in a mount: jobs, one with an arena, and checkpoints. A
+# new file in the tree is a line ".It Pa PATH" in the page, with {A,B} for several; a new word in capitals is a row of
+# `regex` and of `example` below; a path that only another kind of mount has needs that mount at the end.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 page=$top_srcdir/docs/fragfs.5
@@ -20,19 +20,19 @@ sed -n '/^\.Sh FILES/,/^\.Sh TIMES/s/^\.It Pa //p' "$page" | sed 's/ , /\n/g' | 
 cp patterns unseen
 
 hypers='lr|beta1|beta2|eps|weight_decay|step|momentum|dampening'
-# What a pattern matches, in a listing in which parts are left out and now/ and buffers/ are params/.
+# regex: prints what a pattern matches, in a listing without parts, in which now/ and buffers/ are params/.
 regex() {
 	sed -e 's/[].[]/\\&/g' -e "s/\<STATE\>/($states)/" -e 's/\<G\\\.S\>/[0-9]+\\.[0-9]+/' -e 's/\<[RG]\>/[0-9]+/' \
 		-e "s/\<HYPER\>/($hypers)/" -e 's/\<NNNNN\>/[0-9]{5}/g' -e 's/\<\(NAME\|INDEX\|SLICE\)\>/[^\/]+/' \
 		-e 's/.*/^&$/'
 }
-# A file that a pattern names, for those that are not listed.
+# example: prints a file that a pattern names, for patterns of files that are not listed.
 example() {
 	sed -e "s|\<NAME\>|$name|" -e 's/\<STATE\>/fp32/' -e 's/\<G\.S\>/0.0/' -e 's/\<[RG]\>/0/' -e 's/\<HYPER\>/lr/' \
 		-e 's/\<NNNNN\>/00001/g' -e "s/\<INDEX\>/$index/" -e 's/\<SLICE\>/0:1/' -e 's/\<PART\>/mp_rank_00/'
 }
 
-# check_page WHAT: what is mounted.
+# check_page WHAT: checks the page against the mount.
 check_page() {
 	part=
 	[ -d "$M/params" ] || part=$(ls "$M" | grep -m 1 mp_rank_)/

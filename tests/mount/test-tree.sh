@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The tree as ls, find, du, tar, cp and grep see it.
+# The tree, as ls, find, du, tar, cp and grep see it.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake "" fake:3000
 
-# Each name is a file name, once, and can be looked up.
+# Each name is a file name, is listed once, and can be looked up.
 [ "$(ls -A "$M/params" | wc -l)" = 3015 ] || fail "entries of params"
 [ "$(ls -A "$M/params" | sort -u | wc -l)" = 3015 ] || fail "a name twice"
 [ "$(stat -c %h "$M/params")" = 3017 ] || fail "links of params"
@@ -25,12 +25,12 @@ grep -qx 'lost since 2009-02-13 23:31:30 UTC: its process has ended' "$M/ranks/2
 [ "$(cat "$M/groups/0/lr")" = 0.001 ] && [ "$(cat "$M/groups/1/kind")" = zero2 ] || fail "group"
 [ "$(grep fp32 "$P/fragments" | tail -n 1 | tr '\t' ' ')" = "1 fp32 swap 0.0 0 262144 262144" ] || fail "fragments"
 
-# Keys that look like files of ours or cannot be file names.
+# Keys that are names of the mount's own files, or cannot be file names.
 [ "$(ls -A "$M/params/keys" | grep -v '\.npy$' | LC_ALL=C sort | tr '\n' ' ')" = \
 	"%2E %73hape a%2Enpy dtype fragments group group_index numel shape x%2Fy z " ] || fail "odd keys"
 cat "$M/groups/0/%6Bind" >"$T/out" || fail "a hyper named as a file of ours"
 
-# st_size is right for everything that is a file, also where tools trust it.
+# st_size is right for every file, which tools trust.
 find "$M/params/layers.0.bias" "$M/groups" "$M/.frag" "$M/ranks/0/host" -type f |
 while read -r file; do
 	[ "$(stat -c %s "$file")" = "$(cat "$file" | wc -c)" ] || fail "$file: st_size"
@@ -40,7 +40,7 @@ done
 [ "$(stat -c '%a %A' "$P/fp32")" = "444 -r--r--r--" ] || fail "mode of a state"
 [ "$(stat -c %u "$P/fp32")" = "$(id -u)" ] || fail "owner"
 
-# The same inode however it is found, and after the kernel has forgotten it.
+# A file has one inode whichever way it is found, and after the kernel has forgotten it.
 inode=$(stat -c %i "$P/fp32")
 [ "$(ls -i "$P" | sed -n 's/^ *\([0-9]*\) fp32$/\1/p')" = "$inode" ] || fail "inode of readdir"
 unmount
@@ -52,12 +52,12 @@ mount_fake "" fake:3000
 [ "$M/groups/1/params/layers.0.bias" -ef "$M/params/layers.0.bias" ] || fail "link"
 [ ! -e "$M/groups/0/params/layers.0.bias" ] || fail "a parameter in two groups"
 
-# Which ranks share a group, and where in it a parameter is.
+# The ranks that share a group, and the place of a parameter in it.
 printf 'rank	shard	replica\n0	0	0\n1	1	0\n' | cmp - "$M/groups/1/ranks" || fail "$(cat "$M/groups/1/ranks")"
 [ "$(cat "$M/params/layers.0.bias/group_index" "$M/params/scale/group_index" "$M/params/frozen/group_index" |
 	tr '\n' ' ')" = "0 1 none " ] || fail "places in groups"
 
-# What a rank holds.
+# The states that a rank holds.
 [ "$(ls "$M/ranks/1/params" | wc -l)" = 3014 ] || fail "parameters of rank 1" # .hidden not shown
 [ "$(ls -A "$M/ranks/2/params" | wc -l)" = 0 ] || fail "parameters of a rank without any"
 [ "$(ls "$M/ranks/2/partitions")" = 0.0 ] || fail "partitions of rank 2"
@@ -68,7 +68,7 @@ rm -r "$T/copy"
 [ ! -e "$M/ranks/3" ] && [ ! -e "$M/ranks/00" ] && [ ! -e "$M/ranks/0/partitions/1.1" ] ||
 	fail "ranks that are not there"
 
-# Whole copies; of the odd names too.
+# Whole copies, also of parameters with odd names.
 for name in layers.0.bias %2E%2E keys odd%2Fname%2541%40x; do
 	within 60 cp -r "$M/params/$name" "$T/copy"
 	diff -r "$M/params/$name" "$T/copy" || fail "cp -r $name"

@@ -9,8 +9,8 @@ cases=$top_srcdir/tests/data/checkpoints
 N=$T/N
 mkdir "$N"
 
-# same_universal: the copy of export/universal has all states of the parameters that the mount has, in their shapes, and the
-# numbers of its optimizer's groups.
+# same_universal: the copy of export/universal has all states of the mount's parameters, in their shapes, and the
+# hyper-parameters of the optimizer's groups.
 same_universal() {
 	for folder in "$M"/groups/[0-9]*/params/*; do
 		name=${folder##*/}
@@ -29,7 +29,7 @@ same_universal() {
 	done
 }
 
-# Without the numbers of an optimizer there is nothing to resume.
+# Without hyper-parameters of an optimizer training cannot resume, so there is no export/universal.
 within 60 fragfs "$cases/../dcp/fsdp-3-bf16" "$M" || fail "fsdp-3-bf16 is not mounted"
 [ -z "$(ls "$M/export" | grep universal)" ] || fail "universal: $(ls "$M/export")"
 unmount
@@ -50,8 +50,8 @@ for name in ${TEST_CASES:-ds0.10.3/z1-fp16-w4 ds0.14.5/z2-bf16-w3-universal ds0.
 		mkdir "$T/copy/zero/odd"
 		mv "$T/copy/zero/odd%2Fname%25" "$T/copy/zero/odd/name%"
 	fi
-	# The checkpoint's own file has both names.  A mount takes the name for the stage, and looks for frozen parameters of
-	# stage 3 in the files of all ranks.
+	# The checkpoint's own file has both names.  A mount tells the stage from the name, and looks for frozen
+	# parameters of stage 3 in the files of all ranks.
 	for own in "$C"/global_step*/mp_rank_00_model_states.pt "$C"/global_step*/zero_pp_rank_0_mp_rank_00_model_states.pt; do
 		[ -e "$own" ] || continue
 		for model in "$T"/copy/*_model_states.pt; do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Views of a state by name: .npy that is written, other formats, text, slices and single elements, of a job, of a made-up
-# one and of a checkpoint.
+# Views of a state by name: .npy that is written, other formats, text, slices and single elements; of a job, of a
+# made-up job and of a checkpoint.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
@@ -10,7 +10,7 @@ has_numpy() {
 	python3 -c 'import numpy' 2>/dev/null
 }
 
-# by_numpy PARAM STATE...: every view of these float32 states has what numpy makes of the state's own bytes.
+# by_numpy PARAM STATE...: every view of these float32 states equals what numpy makes of the state's own bytes.
 by_numpy() {
 	has_numpy || return 0
 	within 300 python3 - "$M/params/$1" "$@" <<'END' || fail "$what: views of $*"
@@ -56,7 +56,8 @@ for state in states:
 END
 }
 
-# rows PARAM STATE: a range of rows, a column and elements, of a matrix of 4-byte elements, by dd and od.
+# rows PARAM STATE: reads a range of rows, a column and elements of a matrix of 4-byte elements, and compares by dd and
+# od.
 rows() {
 	file=$M/params/$1/$2
 	read -r height width <"$M/params/$1/shape"
@@ -76,7 +77,7 @@ rows() {
 	[ "$(awk 'NR == 2 { print $3 }' text)" = "$(cat "$M/params/$1/elem/$2/1,2")" ] || fail "$what: element of $file"
 }
 
-# none PARAM NAME...: there is no such file.
+# none PARAM NAME...: the files do not exist.
 none() {
 	param=$1
 	shift
@@ -101,7 +102,7 @@ npy_written() {
 	refused 'Invalid argument' cp new "$file.npy"
 	refused 'Invalid argument' sh -c "head -c 100 new.npy >'$file.npy'"
 	same "$file" new
-	# The header alone, and a part of the rest.
+	# The header alone, and a part of the data.
 	within 60 dd if=header of="$file.npy" conv=notrunc status=none || fail "$what: header to $file.npy"
 	printf abcd | within 60 dd of="$file.npy" bs=1 seek=$(($(stat -c %s header) + 2)) conv=notrunc status=none ||
 		fail "$what: a part of $file.npy"
@@ -138,7 +139,7 @@ assert np.array_equal(np.load(path), a)
 END
 }
 
-# elements PARAM INDICES: an element is written as text.
+# elements PARAM INDICES: writes an element as text.
 elements() {
 	file=$M/params/$1/elem/$2
 	within 60 sh -c "echo 0.1 >'$file'" || fail "$what: echo >$file"
@@ -183,7 +184,7 @@ refused 'Permission denied' sh -c "echo 1 >'$P/fp32[:,1].npy'"
 refused 'Permission denied' sh -c "echo 1 >'$P/elem/bf16/0,0'"
 refused 'Permission denied' sh -c "echo 1 >'$M/now/layers.0.weight/elem/0,0'"
 cmp "$M/now/layers.0.weight/fp32[5]" "$P/fp32[5]" || fail "a slice below now/"
-# Many names, each found, used and forgotten again.
+# Many names: each is found, used and forgotten again.
 i=0
 while [ $i -lt 1000 ]; do
 	echo "$P/elem/$((i / 4)),$((i % 4))"

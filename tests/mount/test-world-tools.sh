@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The tools of the world on a mount, of a checkpoint and of a frozen job: what each of them takes from it is the same, and a
-# second rsync moves nothing.  Of a job that stands before its gradients are valid they miss these alone, and say so.
+# Common tools on a mount, of a checkpoint and of a frozen job: each of them copies the same bytes, and a second rsync
+# moves nothing.  On a job that stands before its gradients are valid they fail for gradients alone, and say so.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 missing=
@@ -12,7 +12,7 @@ have() {
 	case "$missing " in *" $1 "*) return 1 ;; esac
 }
 
-# run WHAT COMMAND...: it ends with 0 and has no complaint.
+# run WHAT COMMAND...: the command ends with 0, and prints no complaint.
 run() {
 	what=$1
 	shift
@@ -20,12 +20,12 @@ run() {
 	[ ! -s why ] || fail "$tree: $what: $(cat why)"
 }
 
-# entries: of the mount's folder, but events, which waits for some.
+# entries: prints those of the mount's folder but `events`, whose read waits.
 entries() {
 	(cd "$M" && ls | grep -vx events)
 }
 
-# check_tools TREE: what is mounted does not change.
+# check_tools TREE: runs the tools on a mount whose files do not change.
 check_tools() {
 	tree=$1 top=$(entries)
 	rm -rf plain out
@@ -92,7 +92,7 @@ check_tools "a frozen job"
 within 60 fragctl thaw "$M"
 unmount
 
-# A job that stands: gradients have no bytes, and nothing else is missing.
+# A job that stands: only gradients have no bytes.
 for rank in 0 1; do
 	RANK=$rank WORLD_SIZE=2 FRAG_JOB_ID=stands "$top_builddir/tests/fail/tear-job" 2 1000 1000 GRADS 3 >stands$rank.log &
 	started $!
@@ -103,7 +103,7 @@ done
 within 60 fragfs "$(head -n 1 stands0.log)" "$M" -o timeout=5 || fail "fragfs: $?"
 grads=$(find "$M/params" -name grad -o -name grad.npy | wc -l)
 [ "$grads" -gt 0 ] || fail "no gradients"
-# in_part STATUS COMMAND...: each line that it prints is of gradients, and there is one of each.
+# in_part STATUS COMMAND...: each line that the command prints is of gradients, and each gradient has one.
 in_part() {
 	want=$1 got=0
 	shift

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What is written is committed once, as a whole, or not at all; sizes never change.
+# Written bytes are committed once, as a whole, or not at all; sizes never change.
 . "$top_srcdir/tests/mount/lib.sh"
 need_fuse
 mount_fake rw
@@ -12,14 +12,14 @@ commits() {
 	cat "$M/groups/0/commits"
 }
 
-# unchanged WHAT: neither the bytes, nor the number of commits, nor the size.
+# unchanged WHAT: bytes, number of commits and size are as before.
 unchanged() {
 	cmp "$F" "$T/now" || fail "$1 changed bytes"
 	[ "$(commits)" = "$before" ] || fail "$1 committed"
 	[ "$(stat -c %s "$F")" = $N ] || fail "$1 changed the size"
 }
 
-# changed: one commit more, and the bytes are $T/now.
+# changed: there is one commit more, and the bytes are $T/now.
 changed() {
 	cmp "$F" "$T/now" || fail "$1: other bytes"
 	[ "$(commits)" = $((before + 1)) ] || fail "$1: $(commits) commits, $before before"
@@ -44,7 +44,7 @@ for tool in "cp \$T/new \$F" "cat \$T/new >\$F" "dd if=\$T/new of=\$F bs=77 stat
 	changed "$tool"
 done
 
-# What cp leaves out as a hole is zeros.
+# A hole that cp leaves out is zeros.
 for sparse in auto always; do
 	fresh
 	cp "$T/new" "$F" || fail "cp"
@@ -56,7 +56,7 @@ for sparse in auto always; do
 	changed "cp --sparse=$sparse"
 done
 
-# Times that are set are ignored: programs that copy set them, and would fail after the commit.
+# Setting times does nothing, but succeeds: programs that copy set them, and would fail after the commit.
 fresh
 touch -d 2026-01-02 "$F" || fail "touch"
 ! stat -c %y "$F" | grep -q 2026-01-02 || fail "touch has set the time"
@@ -72,7 +72,7 @@ dd if="$T/new" of="$F" bs=1 seek=3997 conv=notrunc status=none || fail "dd at th
 dd if="$T/new" of="$T/now" bs=1 seek=3997 conv=notrunc status=none
 changed "dd at the end"
 
-# Too short, too long, of no length.
+# Too short, too long, empty.
 fresh 3999
 refused "Invalid argument" cp "$T/new" "$F"
 unchanged "cp of a short file"
@@ -95,12 +95,12 @@ unchanged truncate
 refused "Operation not supported" fallocate -l 8000 "$F"
 unchanged fallocate
 
-# The engine says no: the closer hears it.
+# The engine refuses: close(2) fails.
 head -c 16384 /dev/zero >"$T/new"
 refused "Input/output error" cp "$T/new" "$M/params/faulty/fails"
 unchanged "another file's error"
 
-# What cannot be written.
+# Files that cannot be written.
 refused "Permission denied" cp "$T/new" "$P/bf16"
 refused "Invalid argument" cp "$T/new" "$P/fp32.npy"
 refused "Permission denied" cp "$T/new" "$P/shape"
@@ -140,7 +140,7 @@ for lost in 1e-400 1e400; do
 		fail "$(cat "$M/.frag/log")"
 done
 [ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
-# A part of the text would be another number.
+# A partial write would make another number.
 printf 9 >"$T/nine"
 refused "Invalid argument" dd if="$T/nine" of="$M/groups/0/lr" conv=notrunc
 refused "Invalid argument" dd if="$T/nine" of="$M/groups/0/lr" bs=1 seek=3 conv=notrunc
@@ -148,9 +148,9 @@ if (echo 9 >>"$M/groups/0/lr") 2>/dev/null; then fail "lr took '9' behind it"; f
 [ "$(grep -c 'groups/0/lr: a write of a part is refused' "$M/.frag/log")" = 3 ] || fail "$(cat "$M/.frag/log")"
 grep -q 'groups/0/lr: what was written is refused: no number' "$M/.frag/log" || fail "$(cat "$M/.frag/log")"
 [ "$(cat "$M/groups/0/lr")" = 0.25 ] || fail "lr is $(cat "$M/groups/0/lr")"
-# A whole line is committed by write(2), whose errno shells report; a second line is a part.
+# write(2) commits a whole line, and shells report its errno; a second line is a partial write.
 before=$(cat "$M/generation")
-# lr_is VALUE COMMITS: and so many edits were made.
+# lr_is VALUE COMMITS: lr has the value, after that many edits.
 lr_is() {
 	[ "$(cat "$M/groups/0/lr")" = "$1" ] || fail "lr is $(cat "$M/groups/0/lr"), not $1"
 	[ "$(cat "$M/generation")" = $((before + $2)) ] || fail "$(($(cat "$M/generation") - before)) edits, not $2"
@@ -171,7 +171,7 @@ before=$(commits)
 printf '0.75\n' | dd of="$M/groups/0/lr" conv=notrunc status=none || fail "all of it, in place"
 [ "$(cat "$M/groups/0/lr")" = 0.75 ] || fail "lr is $(cat "$M/groups/0/lr")"
 
-# Who writes a file beside it and renames that cannot; who truncates and writes does.
+# A program that writes a new file and renames it fails; one that truncates and writes succeeds.
 for tool in "sed -i s/0/1/ \$M/groups/0/lr" "mv \$T/moved \$F" "mv \$F \$T/away"; do
 	head -c $N /dev/zero >"$T/moved"
 	refused "not permitted" sh -c 'M=$1 T=$2 F=$3; eval "$4"' sh "$M" "$T" "$F" "$tool"
@@ -186,7 +186,7 @@ if command -v vim >/dev/null; then
 fi
 grep -q 'layers.0.bias/fp32: closed without a commit, 3999 staged bytes dropped' \
 	"$M/.frag/log" || fail "what was dropped is not in the log"
-# A child that closes what its parent writes to commits nothing.
+# A child that closes a file which its parent writes commits nothing.
 if command -v python3 >/dev/null; then
 	within 60 python3 - "$F" "$M/groups/0/commits" <<'END' || fail "a child's close: $?"
 import os, subprocess, sys

@@ -6,7 +6,7 @@
 train=$top_builddir/docs/examples/train
 shape='' rank_libraries=${LD_LIBRARY_PATH:-}
 
-# start NAME OPTION...: $ranks are its processes.
+# start NAME OPTION...: starts a job; $ranks are its processes.
 start() {
 	name=$1 ranks=
 	shift
@@ -24,14 +24,14 @@ finish() {
 	done
 }
 
-# mount_it [OPTIONS]: rank 0 has said its address when the job is there.
+# mount_it [OPTIONS]: mounts the job, which exists once rank 0 has printed its address.
 mount_it() {
 	wait_until 60 grep -q '^train: address' "$name.0.log" || fail "$name: no job: $(cat "$name".?.log)"
 	address=$(sed -n 's/^train: address //p' "$name.0.log")
 	within 60 "$top_builddir/fragfs" "$address" "$M" ${1:+-o "$1"} || fail "$name: fragfs: $?"
 }
 
-# losses NAME: a line for each step.
+# losses NAME: prints a line for each step.
 losses() {
 	sed -n 's/^step *\([0-9]*\) *loss \([0-9.]*\) .*/\1 \2/p' "$1.0.log"
 }

@@ -62,7 +62,7 @@ interrupt INT 'fragfs 127'
 interrupt TERM 'ls frag'
 interrupt TERM 'dd of='
 
-# Whoever reads the output has seen enough.
+# The reader of the output ends after the first line of a step.
 setsid env "$mark" sh "$top_srcdir/docs/examples/demo.sh" "$top_builddir" </dev/null 2>/dev/null | sed -n '/^step/{p;q}' >output.log
 wait_until 60 nothing_left || fail "a closed pipe: left behind: $(names)"
 [ -z "$(ls -d frag-demo.* 2>/dev/null)" ] || fail "a closed pipe: a folder is left"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Four processes of docs/examples/train: the loss falls, and all stages compute the same losses; a
-# signal to one rank stops all; alone it trains too, also when the engine cannot be had.
+# Four processes of docs/examples/train: the loss falls, and all stages compute the same losses; a signal to one rank
+# stops all; one rank trains alone, also when the engine cannot be opened.
 # shellcheck disable=SC2086 # lists of process ids are split where they are used
 . "$top_srcdir/tests/lib.sh"
 train=$top_builddir/docs/examples/train
@@ -48,7 +48,7 @@ start 2 begun --stage 1 --steps 10
 finish
 [ "$(losses resumed.0.log | cut -d' ' -f1)" = 60 ] || fail "resumed: steps $(losses resumed.0.log)"
 [ "$(losses resumed.0.log | cut -d' ' -f2)" != "$(losses begun.0.log | cut -d' ' -f2)" ] || fail "resumed: old data"
-# The first line's loss is the mean of as many steps as there were.
+# The first line's loss is the mean of the steps that were made.
 start 2 few --stage 1 --first-step 57 --steps 60
 finish
 start 2 each --stage 1 --first-step 57 --steps 60 --every 1
@@ -62,7 +62,7 @@ got=0
 "$train" --text empty 2>why && fail "an empty file was trained"
 grep -q '^train: empty: no sample' why || fail "an empty file: $(cat why)"
 
-# On NVMe, parameters too: pieces of less than a buffer, of several, and small ones that stay in memory.
+# Parameters on NVMe too: pieces of less than a buffer, of several buffers, and small ones that stay in memory.
 mkdir "$T/swap"
 start 3 wide --stage 3 --steps 12 --hidden 120
 finish
@@ -95,7 +95,7 @@ grep -q 'nobody will see' refused.log || fail "without an engine: it did not say
 [ "$(losses refused.log)" = "$(losses alone.log)" ] ||
 	fail "without an engine: other losses than with one"
 
-# Two jobs of one name: the first keeps it, and what it has published.
+# Two jobs of one name: the first keeps the name, and the files that it has published.
 for name in first second; do
 	RANK=0 WORLD_SIZE=1 FRAG_PLAIN=1 FRAG_JOB_ID=twice "$train" --forever --every 1 \
 		--pause-ms 20 >$name.log 2>&1 &

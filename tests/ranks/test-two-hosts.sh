@@ -21,12 +21,12 @@ for side in a b; do
 	eval "name=\$$side"
 	ip -n "$name" link set lo up && ip -n "$name" link set "frag-$side" up && ip -n "$name" link set "frag-ucx-$side" up
 done
-# The kernel tells a second later that what was wired runs.
+# The kernel reports only a second later that a connected wire runs.
 all_run() {
 	[ "$(for name in "$a" "$b"; do ip -n "$name" link show up; done | grep -c 'frag-.*state UP')" = 4 ]
 }
 wait_until 60 all_run || fail "$(ip -n "$b" link)"
-# Not every kernel has rules for ports.
+# Not every kernel has routing rules for ports.
 if ip -n "$b" rule add from 10.77.0.2 ipproto tcp sport 1 type blackhole 2>/dev/null; then
 	export TEST_FIREWALL=1
 else
