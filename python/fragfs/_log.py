@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
@@ -40,8 +41,10 @@ def _end() -> None:
 
 
 def say(text: str) -> None:
+    """A line that standard error does not take (it is closed, its disk is full, its reader has gone) is lost: training goes on."""
     if _logger:
         _logger.warning("%s", text)
         return
     rank = os.environ.get("RANK")
-    print(f"fragfs: {f'rank {rank}: ' if rank else ''}{text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):
+        print(f"fragfs: {f'rank {rank}: ' if rank else ''}{text}", file=sys.stderr, flush=True)

@@ -232,8 +232,8 @@ class Attachment:
         try:
             step(self._job, *args)
         except Exception as e:
-            say(f"{e}; detached, training goes on")
             self._close()  # this is a hook: torch goes through its hooks, and they must not change meanwhile
+            say(f"{e}; detached, training goes on")
 
     def _grads_gone(self, job: Job) -> None:
         with job.lock:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import unittest
+from typing import Any
 
 from test_torch import HERE, TIMEOUT_S, free_port, needs
 
@@ -15,12 +16,12 @@ from test_torch import HERE, TIMEOUT_S, free_port, needs
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
 @needs("torch")
 class Trouble(unittest.TestCase):
-    def start(self, kind: str, framework: str, how: str, world: int) -> list[subprocess.Popen]:
+    def start(self, kind: str, framework: str, how: str, world: int, stderr: Any = subprocess.PIPE) -> list[subprocess.Popen]:
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "DS_ACCELERATOR": "cpu", "WORLD_SIZE": str(world),
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         ranks = [subprocess.Popen([sys.executable, str(HERE / "trouble_job.py"), kind, framework, how],
                                   env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(world)]
+                                  stdout=subprocess.PIPE, stderr=stderr, text=True) for rank in range(world)]
         for rank in ranks:
             self.addCleanup(rank.communicate)
             self.addCleanup(rank.kill)
@@ -56,6 +57,13 @@ class Trouble(unittest.TestCase):
     def test_what_goes_wrong_in_a_hook_is_a_line(self) -> None:
         self.same("hook_fails")
         self.losses("hook_fails", "attached", says="of libfrag; detached, training goes on")
+
+    def test_a_line_that_standard_error_does_not_take_is_lost_and_no_more(self) -> None:
+        bare = self.losses("hook_fails", "bare")
+        with open("/dev/full", "w") as full:
+            rank, = self.start("hook_fails", "plain", "attached", 1, stderr=full)
+        self.assertEqual(rank.communicate(timeout=TIMEOUT_S)[0].splitlines(), bare)
+        self.assertEqual(rank.returncode, 0)
 
     def of_two(self, kind: str, framework: str, how: str) -> list[tuple[int, str]]:
         """Exit status and last line of each rank."""
