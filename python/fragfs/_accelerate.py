@@ -10,29 +10,36 @@ from .attachment import Attachment, _Nothing, attach_aloud
 
 
 class attach_accelerator:
-    """Attaches the first optimizer that accelerator.prepare() has made ready, or will; detaches at end_training().
+    """Attaches the first optimizer that accelerator.prepare() has made ready, or will; detaches at free_memory(), after
+    which the next prepare() is followed, and at end_training().
 
-    job: what attach() has returned; None until prepare().  options: as attach() takes them.
+    job: what attach() has returned; None where nothing is prepared.  options: as attach() takes them.
     """
 
     def __init__(self, accelerator: Any, **options: Any) -> None:
         self.options = options
         self.job: Attachment | _Nothing | None = None
-        self._undo = [wrap_method(accelerator, "end_training", self._around_end)]
-        if accelerator._optimizers:
-            self._attach(accelerator)
-        else:
-            self._undo.append(wrap_method(accelerator, "prepare", lambda prepare: self._around(accelerator, prepare)))
+        self._undo = [wrap_method(accelerator, "end_training", self._around_end),
+                      wrap_method(accelerator, "free_memory", self._around_free),  # clear() calls it
+                      wrap_method(accelerator, "prepare", lambda prepare: self._around(accelerator, prepare))]
+        self._attach(accelerator._optimizers)
 
-    def _attach(self, accelerator: Any) -> None:
-        self.job = attach_aloud(accelerator._optimizers[0], **self.options)
+    def _attach(self, optimizers: list[Any]) -> None:
+        if optimizers and not self.job:
+            self.job = attach_aloud(optimizers[0], **self.options)
 
     def _around(self, accelerator: Any, prepare: Any) -> Any:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
+            before = len(accelerator._optimizers)
             result = prepare(*args, **kwargs)
-            if accelerator._optimizers and self.job is None:
-                self._attach(accelerator)
+            self._attach(accelerator._optimizers[before:])
             return result
+        return wrapped
+
+    def _around_free(self, free_memory: Any) -> Any:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self._detach()
+            return free_memory(*args, **kwargs)
         return wrapped
 
     def _around_end(self, end_training: Any) -> Any:
@@ -41,8 +48,12 @@ class attach_accelerator:
             return end_training(*args, **kwargs)
         return wrapped
 
+    def _detach(self) -> None:
+        job, self.job = self.job, None  # it holds the optimizer, whose memory is to be freed
+        if job is not None:
+            job.detach()
+
     def detach(self) -> None:
         for undo in self._undo:
             undo()
-        if self.job is not None:
-            self.job.detach()
+        self._detach()

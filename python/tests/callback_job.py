@@ -4,8 +4,10 @@
 Rank 0 mounts it between two steps, and compares what it reads with what the optimizer has.  Prints `job ID compared N`.
 """
 
+import gc
 import os
 import sys
+import weakref
 from typing import Any
 
 import torch
@@ -71,6 +73,31 @@ def accelerate(model: Model, folder: str) -> Any:
 
     accelerator = Accelerator(cpu=True)
     ours = fragfs.attach_accelerator(accelerator, strict=True)
+    train_accelerated(accelerator, ours, model)
+    accelerator.end_training()
+    assert not {"prepare", "free_memory", "end_training"} & set(vars(accelerator))
+    return ours.job
+
+
+def freed(model: Model, folder: str) -> Any:
+    """Two models, one after the other, as accelerate's find_executable_batch_size trains them."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    ours = fragfs.attach_accelerator(accelerator, strict=True)  # after prepare()
+    first = weakref.ref(accelerator._optimizers[0].optimizer)
+    assert ours.job and ours.job.optimizer is first()
+    accelerator.free_memory()
+    gc.collect()
+    assert not ours.job and not first()
+    train_accelerated(accelerator, ours, model)
+    accelerator.clear()
+    assert not ours.job
+    return ours.job
+
+
+def train_accelerated(accelerator: Any, ours: Any, model: Model) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     loader = torch.utils.data.DataLoader(Data(), batch_size=4)
     whole, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -80,9 +107,6 @@ def accelerate(model: Model, folder: str) -> Any:
         optimizer.step()
         if step in LOOK_AT:
             compare(ours.job, model, optimizer.optimizer)
-    accelerator.end_training()
-    assert "prepare" not in vars(accelerator) and "end_training" not in vars(accelerator)
-    return ours.job
 
 
 def lightning(model: Model, folder: str) -> Any:
@@ -115,7 +139,7 @@ def lightning(model: Model, folder: str) -> Any:
 def main(kind: str, folder: str) -> None:
     torch.manual_seed(3)
     torch.set_num_threads(1)
-    assert not {"hf": hf, "accelerate": accelerate, "lightning": lightning}[kind](Model(), folder)
+    assert not {"hf": hf, "accelerate": accelerate, "freed": freed, "lightning": lightning}[kind](Model(), folder)
 
 
 if __name__ == "__main__":

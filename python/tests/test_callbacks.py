@@ -60,6 +60,10 @@ class Callbacks(unittest.TestCase):
         self.below_torchrun("accelerate")
 
     @needs("accelerate")
+    def test_accelerate_frees_a_model_and_prepares_another(self) -> None:
+        self.of_kind("freed", [sys.executable], "default")
+
+    @needs("accelerate")
     def test_accelerate_launch(self) -> None:
         port = str(free_port())
         self.of_kind("accelerate", [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2",
