@@ -18,7 +18,10 @@ class MeshJob(TorchJob):
         if kind == "fsdp2-columns-bf16":
             self.model.bfloat16()
             self.value = "bf16"
-        if kind == "tp":
+        if kind == "tp-sequence":
+            self.parallelize_sequence(init_device_mesh("cpu", (WORLD,), mesh_dim_names=("tp",)))
+            self.unreduced = tuple((name, key) for name in ("norm.weight", "norm.bias") for key in ("grad", "momentum_buffer"))
+        elif kind == "tp":
             self.parallelize(init_device_mesh("cpu", (WORLD,), mesh_dim_names=("tp",)))
         elif kind == "fsdp2-tp":
             mesh = init_device_mesh("cpu", (2, WORLD // 2), mesh_dim_names=("dp", "tp"))
@@ -29,6 +32,17 @@ class MeshJob(TorchJob):
         trained = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW([{"params": trained[:2]}, {"params": trained[2:], "lr": 3e-3}], lr=1e-3,
                                            foreach=False)
+        if kind == "tp-sequence":  # whose momentum begins as the gradient itself
+            self.optimizer, self.moments = torch.optim.SGD(trained, lr=1e-3, momentum=0.9), ("momentum_buffer",)
+
+    def parallelize_sequence(self, mesh) -> None:
+        """The norm computes with some rows of its input on each rank, and has a part of its gradients there."""
+        from torch.distributed.tensor import Shard
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+
+        parallelize_module(self.model, mesh, {"first": ColwiseParallel(output_layouts=Shard(0)),
+                                              "norm": SequenceParallel(sequence_dim=0, use_local_output=True),
+                                              "second": RowwiseParallel(input_layouts=Shard(0))})
 
     def parallelize(self, mesh) -> None:
         from torch.distributed.tensor import Replicate

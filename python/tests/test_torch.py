@@ -88,6 +88,12 @@ class Torch(unittest.TestCase):
     def test_parameters_that_are_not_cut_by_rows(self) -> None:
         self.run_mesh_jobs(("tp", 2), ("tp", 3), ("tp", 4), ("fsdp2-tp", 4), ("fsdp2-columns", 2), ("fsdp2-columns", 4))
 
+    def test_gradients_that_the_optimizer_alone_reduces_are_not_shown(self) -> None:
+        for world in (2, 4):
+            with self.subTest(world=world):
+                output = self.run_ranks([str(HERE / "mesh_job.py"), "tp-sequence"], "tp-sequence", world)
+                self.assertRegex(output, r"grad of norm.weight is placed as \(Partial\(sum\),\), .* is not shown")
+
     def test_fsdp1(self) -> None:
         self.run_mesh_jobs(("fsdp1", 2), ("fsdp1", 3), ("fsdp1", 4), ("fsdp1-grad", 2), ("fsdp1-hybrid", 2), ("fsdp1-hybrid", 4))
 

@@ -91,6 +91,7 @@ class TorchAdapter(Adapter):
         self.numbers: dict[Any, int] = {}
         self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
         self._here: dict[int, tuple[array[int], list[Any]]] = {}  # the parameters with elements on this rank
+        self._has_said: set[str] = set()  # of which states a line has said that some are not shown
         meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
         self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
         frozen = [p for p in self.names if not p.requires_grad and hasattr(p, "device_mesh")]
@@ -201,7 +202,7 @@ class TorchAdapter(Adapter):
                 if _is_master(p):
                     fragments.add("fp32", number, _local(p))
                 for key, value in state.get(p, {}).items():
-                    if hasattr(value, "data_ptr") and value.shape == p.shape and key != "step":
+                    if hasattr(value, "data_ptr") and value.shape == p.shape and key != "step" and self._lies_as(p, key, value):
                         fragments.add(key, number, _local(value))
             yield from fragments.of(group)
 
@@ -215,9 +216,23 @@ class TorchAdapter(Adapter):
 
     def gradients(self, place: Place) -> Sequence[Any]:
         """A sparse gradient has no memory of the parameter's shape, and is not shown."""
-        grads = [p.grad for p in self._here[place.group][1]]
-        pieces = [getattr(grad, "_local_tensor", grad) for grad in grads]
+        here = self._here[place.group][1]
+        pieces = [_local(grad) if grad is not None and self._lies_as(p, "grad", grad) else None
+                  for p, grad in zip(here, [p.grad for p in here])]
         return [None if piece is None or piece.is_sparse else piece for piece in pieces]
+
+    def _lies_as(self, p: Any, key: str, value: Any) -> bool:
+        """Whether a gradient or a state is placed as its parameter is.  A sum that is not reduced (Partial) is not: the
+        optimizer reduces it, and a line says once that it is not shown.
+        """
+        if self._mesh is None or not hasattr(value, "placements") or value.placements == p.placements:
+            return True
+        if key not in self._has_said:
+            self._has_said.add(key)
+            name = next((_plain_name(name) for name, other in self.model.named_parameters() if other is p), "a parameter")
+            say(f"{key} of {name} is placed as {value.placements}, {name} itself as {p.placements}: {key} of such parameters "
+                "is not shown")
+        return False
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for group, place in self.groups:  # load_state_dict makes other dicts
