@@ -6,8 +6,11 @@ import errno
 import gc
 import importlib.util
 import os
+import pickle
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -153,19 +156,42 @@ class Memory(unittest.TestCase):
         self.assertTrue(torch.equal(self.mount["0.weight"].grad.torch(), self.weight.grad))
         self.assertTrue(self.attachment._is_asked)
 
-    def test_gradients_are_gone_before_their_memory_is_freed(self) -> None:
+    def grad_now(self) -> bytes:
+        """The gradient of the weight, or an error where a read would wait for one."""
+        fd = os.open(os.path.join(self.mount["0.weight"].path, "grad"), os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return os.read(fd, 256)
+        finally:
+            os.close(fd)
+
+    def test_gradients_are_gone_before_their_memory_is_freed_or_set_to_zero(self) -> None:
+        def free() -> None:
+            for p in self.model.parameters():
+                p.grad = None
+
         self.start(1)
-        grad = os.path.join(self.mount["0.weight"].path, "grad")
-        fd = os.open(grad, os.O_RDONLY | os.O_NONBLOCK)
-        self.assertEqual(len(os.read(fd, 256)), 256)
-        os.close(fd)
-        for p in self.model.parameters():
-            p.grad = None
-        fd = os.open(grad, os.O_RDONLY | os.O_NONBLOCK)
-        self.addCleanup(os.close, fd)  # before the mount's, which else would stay and ask the next test's job
-        with self.assertRaises(OSError) as raised:
-            os.read(fd, 256)
-        self.assertEqual(raised.exception.errno, errno.ENODATA)
+        for end in (free, lambda: self.model.zero_grad(set_to_none=False)):
+            self.step()
+            self.assertEqual(len(self.grad_now()), 256)
+            end()
+            with self.assertRaises(OSError) as raised:
+                self.grad_now()
+            self.assertEqual(raised.exception.errno, errno.ENODATA)
+
+    def test_a_copy_and_a_pickle_of_the_model_have_nothing_of_fragfs(self) -> None:
+        import torch
+
+        self.start(1, mount=False)
+        for twin in (copy.deepcopy(self.model), pickle.loads(pickle.dumps(self.model))):
+            self.step()
+            twin(torch.ones(2, 8)).sum().backward()
+            self.assertIsNotNone(self.attachment._loss_scale)  # the window of the model's gradients is open still
+            twin.zero_grad()
+            self.assertIsNone(twin[0].weight.grad)
+            self.assertIsNotNone(self.weight.grad)
+        code = "import pickle, sys, torch\nsys.modules['fragfs'] = None\nmodel = pickle.load(sys.stdin.buffer)\n" \
+               "model(torch.ones(2, 8)).sum().backward()\nmodel.zero_grad()\npickle.dumps(model)"
+        subprocess.run([sys.executable, "-c", code], input=pickle.dumps(self.model), check=True)
 
 
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -83,6 +84,20 @@ class Adapter:
         raise NotImplementedError
 
 
+class HereOnly:
+    """Calls a function of fragfs.  A copy or a pickle of what holds it has another callable there, and needs no fragfs."""
+
+    def __init__(self, function: Callable[..., Any], elsewhere: Callable[..., Any]) -> None:
+        self.function, self.elsewhere = function, elsewhere
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A method that is copied, or pickled, beside its object is one of the new object."""
+        return operator.getitem, ((self.elsewhere,), 0)
+
+
 def wrap_method(thing: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
                 ) -> Callable[[], None]:
     """Sets thing.name to make(the method that was there); the result undoes that.
@@ -91,15 +106,10 @@ def wrap_method(thing: Any, name: str, make: Callable[[Callable[..., Any]], Call
     """
     had = name in vars(thing)
     method = getattr(thing, name)
-    wrapped = make(method)
-    active = True
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (wrapped if active else method)(*args, **kwargs)
+    call = HereOnly(make(method), method)
 
     def undo() -> None:
-        nonlocal active
-        active = False
+        call.function = method
         if vars(thing).get(name) is call:
             if had:
                 setattr(thing, name, method)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import combinations
 from math import prod
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from .. import _libfrag
 from .._job import Job
 from .._log import say
-from .base import Adapter, Boundaries, Declared, Fragments, Kept, Place, wrap_method
+from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Place, wrap_method
 
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
@@ -289,7 +290,7 @@ class TorchAdapter(Adapter):
 
         hooks = [self.optimizer.register_step_pre_hook(before_step),
                  self.optimizer.register_step_post_hook(after_step),
-                 self.model.register_forward_pre_hook(gone)]
+                 self.model.register_forward_pre_hook(HereOnly(gone, nullcontext().__exit__))]  # which takes all, and does nothing
         undo = [wrap_method(self.optimizer, "zero_grad", before_zero),
                 wrap_method(self.model, "zero_grad", before_zero)]
 
