@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .adapters.base import wrap_method
@@ -17,6 +18,34 @@ from .adapters.base import wrap_method
 
 class Refused(Exception):
     """Why this process is not attached or detached, in one line."""
+
+
+_has_hook = False
+
+
+def _after_any_step(optimizer: Any, *_: Any) -> None:
+    for order in [*vars(optimizer).get("_fragfs_orders", ())]:
+        order._after_step()
+
+
+def _hook_steps(order: Order) -> Callable[[], None]:
+    """Has torch call the order after each step of its optimizer, also where somebody sets optimizer.step to another method for
+    each step, as Accelerate does for a GradScaler.  The result ends that.
+
+    The hook of torch is for all optimizers, and stays: torch may be iterating over its hooks.  Nor is it added to hooks of others,
+    which may be running just now: then the optimizer's own step is wrapped.
+    """
+    global _has_hook
+    from torch.optim import optimizer as hooks
+
+    if not _has_hook and getattr(hooks, "_global_optimizer_post_hooks", True):
+        return wrap_method(order.optimizer, "step", order._around)
+    if not _has_hook:
+        hooks.register_optimizer_step_post_hook(_after_any_step)
+        _has_hook = True
+    orders = vars(order.optimizer).setdefault("_fragfs_orders", [])
+    orders.append(order)
+    return lambda: orders.remove(order) if order in orders else None
 
 
 class Order:
@@ -67,18 +96,20 @@ class Order:
         self.things = things_of(self.optimizer)
         names = " and ".join(type(thing).__name__ for thing in self.things)
         rank, world = _place()
-        self._undo = wrap_method(self.optimizer, "step", self._around)
+        is_engine = len(self.things) == 1
+        self._undo = wrap_method(self.optimizer, "step", self._around) if is_engine else _hook_steps(self)
         self.answer("found", rank, world, names)
 
     def _around(self, step: Any) -> Any:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             result = step(*args, **kwargs)
-            if os.getpid() == self._pid:
-                self._after_step()
+            self._after_step()
             return result
         return wrapped
 
     def _after_step(self) -> None:
+        if os.getpid() != self._pid:
+            return
         try:
             if not os.path.exists(f"{self.folder}/taken"):
                 self._undo()

@@ -2,7 +2,8 @@
 """plain_job.py KIND STOP: a rank of a job that knows nothing of fragfs; it trains until there is a file STOP.
 
 Rank 0 prints a line for each step: its number, the loss, a hash of what the parameter `first.weight` was behind it.
-KIND: ddp, compiled (the same by torch.compile), plain (one process), zero2, sgd (nothing counts its steps).
+KIND: ddp, compiled (the same by torch.compile), scaled (the same by Accelerate with a GradScaler), plain (one process),
+zero2, sgd (nothing counts its steps).
 """
 
 import hashlib
@@ -45,6 +46,14 @@ def main(kind: str, stop: str) -> None:
         if kind == "compiled":
             whole = torch.compile(whole)
         optimizer = make(model.parameters(), lr=1e-3)
+        scaler = None
+        if kind == "scaled":
+            from accelerate import Accelerator
+            from accelerate.optimizer import AcceleratedOptimizer
+
+            Accelerator(cpu=True)  # without which there is no state for the optimizer
+            scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+            optimizer = AcceleratedOptimizer(optimizer, scaler=scaler)
     step = 0
     going = torch.ones(1)
     while going.item():
@@ -58,7 +67,7 @@ def main(kind: str, stop: str) -> None:
         else:
             loss = whole(x).square().mean()
             optimizer.zero_grad()
-            loss.backward()
+            (scaler.scale(loss) if scaler else loss).backward()
             optimizer.step()
         if rank == 0:
             weight = model.first.weight.detach().contiguous().view(torch.uint8).numpy()

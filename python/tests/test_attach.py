@@ -112,6 +112,11 @@ class Attach(unittest.TestCase):
     def test_a_job_of_four_ranks(self) -> None:
         self.of_a_running_job("ddp", 4, "fp32")
 
+    @needs("accelerate")
+    def test_accelerate_with_a_gradscaler(self) -> None:
+        """Its optimizer sets another method as the step of torch's for each step."""
+        self.of_a_running_job("scaled", 2, "fp32")
+
     def test_one_process_without_a_launcher(self) -> None:
         self.of_a_running_job("plain", 1, "fp32")
 
