@@ -13,19 +13,15 @@
  *
  *   the pool's stream      --- take, event ---------------------------------- give ---
  *                                     |                                        |
- *   the trainer's stream   ------- wait, copy, event --- ...        once that event has passed
- * and
- *                                                                   no request reads the copy
+ *   the trainer's stream   ------- wait, copy, event --- ...        once that event has passed,
+ *                                                                   and no request reads the copy
  */
 
 enum { ALIGN = 256 };
-#define STAYS                                                                                  \
-/* bytes that stay in the pool when the trainer synchronizes; the driver gets the rest
-	 * back
-	 */
-(UINT64_C(32) << 20)
+/* bytes that stay in the pool when the trainer synchronizes; the driver gets the rest back */
+#define STAYS (UINT64_C(32) << 20)
 
-	static uint64_t stays(const struct device *d)
+static uint64_t stays(const struct device *d)
 {
 	return u64_min(d->options.keep, STAYS);
 }
