@@ -14,7 +14,7 @@
  *   the pool's stream      --- take, event ---------------------------------- give ---
  *                                     |                                        |
  *   the trainer's stream   ------- wait, copy, event --- ...        once that event has passed,
- *                                                                   and no request reads the copy
+ *                                                                  and no request reads the copy
  */
 
 enum { ALIGN = 256 };
