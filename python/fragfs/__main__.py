@@ -21,7 +21,9 @@ USAGE = ("usage: python -m fragfs run SCRIPT [ARGUMENT...]\n"
 
 
 def run(script: str, arguments: list[str]) -> int:
-    """Runs a script as it is, and attaches the optimizer that steps first, behind that step."""
+    """Runs a script as it is, and attaches the optimizer that steps first, behind that step; that of a DeepSpeedEngine behind the
+    next one: in the step, while torch's optimizer steps for each param group, the others are not there.
+    """
     try:
         os.stat(script)
     except OSError as e:
@@ -29,6 +31,8 @@ def run(script: str, arguments: list[str]) -> int:
         return 2
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
+    from ._find import engine_of
+    from .adapters.base import wrap_method
     from .attachment import attach_aloud
 
     seen = False
@@ -38,7 +42,22 @@ def run(script: str, arguments: list[str]) -> int:
         if seen:
             return
         seen = True
-        attach_aloud(optimizer)
+        engine = engine_of(optimizer) if "deepspeed" in sys.modules else None
+        if engine is None:
+            attach_aloud(optimizer)
+        else:
+            attach_behind_step(engine)
+
+    def attach_behind_step(engine: Any) -> None:
+        def around(step: Any) -> Any:
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                result = step(*args, **kwargs)
+                undo()
+                attach_aloud(engine)
+                return result
+            return wrapped
+
+        undo = wrap_method(engine.optimizer, "step", around)
 
     register_optimizer_step_post_hook(after_step)
     sys.argv = [script, *arguments]

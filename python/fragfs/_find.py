@@ -43,6 +43,21 @@ def _outermost(modules: list[Any], params: set[int]) -> Any:
     return max(holders, key=lambda module: sum(1 for _ in module.modules()), default=None)
 
 
+def _engine_among(modules: list[Any], optimizer: Any) -> Any:
+    for module in modules:
+        if _is(module, "deepspeed", "DeepSpeedEngine") and any(
+                optimizer is one for one in (module.optimizer, getattr(module.optimizer, "optimizer", None))):
+            return module
+    return None
+
+
+def engine_of(optimizer: Any) -> Any:
+    """The DeepSpeedEngine whose optimizer this is, or is around this; None: there is none."""
+    import torch
+
+    return _engine_among(instances(torch.nn.Module), optimizer)
+
+
 def things_of(optimizer: Any) -> tuple[Any, ...]:
     """The arguments for attach(): the DeepSpeedEngine of the optimizer, else its model and itself.
 
@@ -51,10 +66,9 @@ def things_of(optimizer: Any) -> tuple[Any, ...]:
     import torch
 
     modules = instances(torch.nn.Module)
-    for module in modules:
-        if _is(module, "deepspeed", "DeepSpeedEngine") and any(
-                optimizer is one for one in (module.optimizer, getattr(module.optimizer, "optimizer", None))):
-            return (module,)
+    engine = _engine_among(modules, optimizer)
+    if engine is not None:
+        return (engine,)
     model = _outermost(modules, {id(p) for p in params_of(optimizer)})
     if model is None:
         raise LookupError("no model has the parameters of its optimizer")

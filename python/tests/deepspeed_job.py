@@ -22,6 +22,7 @@ from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_g
 from joined import open_joined
 
 import fragfs
+from fragfs._inside import _attachments
 from fragfs.adapters.deepspeed import Zero3
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -548,6 +549,25 @@ def swapped(name: str) -> None:
     job.engine.destroy()
 
 
+def launched(name: str) -> None:
+    """Below python -m fragfs run: it attaches between two steps, where all param groups are there."""
+    job = Job(CASES[name])
+    for _ in range(3):
+        job.step()
+    job.attachment, = _attachments()
+    job.open()
+    check_values(job, name)
+    mount = mounted(job)
+    shown = [group["lr"] for group in mount.groups if "lr" in group]  # one of frozen parameters has none
+    assert shown == [group["lr"] for group in job.optimizer.param_groups], shown
+    dist.barrier()
+    check_step(job, name)
+    if job.mount:
+        job.mount.close()
+    dist.barrier()
+    job.engine.destroy()
+
+
 def refused(name: str) -> None:
     """What DeepSpeed itself does not train."""
     try:
@@ -565,7 +585,7 @@ def main(names: list[str]) -> None:
     for name in names:
         kind, _, case = name.rpartition("/")
         {"": run, "checkpoint": checkpoint, "offloaded": offloaded, "replaced": replaced, "fragments": fragments,
-         "zeros": zeros, "swapped": swapped, "refused": refused}[kind](case)
+         "zeros": zeros, "swapped": swapped, "launched": launched, "refused": refused}[kind](case)
         if RANK == 0:
             print("right:", name, flush=True)
     dist.barrier()

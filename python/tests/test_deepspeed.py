@@ -57,6 +57,11 @@ class DeepSpeed(unittest.TestCase):
             output = self.run_ranks([JOB, "swapped/3-bf16"], "swapped-3-bf16", world)
             self.assertIn("masters, optimizer states and gradients on NVMe are not shown", output)
 
+    def test_a_script_that_knows_nothing_is_attached_with_all_its_param_groups(self) -> None:
+        for case in ("2-groups", "3-bf16"):
+            output = self.run_ranks(["-m", "fragfs", "run", JOB, f"launched/{case}"], f"launched-{case}", 2)
+            self.assertRegex(output, "fragfs: rank 0: attached: fragfs [0-9.]+:[0-9]+ /frag")
+
     def test_stage_3(self) -> None:
         self.run_cases("2", "3-bf16", "3-fp16", "3-fp32", "3-subs", "3-partitioned")
         self.run_cases("3 4", "3-bf16", "3-subs", "3-partitioned")
