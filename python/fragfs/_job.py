@@ -139,9 +139,8 @@ class Job:
     # ---- what this rank has ----
 
     def param(self, name: str, shape: Sequence[int], dtype: Any, *, coordinate: str | None = None,
-              lp: Any = None, shard: Any = None, frozen: bool = False,
-              cuts: Sequence[tuple[int, int]] = ()) -> int:
-        """frag_param: lp, shard are tensors of the whole low-precision parameter, and of this rank's piece.
+              frozen: bool = False, cuts: Sequence[tuple[int, int]] = ()) -> int:
+        """frag_param, without low-precision values: move_lp gives them memory.
 
         cuts: (dimension, parts) of each struct frag_cut; none: rows.
         """
@@ -150,8 +149,7 @@ class Job:
         tensor = _libfrag.frag_tensor(
             name=name.encode(), coordinate=coordinate.encode() if coordinate else None,
             dtype=number_of(dtype), ndim=len(shape), shape=extents,
-            lp=self._address(lp), lp_shard=self._address(shard), flags=_libfrag.FRAG_FROZEN if frozen else 0,
-            cuts=cut, ncuts=len(cuts))
+            flags=_libfrag.FRAG_FROZEN if frozen else 0, cuts=cut, ncuts=len(cuts))
         try:
             return self._call("frag_param", ctypes.byref(tensor))
         except OSError as e:
@@ -337,10 +335,3 @@ def _ints(numbers: Sequence[int]) -> Any:
 def _pointers(addresses: Iterable[int]) -> Any:
     values = array("Q", addresses)
     return (c_void_p * len(values)).from_buffer(values)
-
-
-def watch_storage(tensor: Any, function: Any, *arguments: Any) -> weakref.finalize:
-    """Calls function just before the tensor's memory is freed, whoever holds it until then."""
-    watch = weakref.finalize(tensor.untyped_storage(), function, *arguments)
-    watch.atexit = False
-    return watch

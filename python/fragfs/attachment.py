@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ._job import Job, watch_storage
+from ._job import Job
 from ._log import say
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
@@ -38,6 +38,12 @@ class _Registered:
             if storage is not last:  # of views of one buffer
                 self._watches.append(weakref.ref(storage, forget))
                 last = storage
+
+
+class _Lp(weakref.ref):
+    """The storage of low-precision values that libfrag knows by their address."""
+
+    __slots__ = ("place", "address")
 
 
 class _Gradients:
@@ -153,7 +159,8 @@ class Attachment:
     def __init__(self, make_adapter: Callable[[Job], Adapter], **config: Any) -> None:
         self._job: Job | None = Job(**config)
         self._registered: dict[Place, _Registered] = {}
-        self._lps: dict[tuple[int, bool], tuple[int, Any]] = {}  # address and finalizer of low-precision values
+        self._lps: dict[tuple[int, bool], _Lp] = {}
+        self._forget_lp = functools.partial(_forget_lp, weakref.ref(self))
         self._gradients: list[_Gradients] = []
         self._dirty = True
         self._shape = 0, 0  # of the optimizer's dict of states: its id and length
@@ -211,8 +218,6 @@ class Attachment:
         job, self._job = self._job, None
         if job is None:
             return
-        for _, watch in self._lps.values():
-            watch.detach()
         self._registered.clear()
         self._lps.clear()
         self._gradients.clear()
@@ -353,19 +358,18 @@ class Attachment:
         for number, is_shard, tensor in self._adapter.lps():
             self._place_lp((number, is_shard), tensor)
 
-    def _place_lp(self, lp: tuple[int, bool], tensor: Any) -> None:
+    def _place_lp(self, place: tuple[int, bool], tensor: Any) -> None:
         assert self._job is not None
-        old, new = self._lps.get(lp), 0 if tensor is None else tensor.data_ptr()
-        if not old and not new or old and old[0] == new and old[1].alive:
+        old, address = self._lps.get(place), 0 if tensor is None else tensor.data_ptr()
+        old_address = old.address if old is not None else 0
+        if address == old_address and (old is None or old() is not None):
             return
-        if old:
-            self._lps.pop(lp)[1].detach()
-        if new:
-            self._lps[lp] = new, watch_storage(tensor, _forget_lp, weakref.ref(self), lp)
-        if new and (not old or old[0] != new):
-            self._job.move_lp(*lp, tensor)
-        elif old and not new:
-            self._job.move_lp(*lp, None)
+        self._lps.pop(place, None)
+        if address:
+            lp = self._lps[place] = _Lp(tensor.untyped_storage(), self._forget_lp)
+            lp.place, lp.address = place, address
+        if address != old_address:
+            self._job.move_lp(*place, tensor)
 
     def _keep(self, place: Place, kept: Kept, signature: int) -> None:
         assert self._job is not None
@@ -391,7 +395,7 @@ def _forget(attachment: Callable[[], Attachment | None], place: Place, _: object
         owner._dirty = True
 
 
-def _forget_lp(attachment: Callable[[], Attachment | None], lp: tuple[int, bool]) -> None:
+def _forget_lp(attachment: Callable[[], Attachment | None], lp: _Lp) -> None:
     """Low-precision memory is about to be freed.  Inside a step libfrag is not told: nobody reads then, and edits that wait
     are to find the memory that is there at its end.
     """
@@ -399,8 +403,9 @@ def _forget_lp(attachment: Callable[[], Attachment | None], lp: tuple[int, bool]
     if owner is None:
         return
     owner._dirty = True
-    if not owner._in_step and owner._lps.pop(lp, None) and owner._job and owner._job.is_open:
-        owner._job.move_lp(*lp, None)
+    if not owner._in_step and owner._lps.get(lp.place) is lp and owner._job and owner._job.is_open:
+        del owner._lps[lp.place]
+        owner._job.move_lp(*lp.place, None)
 
 
 def _hear(fd: int, attachment: Callable[[], Attachment | None]) -> None:

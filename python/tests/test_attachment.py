@@ -15,6 +15,8 @@ import threading
 import time
 import unittest
 import unittest.mock
+from collections.abc import Callable
+from typing import Any
 
 import fragfs
 from fragfs.attachment import _Hypers
@@ -26,14 +28,15 @@ STATES = ("exp_avg", "exp_avg_sq")
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
 @unittest.skipUnless(TORCH, "torch is not installed")
 class Memory(unittest.TestCase):
-    def start(self, layers: int, mount: bool = True) -> None:
+    def start(self, layers: int, mount: bool = True, change: Callable[[Any], Any] = lambda model: None) -> None:
         import torch
 
         self.enterContext(unittest.mock.patch.dict(
             os.environ, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", FRAG_PLAIN="1",
             FRAG_JOB_ID=f"memory-{os.getpid()}-{self.id()}"))
         self.model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(layers)])  # weights of 256 bytes
-        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        change(self.model)
+        self.optimizer = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad])
         self.weight = self.model[0].weight
         self.attachment = fragfs.attach(self.model, self.optimizer, strict=True)
         self.addCleanup(self.attachment.detach)
@@ -50,7 +53,7 @@ class Memory(unittest.TestCase):
         import torch
 
         self.optimizer.zero_grad()
-        self.model(torch.ones(2, 8)).square().mean().backward()
+        self.model(torch.ones(2, 8, dtype=self.weight.dtype)).square().mean().backward()
         self.optimizer.step()
 
     def test_an_edit_of_lr_is_what_it_computes_with_also_after_load_state_dict(self) -> None:
@@ -103,6 +106,38 @@ class Memory(unittest.TestCase):
 
     def test_of_few_what_is_replaced_and_held_is_found_at_once(self) -> None:
         self.find_replaced(layers=1, hold=True, steps=1)
+
+    def find_replaced_values(self, change: Callable[[Any], Any], layers: int, hold: bool, steps: int) -> None:
+        """Of a weight without a master; then an edit comes to its new memory."""
+        import torch
+
+        self.start(layers, False, change)
+        self.optimizer.param_groups[0]["lr"] = 0
+        with self.attachment, fragfs.open(self.attachment.address, "rw") as mount:
+            for _ in range(100):
+                self.step()
+            mine = mount["0.weight"]["bf16" if self.weight.requires_grad else "lp"]
+            old = self.weight.data if hold else None
+            self.weight.data = self.weight.data.clone()
+            self.weight.data[1, 2] = 0.5
+            for _ in range(steps):
+                self.step()
+            self.assertTrue(torch.equal(mine.torch(), self.weight.detach()))
+            writer = threading.Thread(target=mine.__setitem__, args=((3, 4), 0.75))
+            writer.start()
+            while writer.is_alive():
+                self.step()
+            self.assertEqual(self.weight[3, 4], 0.75)
+            self.assertTrue(torch.equal(mine.torch(), self.weight.detach()))
+            del old
+
+    def test_values_without_a_master_that_are_replaced_are_found(self) -> None:
+        from fragfs.attachment import _LOOK_EVERY
+
+        for change in (lambda model: model.bfloat16(), lambda model: model[0].requires_grad_(False)):
+            for layers, hold, steps in ((40, False, 1), (40, True, _LOOK_EVERY), (2, True, 1)):
+                with self.subTest(layers=layers, hold=hold):
+                    self.find_replaced_values(change, layers, hold, steps)
 
     def test_a_state_is_dropped_before_its_memory_is_freed(self) -> None:
         import torch

@@ -18,6 +18,7 @@ from .._job import Job
 from .._log import say
 from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Place, wrap_method
 
+_FEW = 16  # parameters, whose addresses each step compares
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
 
@@ -92,6 +93,7 @@ class TorchAdapter(Adapter):
         self.numbers: dict[Any, int] = {}
         self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
         self._here: dict[int, tuple[array[int], list[Any]]] = {}  # the parameters with elements on this rank
+        self._lps: tuple[array[int], list[Any]] = array("i"), []  # those without a master
         self._has_said: set[str] = set()  # of which states a line has said that some are not shown
         meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
         self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
@@ -109,7 +111,7 @@ class TorchAdapter(Adapter):
             self._group(*members)
         for p in others:
             if p not in self.numbers:
-                self.numbers[p] = job.param(self.names[p], tuple(p.shape), p.dtype, lp=p, frozen=True)
+                self._add_param(p, frozen=True, has_master=False)
         self._say_what_is_odd()
         self.names.clear()  # a model has tens of thousands
         self.numbers.clear()
@@ -169,9 +171,13 @@ class TorchAdapter(Adapter):
 
     def _param(self, p: Any, cuts: Sequence[tuple[int, int]]) -> None:
         """A float32 parameter is its own master; another one has none, and is shown as what it is."""
-        memory = {} if _is_master(p) and p.requires_grad else {"shard" if hasattr(p, "device_mesh") else "lp": _local(p)}
-        self.numbers[p] = self.job.param(self.names[p], tuple(p.shape), p.dtype, cuts=cuts,
-                                         frozen=not p.requires_grad, **memory)
+        self._add_param(p, not p.requires_grad, _is_master(p) and p.requires_grad, cuts)
+
+    def _add_param(self, p: Any, frozen: bool, has_master: bool, cuts: Sequence[tuple[int, int]] = ()) -> None:
+        number = self.numbers[p] = self.job.param(self.names[p], tuple(p.shape), p.dtype, cuts=cuts, frozen=frozen)
+        if not has_master:
+            self._lps[0].append(number)
+            self._lps[1].append(p)
 
     def _layout(self, p: Any) -> tuple[_Layout, list[tuple[int, int]]]:
         if not hasattr(p, "device_mesh"):
@@ -234,6 +240,13 @@ class TorchAdapter(Adapter):
             say(f"{key} of {name} is placed as {value.placements}, {name} itself as {p.placements}: {key} of such parameters "
                 "is not shown")
         return False
+
+    def lps(self) -> Iterator[tuple[int, bool, Any]]:
+        for number, p in zip(*self._lps):
+            yield number, hasattr(p, "device_mesh"), _local(p)
+
+    def lp_addresses(self) -> object:
+        return [_local(p).data_ptr() for p in self._lps[1][:_FEW]]
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for group, place in self.groups:  # load_state_dict makes other dicts
