@@ -33,17 +33,19 @@ def run(script: str, arguments: list[str]) -> int:
 
     from ._find import engine_of
     from .adapters.base import wrap_method
+    from ._log import say
     from .attachment import attach_aloud
 
-    seen = False
+    seen = tried = False
 
     def after_step(optimizer: Any, *_: Any) -> None:  # the hook stays: torch is iterating over its hooks
-        nonlocal seen
+        nonlocal seen, tried
         if seen:
             return
         seen = True
         engine = engine_of(optimizer) if "deepspeed" in sys.modules else None
         if engine is None:
+            tried = True
             attach_aloud(optimizer)
         else:
             attach_behind_step(engine)
@@ -51,8 +53,10 @@ def run(script: str, arguments: list[str]) -> int:
     def attach_behind_step(engine: Any) -> None:
         def around(step: Any) -> Any:
             def wrapped(*args: Any, **kwargs: Any) -> Any:
+                nonlocal tried
                 result = step(*args, **kwargs)
                 undo()
+                tried = True
                 attach_aloud(engine)
                 return result
             return wrapped
@@ -62,7 +66,11 @@ def run(script: str, arguments: list[str]) -> int:
     register_optimizer_step_post_hook(after_step)
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
-    runpy.run_path(script, run_name="__main__")
+    try:
+        runpy.run_path(script, run_name="__main__")
+    finally:
+        if not tried:
+            say("not attached: no optimizer has ended a step (of DeepSpeed: two) in this process")
     return 0
 
 
@@ -117,14 +125,16 @@ def doctor() -> int:
 
 
 def main() -> int:
-    if sys.argv[1:] == ["doctor"]:
+    given = [argument for argument in sys.argv[1:2] if argument.startswith("--local_rank=")]  # by DeepSpeed's launcher
+    arguments = sys.argv[1 + len(given):]
+    if arguments == ["doctor"]:
         return doctor()
-    if len(sys.argv) > 2 and sys.argv[1] == "run" and not sys.argv[2].startswith("-"):  # run has no options
-        return run(sys.argv[2], sys.argv[3:])
-    if sys.argv[1:2] == ["attach"]:
+    if arguments[:1] == ["run"] and len(arguments) > 1 and not arguments[1].startswith("-"):  # run has no options
+        return run(arguments[1], given + arguments[2:])
+    if arguments[:1] == ["attach"]:
         from . import remote
 
-        return remote.main(sys.argv[2:])
+        return remote.main(arguments[1:])
     print(USAGE, file=sys.stderr)
     return 2
 

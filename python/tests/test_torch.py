@@ -110,15 +110,28 @@ class Torch(unittest.TestCase):
     def test_odd_parameters(self) -> None:
         self.run_mesh_jobs(("odd", 1), ("odd-sparse", 1))
 
+    def run_script(self, script: str, *arguments: str, before: tuple[str, ...] = ()) -> str:
+        """Below python -m fragfs run.  before: what a launcher has put there."""
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "script.py").write_text(script)
+            return self.run_ranks(["-m", "fragfs", *before, "run", f"{folder}/script.py", *arguments], "run", 1)
+
     def test_a_script_that_knows_nothing_is_attached(self) -> None:
         script = ("import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 1))\n"
                   "optimizer = torch.optim.AdamW(model.parameters())\n"
                   "for _ in range(3):\n    model(torch.ones(2, 3)).mean().backward()\n    optimizer.step()\n"
-                  "import sys\nassert __name__ == '__main__' and sys.argv[1:] == ['a'] and 'fragfs' in sys.modules\n")
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "script.py").write_text(script)
-            output = self.run_ranks(["-m", "fragfs", "run", f"{folder}/script.py", "a"], "run", 1)
-        self.assertRegex(output, "fragfs: rank 0: attached: fragfs [0-9.]+:[0-9]+ /frag")
+                  "import sys\nassert __name__ == '__main__' and 'fragfs' in sys.modules\nprint('given', sys.argv[1:])\n")
+        for before in ((), ("--local_rank=0",)):  # DeepSpeed's launcher puts that before the arguments of a module
+            output = self.run_script(script, "a", before=before)
+            self.assertRegex(output, "fragfs: rank 0: attached: fragfs [0-9.]+:[0-9]+ /frag")
+            self.assertIn(f"given {[*before, 'a']}", output)
+            self.assertNotIn("not attached", output)
+
+    def test_a_script_that_steps_no_optimizer_is_said_not_to_be_attached(self) -> None:
+        """As one that trains in processes of its own."""
+        output = self.run_script("print('here')")
+        self.assertEqual(output.splitlines(), ["here", "fragfs: rank 0: not attached: no optimizer has ended a step (of DeepSpeed: "
+                                               "two) in this process"])
 
     def test_examples(self) -> None:
         for name in ["ddp", "fsdp2"] + ["zero"] * bool(importlib.util.find_spec("deepspeed")):
