@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ._job import Job
+from ._job import Job, SeveralDtypes
 from ._log import say
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
@@ -25,12 +25,14 @@ _LOOK_EVERY = 16  # steps; after a change sooner
 
 
 class _Registered:
-    """A state that libfrag knows: what it was, and what drops it before its tensors' memory is freed."""
+    """A state that libfrag knows, or that a line has said is not shown: what it was, and what drops it before its tensors'
+    memory is freed.
+    """
 
-    __slots__ = ("signature", "_watches")
+    __slots__ = ("signature", "is_shown", "_watches")
 
     def __init__(self, kept: Kept, signature: int, forget: Callable[[Any], None]) -> None:
-        self.signature = signature
+        self.signature, self.is_shown = signature, True
         self._watches: list[Any] = []
         last = None
         for tensor in kept.tensors:
@@ -159,6 +161,7 @@ class Attachment:
     def __init__(self, make_adapter: Callable[[Job], Adapter], **config: Any) -> None:
         self._job: Job | None = Job(**config)
         self._registered: dict[Place, _Registered] = {}
+        self._not_shown: set[str] = set()  # keys of states, of which a line has said so
         self._lps: dict[tuple[int, bool], _Lp] = {}
         self._forget_lp = functools.partial(_forget_lp, weakref.ref(self))
         self._gradients: list[_Gradients] = []
@@ -375,16 +378,22 @@ class Attachment:
         assert self._job is not None
         self._registered[place] = _Registered(kept, signature, functools.partial(_forget, weakref.ref(self), place))
         if kept.kind == "fragments":
-            self._job.keep_fragments(kept.numbers, place.key, kept.tensors)
+            try:
+                self._job.keep_fragments(kept.numbers, place.key, kept.tensors)
+            except SeveralDtypes as e:  # as of optimizers that have small tensors' states in float32, and large ones' in 8 bits
+                self._registered[place].is_shown = False
+                if place.key not in self._not_shown:
+                    self._not_shown.add(place.key)
+                    say(f"{e}: it is not shown")
         elif kept.kind == "whole":
             self._job.keep_whole(place.group, place.key, kept.tensors[0])
         else:
             self._job.keep(place.group, place.sub, place.key, kept.tensors[0])
 
     def _drop(self, place: Place) -> None:
-        if not self._registered.pop(place, None) or self._job is None or not self._job.is_open:
-            return
-        self._job.drop(*place)
+        registered = self._registered.pop(place, None)
+        if registered and registered.is_shown and self._job is not None and self._job.is_open:
+            self._job.drop(*place)
 
 
 def _forget(attachment: Callable[[], Attachment | None], place: Place, _: object) -> None:

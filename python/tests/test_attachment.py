@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process of torch, attached and mounted: memory that is replaced or freed while libfrag knows it."""
 
+import contextlib
 import copy
 import errno
 import gc
 import importlib.util
+import io
 import os
 import pickle
 import shutil
@@ -28,7 +30,8 @@ STATES = ("exp_avg", "exp_avg_sq")
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
 @unittest.skipUnless(TORCH, "torch is not installed")
 class Memory(unittest.TestCase):
-    def start(self, layers: int, mount: bool = True, change: Callable[[Any], Any] = lambda model: None) -> None:
+    def start(self, layers: int, mount: bool = True, change: Callable[[Any], Any] = lambda model: None,
+              make: Callable[..., Any] | None = None) -> None:
         import torch
 
         self.enterContext(unittest.mock.patch.dict(
@@ -36,7 +39,7 @@ class Memory(unittest.TestCase):
             FRAG_JOB_ID=f"memory-{os.getpid()}-{self.id()}"))
         self.model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(layers)])  # weights of 256 bytes
         change(self.model)
-        self.optimizer = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad])
+        self.optimizer = (make or torch.optim.AdamW)([p for p in self.model.parameters() if p.requires_grad])
         self.weight = self.model[0].weight
         self.attachment = fragfs.attach(self.model, self.optimizer, strict=True)
         self.addCleanup(self.attachment.detach)
@@ -198,6 +201,33 @@ class Memory(unittest.TestCase):
             return os.read(fd, 256)
         finally:
             os.close(fd)
+
+    def test_a_state_of_several_dtypes_is_left_out_and_a_line_says_so(self) -> None:
+        """As optimizers of 8 bits have, whose states of small tensors are float32."""
+        import torch
+
+        class Narrow(torch.optim.Adam):
+            def step(self) -> None:
+                super().step()
+                for p, state in self.state.items():
+                    if "narrow" not in state:
+                        state["narrow"] = torch.ones_like(p, dtype=torch.uint8 if p.numel() >= 64 else torch.float32)
+
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.start(2, make=Narrow)
+            gc.collect()
+            self.assertTrue(self.compare())
+            self.assertNotIn("narrow", self.mount["0.weight"].states)
+            for p in (self.model[0].bias, self.model[1].bias):
+                self.optimizer.state[p]["narrow"] = torch.full_like(p, 7, dtype=torch.uint8)
+            self.step()
+            self.step()
+            deadline = time.monotonic() + 60
+            while "narrow" not in self.mount["0.bias"].states and time.monotonic() < deadline:  # a mount hears of it a second later
+                time.sleep(0.05)
+            self.assertEqual(self.mount["0.bias"].narrow.torch().tolist(), [7] * 8)
+        self.assertEqual([line for line in said.getvalue().splitlines() if "shown" in line],
+                         ["fragfs: rank 0: narrow has several dtypes in one param group: it is not shown"])
 
     def test_gradients_are_gone_before_their_memory_is_freed_or_set_to_zero(self) -> None:
         def free() -> None:
