@@ -161,6 +161,7 @@ class Attachment:
     def __init__(self, make_adapter: Callable[[Job], Adapter], **config: Any) -> None:
         self._job: Job | None = Job(**config)
         self._registered: dict[Place, _Registered] = {}
+        self._trains_more = False  # of which a line has been said
         self._not_shown: set[str] = set()  # keys of states, of which a line has said so
         self._lps: dict[tuple[int, bool], _Lp] = {}
         self._forget_lp = functools.partial(_forget_lp, weakref.ref(self))
@@ -360,6 +361,10 @@ class Attachment:
         self._steps, self._look_at = 0, 1 if changed else min(2 * self._look_at + 1, _LOOK_EVERY)
         for number, is_shard, tensor in self._adapter.lps():
             self._place_lp((number, is_shard), tensor)
+        if not self._trains_more and self._adapter.trains_more():
+            self._trains_more = True
+            say("parameters that were frozen at attach, or not the optimizer's, are trained now: detach and attach again to see their "
+                "states")
 
     def _place_lp(self, place: tuple[int, bool], tensor: Any) -> None:
         assert self._job is not None

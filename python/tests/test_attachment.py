@@ -229,6 +229,38 @@ class Memory(unittest.TestCase):
         self.assertEqual([line for line in said.getvalue().splitlines() if "shown" in line],
                          ["fragfs: rank 0: narrow has several dtypes in one param group: it is not shown"])
 
+    def test_parameters_that_another_optimizer_trains_are_said_to_be(self) -> None:
+        import torch
+
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.start(3, mount=False, make=lambda params: torch.optim.AdamW(params[:2]))
+        self.assertEqual(said.getvalue(), "fragfs: rank 0: parameters with gradients that the optimizer does not have: 1.weight and 3 more; "
+                                          "their values alone are shown\n")
+
+    def test_parameters_that_are_trained_later_are_said_to_be(self) -> None:
+        import torch
+
+        def make(params: list[Any]) -> torch.optim.Optimizer:
+            return torch.optim.SGD([{"params": params[:2]}, {"params": [*self.model[2].parameters()]}])
+
+        def freeze(model: torch.nn.Sequential) -> None:
+            for layer in (1, 2):
+                model[layer].requires_grad_(False)
+
+        for name, change in (("unfrozen", lambda: self.model[2].requires_grad_()),
+                             ("added", lambda: self.optimizer.add_param_group({"params": [*self.model[1].parameters()]}))):
+            with self.subTest(name), contextlib.redirect_stderr(io.StringIO()) as said:
+                self.start(3, mount=False, change=freeze, make=make)
+                for _ in range(20):
+                    self.step()
+                self.assertEqual(said.getvalue(), "")
+                change()
+                for _ in range(40):
+                    self.step()
+                self.assertEqual(said.getvalue(), "fragfs: rank 0: parameters that were frozen at attach, or not the optimizer's, are "
+                                 "trained now: detach and attach again to see their states\n")
+                self.attachment.detach()
+
     def test_gradients_are_gone_before_their_memory_is_freed_or_set_to_zero(self) -> None:
         def free() -> None:
             for p in self.model.parameters():

@@ -75,6 +75,10 @@ class Adapter:
         """(parameter, whether it is this rank's piece, tensor) of low-precision values whose memory may change."""
         yield from ()
 
+    def trains_more(self) -> bool:
+        """Whether parameters are trained now that were not when they were described; asked at looks at all tensors."""
+        return False
+
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(number of the group, the optimizer's dict of hyper-parameters)."""
         raise NotImplementedError

@@ -107,12 +107,18 @@ class TorchAdapter(Adapter):
                     by_layout[layout].append(p)
             self.groups += [(self._group(*members), place) for members in by_layout.items()]
         others = [p for p in self.names if p not in self.numbers and self._is_shown(p)]
+        trained = [self.names[p] for p in others if p.requires_grad]
+        if trained:
+            more = f" and {len(trained) - 1} more" if len(trained) > 1 else ""
+            say(f"parameters with gradients that the optimizer does not have: {trained[0]}{more}; their values alone are shown")
         for members in self._describe([p for p in others if self._is_cut(p)]).items():
             self._group(*members)
         for p in others:
             if p not in self.numbers:
                 self._add_param(p, frozen=True, has_master=False)
         self._say_what_is_odd()
+        self._frozen = [p for p in self.names if not p.requires_grad]
+        self._sizes = self._count_params()
         self.names.clear()  # a model has tens of thousands
         self.numbers.clear()
 
@@ -247,6 +253,12 @@ class TorchAdapter(Adapter):
 
     def lp_addresses(self) -> object:
         return [_local(p).data_ptr() for p in self._lps[1][:_FEW]]
+
+    def _count_params(self) -> list[int]:
+        return [len(options["params"]) for options in self.optimizer.param_groups]
+
+    def trains_more(self) -> bool:
+        return self._count_params() != self._sizes or any(p.requires_grad for p in self._frozen)
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for group, place in self.groups:  # load_state_dict makes other dicts
