@@ -354,6 +354,27 @@ class Optimizers(unittest.TestCase):
                 self.train(name, kind)
 
 
+@unittest.skipUnless(TORCH, "torch is not installed")
+class Names(unittest.TestCase):
+    def test_wrappers_in_any_order_are_not_in_the_names_of_parameters(self) -> None:
+        import torch
+
+        from fragfs.adapters.torch_optim import _plain_names
+
+        class Group(torch.nn.Module):  # a model, which has a part that is called `module`
+            def __init__(self) -> None:
+                super().__init__()
+                self.module = torch.nn.Linear(2, 2)
+
+        parallel, compiled = torch.nn.DataParallel, torch.compile
+        for make in (lambda m: m, parallel, compiled, lambda m: compiled(parallel(m)), lambda m: parallel(compiled(m)),
+                     lambda m: compiled(parallel(compiled(m)))):
+            self.assertEqual([name for name, _ in _plain_names(make(torch.nn.Linear(2, 2)))], ["weight", "bias"])
+            self.assertEqual([name for name, _ in _plain_names(make(Group()))], ["module.weight", "module.bias"])
+        model = torch.nn.Sequential(compiled(torch.nn.Linear(2, 2)))
+        self.assertEqual([name for name, _ in _plain_names(model)], ["0.weight", "0.bias"])
+
+
 class Hypers(unittest.TestCase):
     def test_one_that_is_not_there_now_is_what_it_was(self) -> None:
         options = {"lr": 0.5, "betas": (0.9, 0.99), "foreach": None}

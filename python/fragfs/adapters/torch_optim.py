@@ -31,9 +31,19 @@ def _is_master(p: Any) -> bool:
     return str(p.dtype) == "torch.float32"
 
 
-def _plain_name(name: str) -> str:
-    """Without what DDP, FSDP and torch.compile have put in."""
-    return ".".join(part for part in name.removeprefix("module.").split(".") if part not in _WRAPPERS)
+def _prefix(model: Any) -> str:
+    """What the wrappers around a whole model, in any order, put before its parameters' names."""
+    child = next((name for name in _WRAPPERS if name in model._modules), None)
+    if any(kind.__name__ in ("DistributedDataParallel", "DataParallel") for kind in type(model).__mro__):
+        child = "module"
+    return f"{child}.{_prefix(model._modules[child])}" if child else ""
+
+
+def _plain_names(model: Any) -> Iterator[tuple[str, Any]]:
+    """The parameters by their names without what DDP, FSDP and torch.compile have put in."""
+    prefix = _prefix(model)
+    for name, p in model.named_parameters():
+        yield ".".join(part for part in name.removeprefix(prefix).split(".") if part not in _WRAPPERS), p
 
 
 class _Layout(NamedTuple):
@@ -89,7 +99,7 @@ def _dims_within(mesh: Any, whole: Any) -> tuple[int, ...] | None:
 class TorchAdapter(Adapter):
     def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
         self.job, self.model, self.optimizer = job, model, optimizer
-        self.names = {p: _plain_name(name) for name, p in model.named_parameters()}
+        self.names = {p: name for name, p in _plain_names(model)}
         self.numbers: dict[Any, int] = {}
         self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
         self._here: dict[int, tuple[array[int], list[Any]]] = {}  # the parameters with elements on this rank
@@ -242,7 +252,7 @@ class TorchAdapter(Adapter):
             return True
         if key not in self._has_said:
             self._has_said.add(key)
-            name = next((_plain_name(name) for name, other in self.model.named_parameters() if other is p), "a parameter")
+            name = next((name for name, other in _plain_names(self.model) if other is p), "a parameter")
             say(f"{key} of {name} is placed as {value.placements}, {name} itself as {p.placements}: {key} of such parameters "
                 "is not shown")
         return False
