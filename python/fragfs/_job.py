@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -40,6 +41,13 @@ def _leave_to_parent() -> None:
         job.is_open = False
 
 
+@atexit.register
+def _close_all() -> None:
+    for job in list(_jobs):
+        if job.is_open:
+            job.close()
+
+
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
@@ -75,7 +83,12 @@ class _Hypers:
 
 
 class Job:
-    """struct frag.  libfrag takes one call at a time: a lock holds back finalizers of other threads."""
+    """struct frag.  libfrag takes one call at a time: a lock holds back finalizers of other threads.
+
+    close(), or the end of the object or of Python, ends it.
+    """
+
+    is_open = False  # false also in a forked child, and from close() on
 
     def __init__(self, **config: Any) -> None:
         """config: the fields of struct frag_config; what is not given is taken from the environment."""
@@ -89,13 +102,16 @@ class Job:
         self._config = _libfrag.frag_config(**fields)
         self._hypers: _Hypers | None = None
         self._devices: set[Any] = set()  # those that libfrag knows
-        self.is_open = False  # false also in a forked child, and from close() on
         self._library.frag_error()
         code = self._library.frag_open(ctypes.byref(self._frag), ctypes.byref(self._config))
         if code:
             raise self._error(code, "frag_open")
         self.is_open = True
         _jobs.add(self)
+
+    def __del__(self) -> None:
+        if self.is_open:
+            self.close()
 
     def close(self) -> None:
         """Closes at once; within a call of libfrag, as by a finalizer that runs in it, at the end of that call."""

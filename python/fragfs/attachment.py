@@ -6,8 +6,8 @@ The job never stops for it.  A hook that fails says so in one line and detaches;
 
 from __future__ import annotations
 
-import atexit
 import functools
+import gc
 import os
 import sys
 import threading
@@ -156,10 +156,16 @@ class _Hypers:
 
 
 class Attachment:
-    """A training process that can be mounted.  detach(), the end of a with block, or of Python, ends it."""
+    """A training process that can be mounted.  detach(), the end of a with block, of its model and optimizer, or of Python,
+    ends it.
+    """
 
     def __init__(self, make_adapter: Callable[[Job], Adapter], **config: Any) -> None:
+        global _last
+        _refuse_second()
         self._job: Job | None = Job(**config)
+        self._adapter: Any = None  # the hooks alone hold this object, by way of the model and its optimizer
+        self._hypers: Any = None
         self._registered: dict[Place, _Registered] = {}
         self._trains_more = False  # of which a line has been said
         self._not_shown: set[str] = set()  # keys of states, of which a line has said so
@@ -190,7 +196,7 @@ class Attachment:
         except BaseException:
             self.detach()
             raise
-        atexit.register(self.detach)
+        _last = weakref.ref(self)
 
     def __enter__(self) -> Attachment:
         return self
@@ -209,7 +215,7 @@ class Attachment:
     @property
     def optimizer(self) -> Any:
         """The object whose step is followed."""
-        return self._adapter.optimizer
+        return self._adapter and self._adapter.optimizer
 
     def detach(self) -> None:
         """Takes the hooks away and closes libfrag.  Again: nothing."""
@@ -225,9 +231,9 @@ class Attachment:
         self._registered.clear()
         self._lps.clear()
         self._gradients.clear()
+        self._adapter = self._hypers = None  # who keeps this object keeps no model
         if job.is_open:
             job.close()
-        atexit.unregister(self.detach)
 
     def safe_point(self) -> None:
         """A boundary without a step, where edits go in: for steps that are left out.  All ranks call it alike."""
@@ -241,6 +247,8 @@ class Attachment:
         try:
             step(self._job, *args)
         except Exception as e:
+            if self._job is None:  # a failure within this one has closed it
+                return
             self._close()  # this is a hook: torch goes through its hooks, and they must not change meanwhile
             say(f"{e}; detached, training goes on")
 
@@ -399,6 +407,20 @@ class Attachment:
         registered = self._registered.pop(place, None)
         if registered and registered.is_shown and self._job is not None and self._job.is_open:
             self._job.drop(*place)
+
+
+_last: Callable[[], Attachment | None] = lambda: None  # the one that was made last
+
+
+def _refuse_second() -> None:
+    """A process has one attachment.  One whose model nobody holds any more may still wait for Python's garbage collector."""
+    if _last():
+        gc.collect()
+    other = _last()
+    if other:
+        adapter = other._adapter
+        raise RuntimeError(f"{type(adapter.model).__name__} and {type(adapter.optimizer).__name__} are attached already "
+                           f"({other.address or 'rank 0 has the address'}): detach() first what attach() returned for them")
 
 
 def _forget(attachment: Callable[[], Attachment | None], place: Place, _: object) -> None:

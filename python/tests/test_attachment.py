@@ -17,6 +17,7 @@ import threading
 import time
 import unittest
 import unittest.mock
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -30,23 +31,27 @@ STATES = ("exp_avg", "exp_avg_sq")
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
 @unittest.skipUnless(TORCH, "torch is not installed")
 class Memory(unittest.TestCase):
-    def start(self, layers: int, mount: bool = True, change: Callable[[Any], Any] = lambda model: None,
-              make: Callable[..., Any] | None = None) -> None:
-        import torch
-
+    def start(self, layers: int, mount: bool = True, **options: Any) -> None:
+        """options: as of build()."""
         self.enterContext(unittest.mock.patch.dict(
             os.environ, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", FRAG_PLAIN="1",
             FRAG_JOB_ID=f"memory-{os.getpid()}-{self.id()}"))
-        self.model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(layers)])  # weights of 256 bytes
-        change(self.model)
-        self.optimizer = (make or torch.optim.AdamW)([p for p in self.model.parameters() if p.requires_grad])
-        self.weight = self.model[0].weight
+        self.build(layers, **options)
         self.attachment = fragfs.attach(self.model, self.optimizer, strict=True)
-        self.addCleanup(self.attachment.detach)
+        self.addCleanup(lambda: self.attachment and self.attachment.detach())
         for _ in range(3):
             self.step()
         if mount:
             self.open()
+
+    def build(self, layers: int, change: Callable[[Any], Any] = lambda model: None,
+              make: Callable[..., Any] | None = None) -> None:
+        import torch
+
+        self.model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(layers)])  # weights of 256 bytes
+        change(self.model)
+        self.optimizer = (make or torch.optim.AdamW)([p for p in self.model.parameters() if p.requires_grad])
+        self.weight = self.model[0].weight
 
     def open(self) -> None:
         self.mount = fragfs.open(self.attachment.address)
@@ -114,7 +119,7 @@ class Memory(unittest.TestCase):
         """Of a weight without a master; then an edit comes to its new memory."""
         import torch
 
-        self.start(layers, False, change)
+        self.start(layers, False, change=change)
         self.optimizer.param_groups[0]["lr"] = 0
         with self.attachment, fragfs.open(self.attachment.address, "rw") as mount:
             for _ in range(100):
@@ -274,6 +279,21 @@ class Memory(unittest.TestCase):
             with self.assertRaises(OSError) as raised:
                 self.grad_now()
             self.assertEqual(raised.exception.errno, errno.ENODATA)
+
+    def test_it_keeps_no_model(self) -> None:
+        """One that nobody holds ends its attachment, of which there is one in a process."""
+        self.start(2)
+        with self.assertRaisesRegex(RuntimeError, rf"Sequential and AdamW are attached already \({self.attachment.address}\)"):
+            fragfs.attach(self.model, self.optimizer, strict=True)
+        for end in (lambda: setattr(self, "attachment", None), lambda: self.attachment.detach()):
+            weight = weakref.ref(self.weight.untyped_storage())
+            end()
+            self.model = self.optimizer = self.weight = None
+            gc.collect()
+            self.assertIsNone(weight())
+            self.build(2)
+            self.attachment = fragfs.attach(self.model, self.optimizer, strict=True)
+            self.step()
 
     def test_a_copy_and_a_pickle_of_the_model_have_nothing_of_fragfs(self) -> None:
         import torch

@@ -49,6 +49,7 @@ class Adapter:
     """One framework's objects.  The constructor describes parameters and groups to the job."""
 
     job: Job
+    model: Any
     optimizer: Any  # whose step is followed
 
     def states(self) -> Iterator[tuple[Place, Kept]]:

@@ -106,7 +106,7 @@ class Plain(_Engine, TorchAdapter):
 
 class _DeepSpeed(_Engine):
     def __init__(self, job: Job, engine: Any) -> None:
-        self.job, self.engine, self.optimizer = job, engine, engine.optimizer
+        self.job, self.engine, self.model, self.optimizer = job, engine, engine.module, engine.optimizer
         self.names = {p: name for name, p in engine.module.named_parameters()}
         self.numbers: dict[Any, int] = {}  # parameter -> its number
         self.groups: list[int] = []
