@@ -345,18 +345,17 @@ const char *log_take_reason(void)
 
 size_t log_tail(char *text, size_t size)
 {
-	uint64_t first;
+	uint64_t first, oldest;
 	size_t used = 0;
 
 	if (!size)
 		return 0;
 	pthread_mutex_lock(&journal.lock);
-	first = journal.count > LOG_KEPT ? journal.count - LOG_KEPT : 0;
-	for (size_t total = 0; first < journal.count; first++) {
-		total = 0;
-		for (uint64_t i = first; i < journal.count; i++)
-			total += strlen(journal_lines[i % LOG_KEPT]);
-		if (total < size)
+	oldest = journal.count > LOG_KEPT ? journal.count - LOG_KEPT : 0;
+	first = journal.count;
+	for (size_t total = 0; first > oldest; first--) {
+		total += strlen(journal_lines[(first - 1) % LOG_KEPT]);
+		if (total >= size)
 			break;
 	}
 	for (uint64_t i = first; i < journal.count; i++) {

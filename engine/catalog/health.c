@@ -132,7 +132,7 @@ static const struct column *find_column(const char *name)
 /* Returns the constant that equals the word; "-": there is none. */
 static const char *constant(const char *word)
 {
-	static const char *const words[] = { "host", "zmq",    "loop",   "ready", "stable",
+	static const char *const words[] = { "host", "zmq",    "ready",  "stable",
 					     "step", "frozen", "closed", "lost" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {

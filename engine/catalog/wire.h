@@ -147,7 +147,8 @@ struct wire_header {
 	uint64_t incarnation; /* of the job: its first rank 0's cookie; 0: not known yet */
 	uint64_t membership;  /* epoch of the sender's rank table */
 	uint32_t rank;
-	uint32_t life; /* 0, or of a rank: 32 bits of its process's cookie */
+	/* of a rank: 32 bits of its process's cookie; of an observer: of its engine_id */
+	uint32_t life;
 };
 static_assert(sizeof(struct wire_header) == 48, "wire");
 

@@ -13,8 +13,8 @@
  *
  *   the pool's stream      --- take, event ---------------------------------- give ---
  *                                     |                                        |
- *   the trainer's stream   ------- wait, copy, event --- ...        once that event has passed,
- *                                                                  and no request reads the copy
+ *   the trainer's stream   ------- wait, copy, event --- ...        once that event has passed
+ *                                                                   and none reads the copy
  */
 
 enum { ALIGN = 256 };

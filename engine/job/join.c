@@ -51,9 +51,10 @@ void join_ask(struct engine *e, enum wire_type type, const void *body, const voi
 	j->asked_ms = monotonic_ms();
 	if (rc)
 		j->retry_ms = monotonic_ms() + JOIN_RETRY_MS;
-	if (rc == -ENOTCONN)
+	/* a rank of a job keeps its key, whoever listens where rank 0 was */
+	if (rc == -ENOTCONN && !(e->is_rank && e->job.ready))
 		join_shut_out(e);
-	else if (!j->seeds.linked) /* the address cannot be connected to */
+	else if (rc == -ENOTCONN || !j->seeds.linked) /* the address cannot be connected to */
 		join_next_seed(e);
 }
 

@@ -38,11 +38,13 @@ void arena_plan_forget(struct arena *a)
 /* Returns the hole that the half-moved block moves into; ARENA_NONE: no block is half moved. */
 static uint32_t hole_of_move(const struct arena *a)
 {
-	const struct arena_move *m = &a->plan.moves[a->plan.done];
-	const struct arena_block *b = &a->blocks[(uint32_t)m->block];
+	const struct arena_move *m;
+	const struct arena_block *b;
 
-	if (!a->plan.moving)
+	if (!a->plan.moving) /* the last move may be done: then no other is behind it */
 		return ARENA_NONE;
+	m = &a->plan.moves[a->plan.done];
+	b = &a->blocks[(uint32_t)m->block];
 	if (b->target != ARENA_NONE)
 		return b->target;
 	return m->to < m->from ? b->prev : b->next;

@@ -91,7 +91,8 @@ int view_pool_get(struct view_pool *pool, uint64_t size, const uint64_t view[2],
 
 	if (size > pool->max)
 		return -ENOMEM;
-	if (capacity > pool->max - pool->lent && pool->lent)
+	/* the only buffer may be rounded up to more than the bound */
+	if (pool->lent && pool->lent + capacity > pool->max)
 		return -EAGAIN;
 	buffer = take_idle(pool, capacity);
 	while (!buffer && !LIST_EMPTY(&pool->idle) &&

@@ -144,7 +144,7 @@ void node_header(const struct engine *e, struct wire_header *header, enum wire_t
 					.rank = e->rank,
 					.life = e->is_rank
 							? node_life(e->registry.control->cookie)
-							: 0 };
+							: (uint32_t)e->job.engine_id };
 }
 
 int node_send(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,

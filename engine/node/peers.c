@@ -345,7 +345,8 @@ static bool take_part(struct peer *p, const struct answer *answer, struct wire_s
 	    part->total > WIRE_CATALOG_MAX || part->offset + part->size > part->total ||
 	    !part->size)
 		return false;
-	if (part->offset && memcmp(p->incoming.data, &part->epoch, sizeof(part->epoch)))
+	if (part->offset && (part->offset < sizeof(part->epoch) ||
+			     memcmp(p->incoming.data, &part->epoch, sizeof(part->epoch))))
 		return false;
 	wire_put_bytes(&p->incoming, answer->tail, answer->tail_size);
 	return !p->incoming.bad;

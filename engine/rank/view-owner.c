@@ -287,14 +287,16 @@ void view_owner_trim(struct view_owner *v, uint64_t before)
 	view_pool_trim(&v->pool, before);
 }
 
-void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now)
+void view_owner_touch(struct view_owner *v, uint32_t peer, uint32_t life, uint64_t now)
 {
 	struct view *view;
 
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link)
-		if (view->peer == peer)
+		if (view->peer == peer || (uint32_t)view->id[0] == life) {
+			view->peer = peer;
 			view->heard_ms = now;
+		}
 }
 
 /* Copies up to limit more bytes into the buffer.  Under the lock. */

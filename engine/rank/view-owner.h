@@ -96,8 +96,11 @@ void view_owner_close(struct view_owner *v, const uint64_t id[2]);
 unsigned view_owner_expire(struct view_owner *v, uint64_t before);
 /* Unmaps the buffers that no view has used since before. */
 void view_owner_trim(struct view_owner *v, uint64_t before);
-/* Notes that the peer was heard at now: its views stay. */
-void view_owner_touch(struct view_owner *v, uint32_t peer, uint64_t now);
+/* Notes that the peer was heard at now: its views stay.  `life` of its messages' headers also
+ * tells an observer by whose views' ids it has come again as another peer, when its connection
+ * was made anew.
+ */
+void view_owner_touch(struct view_owner *v, uint32_t peer, uint32_t life, uint64_t now);
 
 /* Copies size bytes of one run from offset of the view, whose rows are in the host's memory.
  * -ESTALE: there is no such view.

@@ -36,6 +36,7 @@ struct cut_read {
 	uint64_t skip; /* bytes of the first element that the user does not read */
 	pthread_mutex_t lock;
 	int result;     /* the first error */
+	bool cancelled; /* parts that start from now on are cancelled, too */
 	unsigned owing; /* parts that are not over, and 1 while they are started */
 };
 
@@ -249,6 +250,7 @@ static void start_part(struct engine *e, struct cut_read *c, struct stored_read 
 {
 	const struct cut_section *s = p->section;
 
+	pthread_mutex_lock(&c->lock);
 	p->read = (struct engine_read){ .file = c->read->file,
 					.offset = s->base + p->first * s->element,
 					.size = (p->end - p->first) * s->element,
@@ -258,7 +260,13 @@ static void start_part(struct engine *e, struct cut_read *c, struct stored_read 
 					.is_part = true,
 					.done = on_part,
 					.owner = p };
+	pthread_mutex_unlock(&c->lock);
 	reads_start(e, &p->read);
+	/* a cancel since the parts before may have come too early for this one */
+	pthread_mutex_lock(&c->lock);
+	if (c->cancelled && !p->over)
+		reads_cancel(e, &p->read);
+	pthread_mutex_unlock(&c->lock);
 }
 
 static bool is_cut(const struct engine_read *read)
@@ -313,6 +321,7 @@ void cut_reads_cancel(struct engine *e, struct engine_read *read)
 	p = c->parts.items;
 	/* on_part takes the lock: a part that is not over stays so until the unlock */
 	pthread_mutex_lock(&c->lock);
+	c->cancelled = true;
 	for (uint32_t i = 0; i < c->parts.count; i++)
 		if (!p[i].over)
 			reads_cancel(e, &p[i].read);

@@ -208,6 +208,8 @@ void serve_data(struct engine *e, uint32_t peer, uint64_t request, int status,
 {
 	struct wire_data data = { .status = status, .size = status ? 0 : size };
 
+	/* the bytes were read before the control page, as by a one-sided read */
+	atomic_thread_fence(memory_order_acquire);
 	wire_control_from_page(&data.control, e->registry.control);
 	answer(e, peer, WIRE_DATA, request, &data, bytes, data.size);
 }
@@ -526,15 +528,15 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 		node_ack(e, peer, header->request, 0);
 }
 
-static void serve_ping(struct engine *e, uint32_t peer, uint64_t request)
+static void serve_ping(struct engine *e, uint32_t peer, const struct wire_header *header)
 {
 	struct wire_control control;
 
 	if (view_owner_any(&e->view_owner))
-		view_owner_touch(&e->view_owner, peer, monotonic_ms());
+		view_owner_touch(&e->view_owner, peer, header->life, monotonic_ms());
 	wire_control_from_page(&control, e->registry.control);
-	node_send(e, peer, WIRE_PONG, request, &control, NULL, 0);
-	fabric_answer(e, peer, WIRE_PONG, request, &control, NULL, 0);
+	node_send(e, peer, WIRE_PONG, header->request, &control, NULL, 0);
+	fabric_answer(e, peer, WIRE_PONG, header->request, &control, NULL, 0);
 }
 
 /* ---- silence ---- */
@@ -634,7 +636,7 @@ static bool serve_member(struct engine *e, const struct served_request *r)
 		leave_serve_left(e, r->peer, r->header, r->body);
 		return true;
 	case WIRE_PING:
-		serve_ping(e, r->peer, r->header->request);
+		serve_ping(e, r->peer, r->header);
 		return true;
 	case WIRE_BARRIER:
 		barrier_serve(e, r->peer, r->header, r->body);

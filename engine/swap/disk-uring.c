@@ -283,8 +283,9 @@ static int uring_open(struct disk **out, struct disk_setup *setup)
 		return -ENOMEM;
 	d->wake_fd = eventfd(0, EFD_CLOEXEC);
 	if (d->wake_fd < 0) {
+		rc = -errno;
 		free(d);
-		return -errno;
+		return rc;
 	}
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->started, NULL);

@@ -59,7 +59,7 @@ START_TEST(views_of_an_observer_that_went_silent_are_dropped)
 	open_view(monotonic_ms());
 	turn();
 	ck_assert_uint_gt(e->view_owner.pool.lent, 0);
-	view_owner_touch(&e->view_owner, 0, LONG_AGO_MS);
+	view_owner_touch(&e->view_owner, 0, 0, LONG_AGO_MS);
 	turn();
 	ck_assert_uint_eq(e->view_owner.pool.lent, 0);
 	ck_assert_ptr_null(LIST_FIRST(&e->view_owner.list));
@@ -70,7 +70,7 @@ static const struct view *aged_view(void)
 {
 	const struct view *view = open_view(LONG_AGO_MS);
 
-	view_owner_touch(&e->view_owner, 0, monotonic_ms());
+	view_owner_touch(&e->view_owner, 0, 0, monotonic_ms());
 	return view;
 }
 

@@ -1311,12 +1311,20 @@ static int transport_ucx_send(struct transport *t, uint32_t number, const struct
 	return rc;
 }
 
+/* Returns false while the inbox has enough.  With an empty one all bytes are of messages that
+ * are being received, which only progress ends.
+ */
+static bool may_progress(const struct transport *t)
+{
+	return TAILQ_EMPTY(&t->inbox) || t->inbox_bytes < INBOX_BYTES;
+}
+
 static void progress(struct transport *t)
 {
 	unsigned some = 1;
 
 	ucx_links_turn(t);
-	for (int i = 0; some && i < PROGRESSES && t->inbox_bytes < INBOX_BYTES; i++) {
+	for (int i = 0; some && i < PROGRESSES && may_progress(t); i++) {
 		some = t->ucx->ucp_worker_progress(t->worker);
 		ucx_links_turn(t);
 	}

@@ -73,6 +73,20 @@ START_TEST(all_of_it_is_bounded)
 }
 END_TEST
 
+START_TEST(one_buffer_rounded_up_past_the_bound_leaves_room_for_no_other)
+{
+	struct view_buffer *only, *none;
+
+	view_pool_fini(&rooms);
+	view_pool_init(&rooms, 3 * MIB);
+	only = lend(3 * MIB, one);
+	ck_assert_uint_gt(rooms.lent, 3 * MIB);
+	ck_assert_int_eq(view_pool_get(&rooms, 3 * MIB, two, &none), -EAGAIN);
+	ck_assert_int_eq(view_pool_get(&rooms, 1, two, &none), -EAGAIN);
+	view_pool_put(&rooms, only, 1);
+}
+END_TEST
+
 START_TEST(what_is_idle_goes_back_to_the_machine)
 {
 	view_pool_put(&rooms, lend(2 * MIB, one), 100);
@@ -92,6 +106,7 @@ int main(void)
 	tcase_add_test(t, a_room_is_lent_again_under_another_label);
 	tcase_add_test(t, much_room_is_not_wasted_on_little);
 	tcase_add_test(t, all_of_it_is_bounded);
+	tcase_add_test(t, one_buffer_rounded_up_past_the_bound_leaves_room_for_no_other);
 	tcase_add_test(t, what_is_idle_goes_back_to_the_machine);
 	return run_suite(s, t);
 }

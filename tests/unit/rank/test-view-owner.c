@@ -281,11 +281,25 @@ START_TEST(a_silent_observers_views_are_dropped)
 	uint8_t byte;
 
 	open_view(one, 0, &view);
-	view_owner_touch(&v, 7, 5000);
-	view_owner_touch(&v, 8, 9000);
+	view_owner_touch(&v, 7, 0, 5000);
+	view_owner_touch(&v, 8, 2, 9000);
 	ck_assert_uint_eq(view_owner_expire(&v, 5000), 0);
 	ck_assert_uint_eq(view_owner_expire(&v, 5001), 1);
 	ck_assert_int_eq(view_owner_read(&v, &r, one, 0, &byte, 1), -ESTALE);
+}
+END_TEST
+
+START_TEST(an_observer_that_comes_again_as_another_peer_keeps_its_views)
+{
+	struct view view;
+	uint8_t byte;
+
+	open_view(one, 0, &view);
+	view_owner_touch(&v, 8, (uint32_t)one[0], 9000);
+	ck_assert_uint_eq(view_owner_expire(&v, 9000), 0);
+	ck_assert_int_eq(view_owner_read(&v, &r, one, 0, &byte, 1), 0);
+	view_owner_touch(&v, 8, 0, 9500); /* from now on they are that peer's */
+	ck_assert_uint_eq(view_owner_expire(&v, 9500), 0);
 }
 END_TEST
 
@@ -406,6 +420,7 @@ int main(void)
 	tcase_add_test(t, a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it);
 	tcase_add_test(t, room_is_bounded_and_given_back);
 	tcase_add_test(t, a_silent_observers_views_are_dropped);
+	tcase_add_test(t, an_observer_that_comes_again_as_another_peer_keeps_its_views);
 	tcase_add_test(t, ranges_outside_are_refused);
 	tcase_add_test(t, one_in_memory_is_not_looked_for_elsewhere);
 	tcase_add_test(t, many_tiny_ones_are_bounded_for_all_and_for_each_observer);
