@@ -237,7 +237,7 @@ static void look_at_devices(struct doctor *d)
 	say(d, "NVIDIA driver", GOOD, NULL, "%s", *line ? line : "none, nor devices of its");
 	look_at_library(d, "NCCL", "libnccl.so.2", *line, "apt-get install libnccl2",
 			*line ? "devices' bytes come by the host" : "nor devices");
-	look_at_library(d, "UCX", "libucp.so.0", false, NULL, "FRAG_TRANSPORT=ucx needs it");
+	look_at_library(d, "UCX", "libucp.so.0", false, NULL, "FRAG_FABRIC=ucx needs it");
 }
 
 /* ---- folders and keys ---- */

@@ -46,7 +46,9 @@ static void print_elements(const struct call *call, const struct state_slice *p,
 
 static json_t *value_json(const char *text)
 {
-	json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+	/* jansson reads -0 as an integer, which has no sign */
+	json_t *value =
+		strcmp(text, "-0") ? json_loads(text, JSON_DECODE_ANY, NULL) : json_real(-0.0);
 
 	return value ? value : json_string(text);
 }
@@ -59,9 +61,9 @@ static json_t *to_json(const struct state_slice *p, char (*texts)[ELEMENT_TEXT_M
 		json_array_append_new(shape, json_integer((json_int_t)p->slice.shape[d]));
 	for (uint64_t i = 0; i < p->slice.numel; i++)
 		json_array_append_new(values, value_json(texts[i]));
-	return json_pack("{s:o s:s s:s s:o s:o}", "name", one_line_json(p->param->name),
-			 "state", p->state, "dtype", frag_dtype_name(p->file.dtype), "shape",
-			 shape, "values", values);
+	return json_pack("{s:o s:o s:s s:o s:o}", "name", one_line_json(p->param->name),
+			 "state", one_line_json(p->state), "dtype",
+			 frag_dtype_name(p->file.dtype), "shape", shape, "values", values);
 }
 
 static int show(const struct call *call, const struct state_slice *p, const char *mountpoint)

@@ -60,6 +60,23 @@ int mount_file_value(const char *mountpoint, const char *name, char *value, size
 	return 0;
 }
 
+void mount_file_setting(const char *mountpoint, const char *name, const char *key, char *value,
+			size_t size)
+{
+	CLEANUP(free) char *text = NULL;
+	size_t length = strlen(key);
+	char *line, *rest;
+
+	*value = '\0';
+	if (mount_file_read(mountpoint, name, &text))
+		return;
+	line = strtok_r(text, "\n", &rest);
+	while (line && (strncmp(line, key, length) || line[length] != ' '))
+		line = strtok_r(NULL, "\n", &rest);
+	if (line)
+		snprintf(value, size, "%s", line + length + 1);
+}
+
 int mount_file_order(int fd, const char *line)
 {
 	size_t length = strlen(line);

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "mount-helpers/commands.h"
-#include "mount-helpers/mounts.h"
+#include "mount-helpers/mount-file.h"
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
@@ -101,14 +101,11 @@ static int read_spec(struct needs_spec *s, const struct call *call, uint32_t wor
 
 /* ---- the model ---- */
 
-/* Writes the source of the mount `named`, or that which target_resolve gives. */
+/* Writes what `named` is mounted from, or the source that target_resolve gives.  The name of a
+ * mount's source in /proc/mounts may be any (fsname=).
+ */
 static int find_source(const char *named, char source[PATH_MAX])
 {
-	CLEANUP(free) char *path = realpath(named, NULL);
-	struct mount_entry *entries;
-	bool found = false;
-	int n;
-
 	switch (target_resolve(named, source)) {
 	case TARGET_NONE:
 		return target_fail_none(named);
@@ -117,15 +114,10 @@ static int find_source(const char *named, char source[PATH_MAX])
 	default:
 		return 0;
 	}
-	n = mounts_read_own(&entries);
-	for (int i = 0; i < n && path && !found; i++) {
-		found = !strcmp(entries[i].mountpoint, path);
-		if (found)
-			snprintf(source, PATH_MAX, "%s", entries[i].source);
-	}
-	if (n >= 0)
-		mounts_free(entries, n);
-	return found ? 0 : call_fail("%s: its source is not known", named);
+	mount_file_setting(named, ".frag/config", "checkpoint", source, PATH_MAX);
+	if (!*source)
+		mount_file_setting(named, ".frag/config", "address", source, PATH_MAX);
+	return *source ? 0 : call_fail("%s: its source is not known", named);
 }
 
 static int open_model(struct engine **e, const char *named)

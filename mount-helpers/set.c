@@ -294,10 +294,10 @@ static int report(const struct call *call, const struct state_slice *p, const ch
 	if (!call_has(call, 'J'))
 		return 0;
 	return call_print_object(call, "set",
-				 json_pack("{s:o s:s s:s s:I s:s}", "name",
-					   one_line_json(p->param->name), "state", p->state,
-					   "slice", p->slice_text, "numel",
-					   (json_int_t)p->slice.numel, "by", by));
+				 json_pack("{s:o s:o s:s s:I s:s}", "name",
+					   one_line_json(p->param->name), "state",
+					   one_line_json(p->state), "slice", p->slice_text,
+					   "numel", (json_int_t)p->slice.numel, "by", by));
 }
 
 /* Returns true, and sets *rc to the exit status, if the owners have set the elements, or have

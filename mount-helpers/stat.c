@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static const struct table_column fragment_columns[] = {
 static void add_state(struct table *t, const char *mountpoint, const struct param *p,
 		      const char *state)
 {
-	char path[PATH_MAX], name[64], value[4096], changed[40];
+	char path[PATH_MAX], name[64], value[XATTR_SIZE_MAX + 1], changed[40];
 	struct stat st;
 	ssize_t length;
 	struct tm tm;

@@ -36,15 +36,25 @@ static int read_dtype(struct state_file *s)
 	return -EOPNOTSUPP;
 }
 
+/* Reads the parameter's shape.  A state with other elements than the parameter's, such as a
+ * step, is a number, or a row of numbers, as the mount's views of it are.
+ */
 static void read_shape(struct state_file *s, const char *mountpoint, const struct param *param)
 {
 	char text[1024], *at = text, *end;
+	uint64_t numel = 1;
+	bool fits = true;
 
 	params_value(mountpoint, param, "shape", text, sizeof(text));
 	for (s->ndim = 0; s->ndim < FRAG_DIMS_MAX; s->ndim++, at = end) {
 		s->shape[s->ndim] = strtoull(at, &end, 10);
 		if (end == at)
 			break;
+		fits = fits && u64_mul(numel, s->shape[s->ndim], &numel);
+	}
+	if (!fits || numel != s->numel) {
+		s->shape[0] = s->numel;
+		s->ndim = s->numel != 1;
 	}
 }
 

@@ -261,15 +261,15 @@ static json_t *tiers_json(struct tiers t)
 static json_t *rank_json(uint32_t rank, const struct engine_rank *r)
 {
 	return json_pack(
-		"{s:I s:s s:s s:I s:s s:s s:I s:I s:s s:I s:I s:I s:I s:s s:I s:I s:b s:o}",
-		"rank", (json_int_t)rank, "host", r->host, "address", r->address, "pid",
-		(json_int_t)r->pid, "state", state_name(r), "why", r->why, "since_ms",
-		(json_int_t)r->since_ms, "silent_ms", (json_int_t)r->silent_ms, "way",
-		r->way ? r->way : "-", "step", (json_int_t)r->step, "generation",
-		(json_int_t)r->generation, "boundary", (json_int_t)r->boundary, "boundary_ms",
-		(json_int_t)r->boundary_ms, "phase", r->phase ? r->phase : "-", "swap_errors",
-		(json_int_t)r->swap_errors, "swap_damaged", (json_int_t)r->swap_damaged,
-		"fabric", r->fabric, "bytes",
+		"{s:I s:o s:o s:I s:s s:o s:I s:I s:s s:I s:I s:I s:I s:s s:I s:I s:b s:o}",
+		"rank", (json_int_t)rank, "host", one_line_json(r->host), "address",
+		one_line_json(r->address), "pid", (json_int_t)r->pid, "state", state_name(r),
+		"why", one_line_json(r->why), "since_ms", (json_int_t)r->since_ms, "silent_ms",
+		(json_int_t)r->silent_ms, "way", r->way ? r->way : "-", "step",
+		(json_int_t)r->step, "generation", (json_int_t)r->generation, "boundary",
+		(json_int_t)r->boundary, "boundary_ms", (json_int_t)r->boundary_ms, "phase",
+		r->phase ? r->phase : "-", "swap_errors", (json_int_t)r->swap_errors,
+		"swap_damaged", (json_int_t)r->swap_damaged, "fabric", r->fabric, "bytes",
 		tiers_json((struct tiers){ r->bytes_host, r->bytes_swap, r->bytes_device }));
 }
 
@@ -283,14 +283,15 @@ json_t *status_json(const struct status *s)
 			return NULL;
 		}
 	}
-	return json_pack(
-		"{s:o s:o s:s s:I s:I s:I s:I s:s s:I s:I s:I s:I s:I s:o s:o}", "mountpoint",
-		s->mountpoint ? one_line_json(s->mountpoint) : json_null(), "source",
-		one_line_json(s->source), "job", s->job, "world", (json_int_t)s->nranks,
-		"alive", (json_int_t)count_alive(s), "step", (json_int_t)s->step, "generation",
-		(json_int_t)s->generation, "phase", s->phase, "params", (json_int_t)s->nparams,
-		"swap_errors", (json_int_t)sum_faults(s).errors, "swap_damaged",
-		(json_int_t)sum_faults(s).damaged, "waiting", (json_int_t)s->nwaiting,
-		"waiting_edits", (json_int_t)s->nediting, "bytes", tiers_json(sum_bytes(s)),
-		"ranks", ranks);
+	return json_pack("{s:o s:o s:o s:I s:I s:I s:I s:s s:I s:I s:I s:I s:I s:o s:o}",
+			 "mountpoint",
+			 s->mountpoint ? one_line_json(s->mountpoint) : json_null(), "source",
+			 one_line_json(s->source), "job", one_line_json(s->job), "world",
+			 (json_int_t)s->nranks, "alive", (json_int_t)count_alive(s), "step",
+			 (json_int_t)s->step, "generation", (json_int_t)s->generation, "phase",
+			 s->phase, "params", (json_int_t)s->nparams, "swap_errors",
+			 (json_int_t)sum_faults(s).errors, "swap_damaged",
+			 (json_int_t)sum_faults(s).damaged, "waiting", (json_int_t)s->nwaiting,
+			 "waiting_edits", (json_int_t)s->nediting, "bytes",
+			 tiers_json(sum_bytes(s)), "ranks", ranks);
 }

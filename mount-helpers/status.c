@@ -39,20 +39,6 @@ static int count_entries(const char *mountpoint, const char *name, uint64_t *n)
 	return 0;
 }
 
-/* Reads the line "job NAME" of .frag/config. */
-static void read_job_name(const char *mountpoint, char *job, size_t size)
-{
-	char *text, *line;
-
-	*job = '\0';
-	if (mount_file_read(mountpoint, ".frag/config", &text))
-		return;
-	line = strncmp(text, "job ", 4) ? strstr(text, "\njob ") : text - 1;
-	if (line)
-		snprintf(job, size, "%.*s", (int)strcspn(line + 5, "\n"), line + 5);
-	free(text);
-}
-
 static void count_waiting(uint64_t *n, char **first, const char *line)
 {
 	if (!(*n)++)
@@ -148,7 +134,7 @@ int status_of_mount(struct status *s, const char *mountpoint, const char *source
 		status_fini(s);
 		return e;
 	}
-	read_job_name(mountpoint, s->job, sizeof(s->job));
+	mount_file_setting(mountpoint, ".frag/config", "job", s->job, sizeof(s->job));
 	read_waiting(s, mountpoint);
 	return 0;
 }

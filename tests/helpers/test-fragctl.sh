@@ -60,6 +60,12 @@ line '"swap_errors": 3'
 line '"swap_damaged": 3'
 line '"fabric": true'
 
+# A name that is not UTF-8.
+printf 'job caf\351\nworld 2\n' >m/.frag/config
+fragctl status --json m >out
+line '"job": "caf%E9"'
+printf 'job run-7\nworld 2\n' >m/.frag/config
+
 # Who waits for whom, where ranks stand apart.
 cat >m/.frag/health <<'END'
 rank state step generation boundary boundary_ms phase way bytes since_ms pid host address why

@@ -161,6 +161,7 @@ mount_checkpoint "$T/both" source=universal
 same "$M/params/conv/fp32" "$T/both/values/params/conv/fp32"
 [ "$(stat -c %s "$M/params/conv/step")" = 4 ] || fail "step is one number"
 head -n 1 "$M/params/conv/step.npy" | grep -q "'shape': ()" || fail "shape of step"
+[ "$(within 60 fragctl get -j "$M" conv/step)" = "$(tr -d " " <"$M/params/conv/step.txt")" ] || fail "get of a step"
 unmount
 
 # A folder above several checkpoints, without `latest`.

@@ -113,6 +113,9 @@ within 60 fragctl set -j "$M" "$two/fp32[3,0]" '= 7' || fail "set = NUMBER: $?"
 [ "$(within 60 fragctl get -j "$M" "$two/fp32[3,0]")" = 7 ] || fail "set = NUMBER"
 fails 1 'has 5 bytes, and the slice 4' set -j "$M" "$two/fp32[3,0]" '= ./7'
 fails 1 'no.such: No such file' set -j "$M" "$two/fp32[3,0]" '= no.such'
+within 60 fragctl set -j "$M" "$two/fp32[3,0]" =-0 || fail "set =-0: $?"
+within 60 fragctl get -j "$M" --json "$two/fp32[3,0]" | tr -d ' \n' >out
+line '"values":\[-0.0\]'
 within 60 fragctl set -j "$M" "$two/fp32[3,0]" =-nan || fail "set =-nan: $?"
 within 60 fragctl set -j "$M" "$two/fp32[3,0]" -nan || fail "set -nan: $?"
 [ "$(within 60 fragctl get -j "$M" "$two/fp32[3,0]")" = nan ] || fail "set -nan"

@@ -27,7 +27,7 @@ check_checkpoint() { # ARCHIVE STAGE
 	mkdir c
 	tar -xzf "$top_srcdir/tests/data/checkpoints/$1.tar.gz" -C c
 	C=$(echo c/*)
-	within 60 fragfs "$C" "$M" || fail "$1 is not mounted"
+	within 60 fragfs -o fsname=other "$C" "$M" || fail "$1 is not mounted"
 	world=$(ls "$M/ranks" | wc -l)
 	fp32=$(planned fp32 "$C" -S "$2")
 	[ "$fp32" = "$(held 0 fp32)" ] || fail "$1: rank 0 has fp32 of $(held 0 fp32), planned $fp32"
