@@ -234,6 +234,13 @@ class Memory(unittest.TestCase):
         self.assertEqual([line for line in said.getvalue().splitlines() if "shown" in line],
                          ["fragfs: rank 0: narrow has several dtypes in one param group: it is not shown"])
 
+    def test_an_attribute_of_a_module_is_not_taken_for_fsdp1_s(self) -> None:
+        def change(model: Any) -> None:
+            model[0]._handle = model[0].register_forward_hook(lambda *_: None)
+
+        self.start(1, change=change)
+        self.assertTrue(self.compare())
+
     def test_parameters_that_another_optimizer_trains_are_said_to_be(self) -> None:
         import torch
 

@@ -44,7 +44,7 @@ def adapter_for(job: Job, things: tuple[Any, ...]) -> Adapter:
 
         if _is(things[1], "torch", "ZeroRedundancyOptimizer"):
             return RedundancyAdapter(job, *things)
-        is_flat = any(hasattr(module, "_handle") for module in things[0].modules())  # of FSDP1
+        is_flat = any(_is(module, "torch", "FullyShardedDataParallel") for module in things[0].modules())
         return (FlatAdapter if is_flat else TorchAdapter)(job, *things)
     kinds = ", ".join(type(thing).__name__ for thing in things) or "nothing"
     raise TypeError("attach takes a DeepSpeedEngine, a model and its torch optimizer, or an optimizer of either "

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from .. import _libfrag
 from .._job import Job
 from .._log import say
+from . import _is
 from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Place, wrap_method
 
 _FEW = 16  # parameters, whose addresses each step compares
@@ -363,7 +364,7 @@ class FlatAdapter(TorchAdapter):
         self._units: dict[Any, tuple[Any, _Layout]] = {}  # of a parameter: its flat tensor
         self._shapes: dict[Any, tuple[int, ...]] = {}
         for module in model.modules():
-            handle = getattr(module, "_handle", None)
+            handle = module._handle if _is(module, "torch", "FullyShardedDataParallel") else None
             if handle and handle.uses_sharded_strategy:
                 flat = handle.flat_param
                 if flat._params is None:
