@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from . import _libfrag
 from ._dtypes import number_of
 
+_CONFIG = [name for name, _ in _libfrag.frag_config._fields_ if name != "size"]
 _CONFIG_TEXTS = ("rank", "job", "master_addr", "key_file", "swap_dir", "swap_config")
 
 
@@ -92,6 +93,9 @@ class Job:
 
     def __init__(self, **config: Any) -> None:
         """config: the fields of struct frag_config; what is not given is taken from the environment."""
+        unknown = config.keys() - _CONFIG
+        if unknown:
+            raise TypeError(f"there is no option {', '.join(sorted(unknown))}; options are {', '.join(_CONFIG)}")
         self._library = _libfrag.load()
         self.lock = threading.RLock()
         self._frag = c_void_p()
@@ -100,6 +104,9 @@ class Job:
         fields = {name: str(value).encode() if name in _CONFIG_TEXTS else value
                   for name, value in config.items() if value is not None}
         self._config = _libfrag.frag_config(**fields)
+        for name, value in fields.items():
+            if getattr(self._config, name) != value:  # ctypes has cut it
+                raise ValueError(f"{name}={value} is out of range")
         self._hypers: _Hypers | None = None
         self._devices: set[Any] = set()  # those that libfrag knows
         self._library.frag_error()

@@ -241,6 +241,17 @@ class Memory(unittest.TestCase):
         self.start(1, change=change)
         self.assertTrue(self.compare())
 
+    def test_options_that_there_are_not(self) -> None:
+        import torch
+
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters())
+        for options, reason in (({"naem": "x"}, "there is no option naem; options are rank, world, job,"),
+                                ({"size": 8}, "there is no option size"), ({"port": 70000}, "port=70000 is out of range"),
+                                ({"world": -1}, "world=-1 is out of range"), ({"swap_max": 1 << 64}, "is out of range")):
+            with self.subTest(options):
+                self.assertRaisesRegex((TypeError, ValueError), reason, fragfs.attach, model, optimizer, strict=True, **options)
+
     def test_parameters_that_another_optimizer_trains_are_said_to_be(self) -> None:
         import torch
 
