@@ -33,7 +33,7 @@ def build_wheel(wheel_directory: str, config_settings: dict | None = None, metad
         return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
     inside.mkdir(exist_ok=True)
     try:
-        shutil.copy(library, inside)
+        shutil.copy(library, inside / "libfrag.so")  # whatever name FRAG_LIBRARY has, such as libfrag.so.0
         options = {**(config_settings or {}), "--build-option": ["--plat-name", sysconfig.get_platform()]}
         return build_meta.build_wheel(wheel_directory, options, metadata_directory)
     finally:

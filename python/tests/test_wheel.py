@@ -24,7 +24,7 @@ class Wheel(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             source, installed = shutil.copytree(Path(__file__).parents[1], f"{folder}/python"), f"{folder}/installed"
             subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", folder, source], check=True,
-                           env={**os.environ, "FRAG_LIBRARY": library})
+                           env={**os.environ, "FRAG_LIBRARY": shutil.copy(library, f"{folder}/libfrag.so.0")})
             wheel, = Path(folder).glob("*.whl")
             self.assertNotIn("none-any", wheel.name)
             subprocess.run([*pip, "install", "--no-deps", "--target", installed, str(wheel)], check=True)
