@@ -240,9 +240,10 @@ class Job:
 
     @staticmethod
     def _need(tensor: Any, numel: int, key: str) -> None:
-        if tensor.numel() != numel or not tensor.is_contiguous():
-            raise ValueError(f"{key} has {tensor.numel()} elements where the layout has {numel}, "
-                             "or is not contiguous")
+        if tensor.numel() != numel:
+            raise ValueError(f"{key} of shape {tuple(tensor.shape)} has {tensor.numel()} elements where the layout has {numel}")
+        if not tensor.is_contiguous():
+            raise ValueError(f"{key} of shape {tuple(tensor.shape)} is not contiguous (channels_last?)")
 
     def declare(self, group: int, sub: int, key: str, dtype: Any) -> None:
         """frag_state_keep without memory."""

@@ -376,6 +376,8 @@ class Attachment:
 
     def _place_lp(self, place: tuple[int, bool], tensor: Any) -> None:
         assert self._job is not None
+        if tensor is not None and not tensor.is_contiguous():
+            tensor = None
         old, address = self._lps.get(place), 0 if tensor is None else tensor.data_ptr()
         old_address = old.address if old is not None else 0
         if address == old_address and (old is None or old() is not None):

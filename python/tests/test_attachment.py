@@ -82,6 +82,9 @@ class Memory(unittest.TestCase):
         import torch
 
         mine = self.mount["0.weight"]
+        deadline = time.monotonic() + 60  # a mount that has looked while one was dropped hears a second later that it is back
+        while not {"fp32", *STATES} <= set(mine.states) and time.monotonic() < deadline:
+            time.sleep(0.05)
         return (torch.equal(mine.fp32.torch(), self.weight.detach()) and
                 all(torch.equal(mine[key].torch(), self.optimizer.state[self.weight][key]) for key in STATES))
 
@@ -251,6 +254,28 @@ class Memory(unittest.TestCase):
                                 ({"world": -1}, "world=-1 is out of range"), ({"swap_max": 1 << 64}, "is out of range")):
             with self.subTest(options):
                 self.assertRaisesRegex((TypeError, ValueError), reason, fragfs.attach, model, optimizer, strict=True, **options)
+
+    def test_values_that_are_not_contiguous_are_not_shown_and_a_line_says_so(self) -> None:
+        import torch
+
+        def convolve(model: torch.nn.Sequential) -> None:
+            model.extend([torch.nn.Unflatten(1, (2, 2, 2)), *(torch.nn.Conv2d(2, 2, 3, padding=1) for _ in range(2))])
+            model.to(memory_format=torch.channels_last)[2].requires_grad_(False)
+
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.start(1, change=convolve)
+            for _ in range(2):
+                self.step()
+                self.assertTrue(self.compare())
+                self.assertTrue(torch.equal(self.mount["0.weight"].grad.torch(), self.weight.grad))
+                self.assertEqual(self.mount["2.bias"].lp.torch().tolist(), self.model[2].bias.tolist())
+                self.assertTrue(torch.equal(self.mount["3.bias"].grad.torch(), self.model[3].bias.grad))
+            self.assertEqual(list(self.mount["2.weight"].states), [])
+            for key in ("fp32", *STATES, "grad"):
+                with self.assertRaises(OSError) as raised:
+                    self.mount["3.weight"][key].torch()
+                self.assertEqual(raised.exception.errno, errno.ENODATA)
+        self.assertEqual(said.getvalue(), "fragfs: rank 0: fp32 of 3.weight is not contiguous (channels_last?): such values are not shown\n")
 
     def test_parameters_that_another_optimizer_trains_are_said_to_be(self) -> None:
         import torch

@@ -127,6 +127,8 @@ class _DeepSpeed(_Engine):
     def _param(self, p: Any, **options: Any) -> int:
         if p not in self.names:
             raise ValueError("the optimizer has a parameter that the engine's module has not")
+        if not p.is_contiguous():
+            say(f"{self.names[p]} is not contiguous (channels_last?): its values are not shown")
         self.numbers[p] = self.job.param(self.names[p], getattr(p, "ds_shape", p.shape), p.dtype,
                                          coordinate=_coordinate(p), **options)
         return self.numbers[p]

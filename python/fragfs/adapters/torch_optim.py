@@ -105,7 +105,7 @@ class TorchAdapter(Adapter):
         self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
         self._here: dict[int, tuple[array[int], list[Any]]] = {}  # the parameters with elements on this rank
         self._lps: tuple[array[int], list[Any]] = array("i"), []  # those without a master
-        self._has_said: set[str] = set()  # of which states a line has said that some are not shown
+        self._has_said: set[str] = set()  # of what a line has said that it is not shown
         meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
         self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
         frozen = [p for p in self.names if not p.requires_grad and hasattr(p, "device_mesh")]
@@ -223,7 +223,7 @@ class TorchAdapter(Adapter):
         for group, (numbers, here) in self._here.items():
             fragments = Fragments()
             for number, p in zip(numbers, here):
-                if _is_master(p):
+                if _is_master(p) and self._lies_as(p, "fp32", p):
                     fragments.add("fp32", number, _local(p))
                 for key, value in state.get(p, {}).items():
                     if hasattr(value, "data_ptr") and value.shape == p.shape and key != "step" and self._lies_as(p, key, value):
@@ -241,26 +241,31 @@ class TorchAdapter(Adapter):
     def gradients(self, place: Place) -> Sequence[Any]:
         """A sparse gradient has no memory of the parameter's shape, and is not shown."""
         here = self._here[place.group][1]
-        pieces = [_local(grad) if grad is not None and self._lies_as(p, "grad", grad) else None
-                  for p, grad in zip(here, [p.grad for p in here])]
-        return [None if piece is None or piece.is_sparse else piece for piece in pieces]
+        return [_local(grad) if grad is not None and not grad.is_sparse and self._lies_as(p, "grad", grad) else None
+                for p, grad in zip(here, [p.grad for p in here])]
 
     def _lies_as(self, p: Any, key: str, value: Any) -> bool:
-        """Whether a gradient or a state is placed as its parameter is.  A sum that is not reduced (Partial) is not: the
-        optimizer reduces it, and a line says once that it is not shown.
+        """Whether a value, a gradient or a state lies in memory as its parameter is described: placed as that is, and contiguous.
+        A sum that is not reduced (Partial), which the optimizer reduces, is not, nor what is channels_last; a line says once that
+        it is not shown.
         """
-        if self._mesh is None or not hasattr(value, "placements") or value.placements == p.placements:
+        if self._mesh is not None and hasattr(value, "placements") and value.placements != p.placements:
+            self._say_once(key, p, lambda name: f"{key} of {name} is placed as {value.placements}, {name} itself as {p.placements}: "
+                                                f"{key} of such parameters is not shown")
+            return False
+        if _local(value).is_contiguous():
             return True
-        if key not in self._has_said:
-            self._has_said.add(key)
-            name = next((name for name, other in _plain_names(self.model) if other is p), "a parameter")
-            say(f"{key} of {name} is placed as {value.placements}, {name} itself as {p.placements}: {key} of such parameters "
-                "is not shown")
+        self._say_once("", p, lambda name: f"{key} of {name} is not contiguous (channels_last?): such values are not shown")
         return False
+
+    def _say_once(self, what: str, p: Any, line: Callable[[str], str]) -> None:
+        if what not in self._has_said:
+            self._has_said.add(what)
+            say(line(next((name for name, other in _plain_names(self.model) if other is p), "a parameter")))
 
     def lps(self) -> Iterator[tuple[int, bool, Any]]:
         for number, p in zip(*self._lps):
-            yield number, hasattr(p, "device_mesh"), _local(p)
+            yield number, hasattr(p, "device_mesh"), _local(p) if self._lies_as(p, "the value", p) else None
 
     def lp_addresses(self) -> object:
         return [_local(p).data_ptr() for p in self._lps[1][:_FEW]]
