@@ -342,9 +342,14 @@ class Attachment:
         """Makes libfrag's registry what the optimizer holds now."""
         state = self._adapter.state()
         shape = id(state), len(state)
-        if not (self._dirty or shape != self._shape or look and self._has_moved()):
-            return
-        self._dirty, self._shape = False, shape
+        if self._dirty or shape != self._shape or look and self._has_moved():
+            self._shape = shape
+            assert self._job is not None
+            with self._job.lock:  # finalizers of other threads drop states
+                self._look()
+
+    def _look(self) -> None:
+        self._dirty = False
         self._lp_addresses = self._adapter.lp_addresses()
         self._hypers.find(self._adapter.param_groups())
         gone, changed, ntensors = set(self._registered), False, 0
@@ -406,9 +411,13 @@ class Attachment:
             self._job.keep(place.group, place.sub, place.key, kept.tensors[0])
 
     def _drop(self, place: Place) -> None:
-        registered = self._registered.pop(place, None)
-        if registered and registered.is_shown and self._job is not None and self._job.is_open:
-            self._job.drop(*place)
+        job = self._job
+        if job is None or not job.is_open:
+            return
+        with job.lock:
+            registered = self._registered.pop(place, None)
+            if registered and registered.is_shown:
+                job.drop(*place)
 
 
 _last: Callable[[], Attachment | None] = lambda: None  # the one that was made last
@@ -441,9 +450,13 @@ def _forget_lp(attachment: Callable[[], Attachment | None], lp: _Lp) -> None:
     if owner is None:
         return
     owner._dirty = True
-    if not owner._in_step and owner._lps.get(lp.place) is lp and owner._job and owner._job.is_open:
-        del owner._lps[lp.place]
-        owner._job.move_lp(*lp.place, None)
+    job = owner._job
+    if owner._in_step or job is None or not job.is_open:
+        return
+    with job.lock:
+        if owner._lps.get(lp.place) is lp:
+            del owner._lps[lp.place]
+            job.move_lp(*lp.place, None)
 
 
 def _hear(fd: int, attachment: Callable[[], Attachment | None]) -> None:

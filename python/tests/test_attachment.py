@@ -237,6 +237,29 @@ class Memory(unittest.TestCase):
         self.assertEqual([line for line in said.getvalue().splitlines() if "shown" in line],
                          ["fragfs: rank 0: narrow has several dtypes in one param group: it is not shown"])
 
+    def test_a_state_that_another_thread_frees_while_states_are_looked_at(self) -> None:
+        import torch
+
+        self.start(1)
+        job, entered = self.attachment._job, threading.Event()
+        states, drop = self.optimizer.state[self.weight], job.drop
+
+        def slow_drop(*place: Any) -> None:
+            entered.set()
+            time.sleep(0.5)
+            drop(*place)
+
+        job.drop = slow_drop
+        other = threading.Thread(target=states.pop, args=("exp_avg",))
+        other.start()
+        self.assertTrue(entered.wait(60))
+        states["exp_avg"] = torch.zeros_like(self.weight)
+        self.step()
+        other.join()
+        self.step()
+        self.assertTrue(self.attachment)
+        self.assertTrue(self.compare())
+
     def test_an_attribute_of_a_module_is_not_taken_for_fsdp1_s(self) -> None:
         def change(model: Any) -> None:
             model[0]._handle = model[0].register_forward_hook(lambda *_: None)
