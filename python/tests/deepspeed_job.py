@@ -4,6 +4,7 @@
 Exit status 0: all was right.  Environment: as for torch_job.py.
 """
 
+import errno
 import os
 import shutil
 import subprocess
@@ -67,9 +68,10 @@ class Case:
     """options: what differs from a bf16 job; the rest is DeepSpeed's zero_optimization."""
 
     def __init__(self, *, dtype: str = "bf16", api: bool = True, accumulate: int = 1, ep_size: int = 0, groups: int = 2,
-                 fused: bool = False, grads: str | None = None, **zero: Any) -> None:
+                 fused: bool = False, grads: str | None = None, clip: float = 0, managed: bool = True, **zero: Any) -> None:
         self.dtype, self.api, self.accumulate, self.ep_size = dtype, api, accumulate, ep_size
         self.groups, self.fused, self.grads, self.zero = groups, fused, grads, zero
+        self.clip, self.managed = clip, managed
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -89,6 +91,10 @@ class Case:
             config["bf16"] = {"enabled": True}
         elif self.dtype == "fp16":
             config["fp16"] = {"enabled": True, "loss_scale": 128}
+        if self.clip:
+            config["gradient_clipping"] = self.clip
+        if not self.managed:
+            config["managed_gradient_accumulation"] = False
         if self.grads:
             config["data_types"] = {"grad_accum_dtype": self.grads}
         return config
@@ -102,6 +108,7 @@ CASES = {
     "0-bf16-fused": Case(stage=0, fused=True, api=False, groups=1, accumulate=2),
     "0-fp32": Case(stage=0, dtype="fp32", api=False, accumulate=2),
     "0-moe": Case(stage=0, api=False, ep_size=2),
+    "0-clipped": Case(stage=0, dtype="fp32", api=False, clip=1e-3), "2-unmanaged": Case(stage=2, groups=1, managed=False),
     "1-bf16": Case(stage=1, groups=1), "1-fp32": Case(stage=1, dtype="fp32", groups=1),
     "1-fp16": Case(stage=1, dtype="fp16", groups=1), "1-groups": Case(stage=1, api=False, groups=3),
     "2-bf16": Case(stage=2, groups=1), "2-fp32": Case(stage=2, dtype="fp32", groups=1, accumulate=3),
@@ -549,6 +556,70 @@ def swapped(name: str) -> None:
     job.engine.destroy()
 
 
+def check_gone(job: Job, when: str) -> None:
+    """Gradients cannot be read now."""
+    fd = os.open(f"{job.folder}/params/first.weight/grad", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        os.read(fd, 1)
+    except OSError as e:
+        assert e.errno in (errno.EAGAIN, errno.ENODATA), e
+    else:
+        raise AssertionError(f"{when}: gradients are shown")
+    finally:
+        os.close(fd)
+
+
+def twice(name: str) -> None:
+    """Two backward passes before one step: between them gradients are the first's, behind both those that the step takes."""
+    with Job(CASES[name]) as job:
+        job.step()
+        job.step()
+        job.open()
+        for look in (lambda _: None, lambda _: check_gone(job, "in the second backward pass")):
+            output = job.engine(torch.randn(4, 37).to(job.case.torch_dtype))
+            output.register_hook(look)  # behind DeepSpeed's own hook, which begins the backward pass
+            job.engine.backward(output.float().square().mean())
+            read(job, ("grad",))
+            check_api(job, "behind a backward pass", ("grad",))
+        job.engine.step()
+        check_values(job, name)
+    job.engine.destroy()
+
+
+def clipped(name: str) -> None:
+    """Where DeepSpeed scales gradients in place before the step, they are not shown meanwhile."""
+    job = Job(CASES[name])
+    clip, looks = job.engine.clip_fp32_gradients, []
+
+    def look() -> None:
+        if job.folder:
+            check_gone(job, "while they are clipped")
+            looks.append(1)
+        clip()
+
+    job.engine.clip_fp32_gradients = look
+    with job:
+        job.step()
+        job.step()
+        job.open()
+        for _ in range(2):
+            job.step(lambda: read(job, ("grad",)))
+            dist.barrier()
+        assert len(looks) == 2
+    job.engine.destroy()
+
+
+def unmanaged(name: str) -> None:
+    """Gradients are reduced in the step alone: they are not shown, and all else is."""
+    with Job(CASES[name]) as job:
+        for _ in range(3):
+            job.step()
+        job.open()
+        job.step(lambda: check_gone(job, "before the step"))
+        check_values(job, name)
+    job.engine.destroy()
+
+
 def launched(name: str) -> None:
     """Below python -m fragfs run: it attaches between two steps, where all param groups are there."""
     job = Job(CASES[name])
@@ -585,7 +656,8 @@ def main(names: list[str]) -> None:
     for name in names:
         kind, _, case = name.rpartition("/")
         {"": run, "checkpoint": checkpoint, "offloaded": offloaded, "replaced": replaced, "fragments": fragments,
-         "zeros": zeros, "swapped": swapped, "launched": launched, "refused": refused}[kind](case)
+         "zeros": zeros, "swapped": swapped, "launched": launched, "twice": twice,
+         "clipped": clipped, "unmanaged": unmanaged, "refused": refused}[kind](case)
         if RANK == 0:
             print("right:", name, flush=True)
     dist.barrier()

@@ -62,6 +62,13 @@ class DeepSpeed(unittest.TestCase):
             output = self.run_ranks(["-m", "fragfs", "run", JOB, f"launched/{case}"], f"launched-{case}", 2)
             self.assertRegex(output, "fragfs: rank 0: attached: fragfs [0-9.]+:[0-9]+ /frag")
 
+    def test_gradients_are_shown_while_nothing_changes_them(self) -> None:
+        self.run_cases("2", "twice/2-bf16", "twice/3-bf16", "clipped/0-clipped")
+
+    def test_gradients_that_are_reduced_in_the_step_are_said_not_to_be_shown(self) -> None:
+        output = self.run_ranks([JOB, "unmanaged/2-unmanaged"], "unmanaged", 2)
+        self.assertIn("gradients are not shown", output)
+
     def test_stage_3(self) -> None:
         self.run_cases("2", "3-bf16", "3-fp16", "3-fp32", "3-subs", "3-partitioned")
         self.run_cases("3 4", "3-bf16", "3-subs", "3-partitioned")

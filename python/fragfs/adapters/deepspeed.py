@@ -58,10 +58,27 @@ class _Engine(Adapter):
         return not getattr(self.engine, "inside_no_sync_ctxt", False) and self.engine.is_gradient_accumulation_boundary()
 
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
+        """Gradients are valid from the end of the last backward pass before a step on, until another one, or the step, begins,
+        or what changes them in place before the step: a scaler, or the clipping of stage 0.
+        """
+        are_valid = False
+
+        def gone() -> None:
+            nonlocal are_valid
+            if are_valid:
+                are_valid = False
+                boundaries.grads_gone()
+
+        def before(method: Callable[..., Any]) -> Callable[..., Any]:
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                gone()
+                return method(*args, **kwargs)
+            return wrapped
+
         def around(method: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*args: Any, **kwargs: Any) -> Any:
                 boundaries.step_begin()
-                boundaries.grads_gone()
+                gone()
                 try:
                     return method(*args, **kwargs)
                 finally:
@@ -78,15 +95,24 @@ class _Engine(Adapter):
 
         def after_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*args: Any, **kwargs: Any) -> Any:
+                nonlocal are_valid
+                gone()
                 result = backward(*args, **kwargs)
                 if self._are_reduced():
+                    are_valid = True
                     boundaries.grads_valid(self._loss_scale())
                 return result
             return wrapped
 
+        is_managed = getattr(self.engine, "managed_gradient_accumulation", None)
+        if is_managed and not is_managed():
+            say("gradients are not shown: without managed_gradient_accumulation DeepSpeed reduces them in the step alone")
         # loss.backward() and engine.backward() both end in _backward_epilogue, where there is one.
         backward = "_backward_epilogue" if hasattr(self.engine, "_backward_epilogue") else "backward"
         undo = [wrap_method(self.optimizer, "step", around), wrap_method(self.engine, backward, after_backward)]
+        changing = ((self.engine, "_backward_prologue"), (self.engine, "clip_fp32_gradients"),
+                    (getattr(self.engine, "torch_autocast_z0_gradscaler", None), "unscale_"))
+        undo += [wrap_method(thing, name, before) for thing, name in changing if hasattr(thing, name)]
         undo += [wrap_method(self.engine, name, around_changes) for name in _LIKE_A_STEP if hasattr(self.engine, name)]
 
         def unhook() -> None:
