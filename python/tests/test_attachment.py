@@ -184,6 +184,33 @@ class Memory(unittest.TestCase):
         self.step()
         self.assertTrue(torch.equal(mine.grad.torch(), self.weight.grad))
 
+    def test_gradients_that_a_fused_step_divides_are_shown_behind_it(self) -> None:
+        import torch
+
+        scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+        self.start(1, make=lambda params: torch.optim.AdamW(params, fused=True))
+        mine, job, seen = self.mount["0.weight"], self.attachment._job, []
+        valid = job.grads_valid
+
+        def look(loss_scale: float) -> None:
+            seen.append((loss_scale, self.weight.grad.clone()))
+            valid(loss_scale)
+
+        job.grads_valid = look
+        mine.grad.torch()
+        for _ in range(2):
+            self.optimizer.zero_grad()
+            loss = self.model(torch.ones(2, 8)).square().mean()
+            unscaled, = torch.autograd.grad(loss, self.weight, retain_graph=True)
+            scaler.scale(loss).backward()
+            seen.clear()
+            scaler.step(self.optimizer)
+            scaler.update()
+            (loss_scale, grad), = seen
+            self.assertEqual(loss_scale, 1)
+            for shown in (grad, mine.grad.torch()):
+                self.assertTrue(torch.equal(shown, unscaled))  # the scale is a power of 2
+
     def test_when_the_last_mount_has_gone_nobody_looks_again(self) -> None:
         import torch
 

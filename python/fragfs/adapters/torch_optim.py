@@ -283,14 +283,19 @@ class TorchAdapter(Adapter):
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
         """Gradients are valid from the optimizer's step on, until zero_grad or the next forward pass.
 
-        A step that takes a closure begins where the closure, which computes the gradients, has ended.
+        A step that takes a closure begins where the closure, which computes the gradients, has ended.  A step that a GradScaler
+        gives grad_scale, as it does to fused optimizers, divides the gradients itself: they are valid from its end on.
         """
         import torch
 
         in_closure = False
 
+        def is_scaled() -> bool:
+            return getattr(self.optimizer, "grad_scale", None) is not None
+
         def begin() -> None:
-            boundaries.grads_valid(1.0)
+            if not is_scaled():
+                boundaries.grads_valid(1.0)
             boundaries.step_begin()
 
         def begin_after(closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -314,6 +319,8 @@ class TorchAdapter(Adapter):
             return (args[0], begin_after(closure)), {}
 
         def after_step(*_: Any) -> None:
+            if is_scaled():
+                boundaries.grads_valid(1.0)
             boundaries.step_end()
 
         def gone(*_: Any) -> None:
