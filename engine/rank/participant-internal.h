@@ -11,7 +11,7 @@ void participant_free_piece(struct participant *s, struct edit_piece *piece);
 struct edit *participant_find(struct participant *s, const uint64_t transaction[2]);
 /* Returns NULL if there are too many edits, or no memory. */
 struct edit *participant_find_or_add(struct participant *s, const uint64_t transaction[2]);
-/* Returns the decision, as long as it is remembered; else WIRE_UNDECIDED. */
+/* Returns the decision of an edit in `list` or of the newest outcomes; else WIRE_UNDECIDED. */
 enum wire_outcome participant_known(struct participant *s, const uint64_t transaction[2]);
 /* Computes `lowest` anew, after any change of an edit's state or boundary. */
 void participant_set_lowest(struct participant *s);

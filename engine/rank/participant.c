@@ -11,7 +11,9 @@ enum { LATE_MS = 500 }; /* the coordinator asks again within that for a freeze t
 
 void participant_init(struct participant *s, uint64_t bytes_max)
 {
-	memset(s, 0, sizeof(*s));
+	memset(s, 0, offsetof(struct participant, decided));
+	outcome_log_init(&s->decided);
+	outcome_log_init(&s->forbidden);
 	pthread_mutex_init(&s->lock, NULL);
 	thread_cond_init(&s->changed);
 	TAILQ_INIT(&s->list);
@@ -132,8 +134,12 @@ struct edit *participant_find_or_add(struct participant *s, const uint64_t trans
 
 enum wire_outcome participant_known(struct participant *s, const uint64_t transaction[2])
 {
+	const struct edit *e = participant_find(s, transaction);
 	const struct outcome_entry *o = outcome_log_find(&s->decided, transaction);
 
+	/* newer outcomes may have taken the entry's place in the log */
+	if (e && (e->state == EDIT_DECIDED || e->state == EDIT_APPLIED))
+		return WIRE_COMMITTED;
 	if (o)
 		return o->committed ? WIRE_COMMITTED : WIRE_ABORTED;
 	return outcome_log_find(&s->forbidden, transaction) ? WIRE_ABORTED : WIRE_UNDECIDED;
@@ -542,6 +548,9 @@ struct edit *participant_take_over(struct participant *s)
 	TAILQ_FOREACH (e, &s->list, link) {
 		if (e->state == EDIT_APPLIED) {
 			take_out(s, e);
+			/* from here on the log alone answers a decision that is repeated */
+			if (!outcome_log_find(&s->decided, e->transaction))
+				outcome_log_add(&s->decided, e->transaction, true);
 			note(s, e->transaction, e->status);
 			break;
 		}

@@ -37,6 +37,10 @@ enum {
 	PARTICIPANT_EDITS_OF_WRITER_MAX = PARTICIPANT_EDITS_MAX / 4 * 3
 };
 
+/* All edits of a rank may be applied at one boundary, and their decisions be repeated after it.
+ */
+static_assert(OUTCOME_LOG_MAX >= 2 * PARTICIPANT_EDITS_MAX, "outcomes of edits under way");
+
 enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED, EDIT_ABORTED };
 
 struct edit_piece {
@@ -127,6 +131,7 @@ struct participant {
 	uint64_t applied;   /* edits, without rounds; the trainer's thread, without the lock */
 	struct lease lease; /* the freeze */
 	struct participant_stay stay;
+	/* The last members: participant_init clears what is before them. */
 	struct outcome_log decided;
 	struct outcome_log forbidden; /* transactions that are never promised here */
 };

@@ -279,18 +279,61 @@ START_TEST(one_that_is_fenced_does_not_hear_its_coordinator)
 }
 END_TEST
 
-START_TEST(what_is_decided_long_ago_and_not_applied_is_not_promised_anew)
+static void abort_others(void)
 {
-	stage(one, 3, 7);
-	commit(one);
 	for (uint64_t i = 0; i < OUTCOME_LOG_MAX; i++) {
 		uint64_t other[2] = { 7, i };
 
 		stage(other, 0, 1);
 		ck_assert_int_eq(promise(other, b + 1, true), 0);
 		ck_assert_int_eq(decide(other, false), 0);
+		participant_free_edit(&s, participant_take_over(&s));
 	}
+}
+
+START_TEST(what_is_decided_long_ago_and_not_applied_is_not_promised_anew)
+{
+	stage(one, 3, 7);
+	commit(one);
+	abort_others();
 	ck_assert_int_eq(promise(one, b + 2, true), -EBUSY);
+}
+END_TEST
+
+START_TEST(what_is_decided_long_ago_and_not_applied_stays_decided)
+{
+	int status = 0;
+
+	stage(one, 3, 7);
+	commit(one);
+	abort_others();
+	ck_assert_int_eq(decide(one, true), 0); /* repeated: its report is yet to come */
+	ck_assert_int_eq(decide(one, false), -ENOENT);
+	ck_assert(!participant_forbid(&s, one));
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_COMMITTED);
+	registry_drop(&r, STATE_PARTITION, 0, 0, "fp32");
+	ck_assert_int_eq(pass(1), 1);
+	ck_assert_int_eq(participant_outcome(&s, one), WIRE_COMMITTED);
+	ck_assert_int_eq(applied(one), -ESTALE);
+	ck_assert_int_eq(participant_recall(&s, one, &status), WIRE_COMMITTED);
+	ck_assert_int_eq(status, -ESTALE);
+}
+END_TEST
+
+START_TEST(all_edits_of_a_boundary_are_remembered_after_it)
+{
+	uint64_t transaction[2] = { 8, 0 };
+	struct edit *e;
+
+	for (; transaction[1] < PARTICIPANT_EDITS_MAX; transaction[1]++) {
+		ck_assert_int_eq(promise(transaction, 1, false), 0);
+		ck_assert_int_eq(decide(transaction, true), 0);
+	}
+	ck_assert_int_eq(pass(1), PARTICIPANT_EDITS_MAX);
+	while ((e = participant_take_over(&s)))
+		participant_free_edit(&s, e);
+	while (transaction[1]--)
+		ck_assert_int_eq(decide(transaction, true), -EALREADY);
 }
 END_TEST
 
@@ -996,6 +1039,8 @@ int main(void)
 	tcase_add_test(t, pieces_are_applied_in_the_order_they_came);
 	tcase_add_test(t, an_aborted_edit_is_forgotten);
 	tcase_add_test(t, what_is_decided_long_ago_and_not_applied_is_not_promised_anew);
+	tcase_add_test(t, what_is_decided_long_ago_and_not_applied_stays_decided);
+	tcase_add_test(t, all_edits_of_a_boundary_are_remembered_after_it);
 	tcase_add_test(t, what_is_decided_takes_no_more_pieces_and_no_other_decision);
 	tcase_add_test(t, an_edit_of_memory_registered_anew_is_not_applied_at_all);
 	tcase_add_test(t, an_edit_of_which_some_memory_was_freed_is_not_applied_at_all);
