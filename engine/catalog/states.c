@@ -28,13 +28,21 @@ void states_free(struct states *s)
 	free(s);
 }
 
-static uint32_t *index_slot(const struct states *s, enum state_kind kind, uint32_t index,
-			    uint32_t sub, const char *key)
+/* Returns the slot where a search for the row begins. */
+static uint32_t home_slot(const struct states *s, enum state_kind kind, uint32_t index,
+			  uint32_t sub, const char *key)
 {
 	uint64_t hash = wire_hash(key, strlen(key)) ^ (index * 0x9e3779b97f4a7c15u) ^
 			((uint64_t)sub << 32) ^ (uint64_t)kind;
+
+	return (uint32_t)(hash ^ hash >> 32) & (s->index_room - 1);
+}
+
+static uint32_t *index_slot(const struct states *s, enum state_kind kind, uint32_t index,
+			    uint32_t sub, const char *key)
+{
 	uint32_t mask = s->index_room - 1;
-	uint32_t at = (uint32_t)(hash ^ hash >> 32) & mask;
+	uint32_t at = home_slot(s, kind, index, sub, key);
 
 	for (; s->index[at]; at = (at + 1) & mask) {
 		const struct state_row *row = &s->rows[s->index[at] - 1];
@@ -71,6 +79,27 @@ static int grow_index(struct states *s)
 	s->index_room = room;
 	fill_index(s);
 	return 0;
+}
+
+/* Empties the row's slot.  Of the entries behind it up to the next empty slot, each that a
+ * search would no longer reach moves into the slot, and leaves its own for the next.
+ */
+static void clear_slot(struct states *s, const struct state_row *row)
+{
+	uint32_t *slot = index_slot(s, row->kind, row->index, row->sub, row->key);
+	uint32_t empty = (uint32_t)(slot - s->index), mask = s->index_room - 1;
+
+	assert(*slot && &s->rows[*slot - 1] == row);
+	for (uint32_t at = (empty + 1) & mask; s->index[at]; at = (at + 1) & mask) {
+		const struct state_row *other = &s->rows[s->index[at] - 1];
+		uint32_t home = home_slot(s, other->kind, other->index, other->sub, other->key);
+
+		if (((at - home) & mask) < ((at - empty) & mask))
+			continue; /* its search begins behind the empty slot */
+		s->index[empty] = s->index[at];
+		empty = at;
+	}
+	s->index[empty] = 0;
 }
 
 int states_find(const struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
@@ -123,8 +152,8 @@ static void forget_group_row(struct states *s, uint32_t number)
 static void free_row(struct states *s, uint32_t number)
 {
 	free(s->rows[number].extents);
-	s->rows[number] = (struct state_row){ .kind = STATE_NONE };
-	s->nfree++;
+	s->rows[number] = (struct state_row){ .kind = STATE_NONE, .next_unused = s->unused };
+	s->unused = number + 1;
 	forget_group_row(s, number);
 }
 
@@ -133,13 +162,7 @@ static void free_row(struct states *s, uint32_t number)
  */
 static uint32_t unused_row(const struct states *s, enum state_kind kind)
 {
-	uint32_t number = 0;
-
-	if (!s->nfree || kind == STATE_NONE)
-		return s->nrows;
-	while (s->rows[number].kind != STATE_NONE)
-		number++;
-	return number;
+	return s->unused && kind != STATE_NONE ? s->unused - 1 : s->nrows;
 }
 
 int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t sub,
@@ -156,6 +179,10 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 	if ((number == s->nrows && room_for_row(s)) || note_group_row(s, kind, number))
 		return -ENOMEM;
 	row = &s->rows[number];
+	if (number < s->nrows)
+		s->unused = row->next_unused;
+	else
+		s->nrows++;
 	*row = (struct state_row){ .kind = (uint8_t)kind,
 				   .dtype = (uint8_t)dtype,
 				   .index = index,
@@ -163,10 +190,6 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 				   .numel = numel,
 				   .since = s->epoch + 1 };
 	strncpy(row->key, key, FRAG_KEY_MAX);
-	if (number == s->nrows)
-		s->nrows++;
-	else
-		s->nfree--;
 	if (s->nrows * 2 <= s->index_room) {
 		*index_slot(s, kind, index, sub, key) = number + 1;
 	} else if (grow_index(s)) {
@@ -248,9 +271,8 @@ int states_add_share(struct states *s, struct state_share share)
 
 void states_drop(struct states *s, uint32_t number)
 {
+	clear_slot(s, &s->rows[number]);
 	free_row(s, number);
-	memset(s->index, 0, s->index_room * sizeof(*s->index));
-	fill_index(s);
 }
 
 uint64_t states_row_bytes(const struct state_row *row)

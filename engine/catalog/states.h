@@ -62,7 +62,11 @@ struct state_row {
 	uint8_t tier;  /* enum state_tier */
 	uint32_t index;
 	uint32_t sub;
-	uint32_t nextents, extents_room;
+	uint32_t nextents;
+	union {
+		uint32_t extents_room;
+		uint32_t next_unused; /* STATE_NONE: as states.unused, the one after this */
+	};
 	uint64_t numel;
 	/* the table's epoch with which the row came; not sent */
 	uint64_t since;
@@ -89,7 +93,7 @@ struct states {
 	uint64_t epoch;
 	struct state_row *rows;
 	uint32_t nrows, rows_room;
-	uint32_t nfree;       /* dropped rows, which are used again */
+	uint32_t unused;      /* a dropped row, which is used again, + 1; 0: none */
 	uint32_t *group_rows; /* numbers of the rows of groups: few */
 	uint32_t ngroup_rows;
 	struct state_share *shares;

@@ -70,7 +70,7 @@ int arena_assign(struct arena *a, uint64_t param, uint64_t handle, uint64_t offs
 		 uint64_t size)
 {
 	struct arena_params *p = &a->params;
-	uint32_t block = block_of(a, handle), at;
+	uint32_t block = block_of(a, handle), at, next;
 
 	if (block == ARENA_NONE)
 		return -ENOENT;
@@ -80,11 +80,15 @@ int arena_assign(struct arena *a, uint64_t param, uint64_t handle, uint64_t offs
 		return -EEXIST;
 	if (new_param(p, &at))
 		return -ENOMEM;
+	next = a->blocks[block].params;
 	p->all[at] = (struct arena_param){ .param = param,
 					   .offset = offset,
 					   .size = size,
 					   .block = block,
-					   .sibling = a->blocks[block].params };
+					   .sibling = next,
+					   .prev = ARENA_NONE };
+	if (next != ARENA_NONE)
+		p->all[next].prev = at;
 	a->blocks[block].params = at;
 	chain_in(p, at);
 	return 0;
@@ -105,14 +109,18 @@ static void chain_out(struct arena_params *p, uint32_t at)
 int arena_unassign(struct arena *a, uint64_t param)
 {
 	struct arena_params *p = &a->params;
-	uint32_t at = find(p, param), *link;
+	uint32_t at = find(p, param), next, prev;
 
 	if (at == ARENA_NONE)
 		return -ENOENT;
-	link = &a->blocks[p->all[at].block].params;
-	while (*link != at)
-		link = &p->all[*link].sibling;
-	*link = p->all[at].sibling;
+	next = p->all[at].sibling;
+	prev = p->all[at].prev;
+	if (prev == ARENA_NONE)
+		a->blocks[p->all[at].block].params = next;
+	else
+		p->all[prev].sibling = next;
+	if (next != ARENA_NONE)
+		p->all[next].prev = prev;
 	chain_out(p, at);
 	return 0;
 }

@@ -61,7 +61,8 @@ struct arena_param {
 	uint64_t param;
 	uint64_t offset, size; /* in the block */
 	uint32_t block;
-	uint32_t chain, sibling; /* the next of equal hash; the next in the same block */
+	uint32_t chain;         /* the next of equal hash */
+	uint32_t sibling, prev; /* the next and the previous in the same block */
 };
 
 struct arena_params {

@@ -72,6 +72,43 @@ START_TEST(a_state_that_comes_and_goes_needs_no_more_room_each_time)
 }
 END_TEST
 
+static int find_by_walk(const struct states *s, uint32_t param)
+{
+	for (uint32_t i = 0; i < s->nrows; i++)
+		if (s->rows[i].kind == STATE_LP && s->rows[i].index == param)
+			return (int)i;
+	return -ENOENT;
+}
+
+/* The index is as full as it gets, so that its runs of entries are long. */
+START_TEST(rows_are_found_whichever_come_and_go)
+{
+	enum { PARAMS = 256, LIVE_MAX = 128, CHANGES = 2000 };
+	struct states s = { .epoch = 1 };
+	unsigned seed = 1;
+	int live = 0;
+
+	for (int n = 0; n < CHANGES; n++) {
+		uint32_t param = (uint32_t)rand_r(&seed) % PARAMS;
+		int row = find_by_walk(&s, param);
+
+		if (row >= 0)
+			states_drop(&s, (uint32_t)row);
+		else if (live < LIVE_MAX)
+			ck_assert_int_ge(add(&s, STATE_LP, param, "", 8), 0);
+		else
+			continue;
+		live += row < 0 ? 1 : -1;
+		for (uint32_t i = 0; i < PARAMS; i++)
+			ck_assert_int_eq(states_find(&s, STATE_LP, i, 0, ""),
+					 find_by_walk(&s, i));
+	}
+	ck_assert_uint_eq(s.nrows, LIVE_MAX);
+	ck_assert_uint_eq(s.index_room, 2 * LIVE_MAX);
+	states_fini(&s);
+}
+END_TEST
+
 START_TEST(segments_are_sorted_and_do_not_overlap)
 {
 	const struct state_segment all[] = {
@@ -405,6 +442,7 @@ static TCase *rows(void)
 
 	tcase_add_test(t, rows_are_found_by_kind_index_sub_and_key);
 	tcase_add_test(t, a_state_that_comes_and_goes_needs_no_more_room_each_time);
+	tcase_add_test(t, rows_are_found_whichever_come_and_go);
 	tcase_add_test(t, segments_are_sorted_and_do_not_overlap);
 	tcase_add_test(t, a_gap_is_filled_from_any_side_and_what_is_left_of_it_stays);
 	tcase_add_test(t, bytes_are_resolved_across_segments_and_gaps_are_said);

@@ -69,11 +69,14 @@ int arena_print(const struct arena *a, unsigned resolution, FILE *to)
 
 static bool params_are_right(const struct arena *a, uint32_t block, uint32_t *count)
 {
+	uint32_t prev = ARENA_NONE;
+
 	for (uint32_t i = a->blocks[block].params; i != ARENA_NONE;
-	     i = a->params.all[i].sibling) {
+	     prev = i, i = a->params.all[i].sibling) {
 		const struct arena_param *p = &a->params.all[i];
 
-		if (p->block != block || p->offset + p->size > a->blocks[block].size)
+		if (p->block != block || p->prev != prev ||
+		    p->offset + p->size > a->blocks[block].size)
 			return false;
 		++*count;
 	}
