@@ -45,7 +45,7 @@ static int charge(struct participant *s, const uint64_t transaction[2], uint32_t
 	if (e->state != EDIT_STAGED)
 		return -EBUSY;
 	e->writer = writer;
-	e->touched_ms = now;
+	e->staged_ms = e->touched_ms = now;
 	if (round && (e->round || !STAILQ_EMPTY(&e->pieces)))
 		return -EEXIST;
 	e->cost += cost;

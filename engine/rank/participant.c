@@ -522,6 +522,17 @@ static unsigned abort_staged(struct participant *s, uint32_t writer, uint64_t be
 	return n;
 }
 
+void participant_touch(struct participant *s, uint32_t writer, uint64_t now)
+{
+	struct edit *e;
+
+	LOCKED(&s->lock);
+	TAILQ_FOREACH (e, &s->list, link)
+		if (e->state == EDIT_STAGED && e->writer == writer && !e->order &&
+		    now < e->staged_ms + PARTICIPANT_TOUCH_MS)
+			e->touched_ms = now;
+}
+
 unsigned participant_expire(struct participant *s, uint64_t before)
 {
 	LOCKED(&s->lock);

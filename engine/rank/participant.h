@@ -34,7 +34,8 @@
 
 enum {
 	PARTICIPANT_EDITS_MAX = 1024,
-	PARTICIPANT_EDITS_OF_WRITER_MAX = PARTICIPANT_EDITS_MAX / 4 * 3
+	PARTICIPANT_EDITS_OF_WRITER_MAX = PARTICIPANT_EDITS_MAX / 4 * 3,
+	PARTICIPANT_TOUCH_MS = 600000 /* how long participant_touch renews what was staged */
 };
 
 /* All edits of a rank may be applied at one boundary, and their decisions be repeated after it.
@@ -93,7 +94,8 @@ struct edit {
 	uint32_t writer;  /* peer that staged the bytes */
 	uint32_t peer;    /* sent the decision, and gets APPLIED; EDIT_PEER_NONE: none did */
 	uint64_t request; /* of the decision */
-	uint64_t touched_ms;
+	/* when its last piece came; when it was last staged, prepared or touched */
+	uint64_t staged_ms, touched_ms;
 	uint64_t bytes;  /* of state */
 	uint64_t cost;   /* bytes of memory here */
 	int status;      /* APPLIED, ABORTED: 0, or why not */
@@ -223,6 +225,11 @@ void participant_resolve(struct participant *s, const uint64_t transaction[2], b
  */
 void participant_hear(struct participant *s, const uint64_t transaction[2], bool commit);
 
+/* Renews the staged edits of a writer that was just heard, unless a coordinator has asked for
+ * them: the writer may be staging the rest elsewhere.  An edit of which nothing has come for
+ * PARTICIPANT_TOUCH_MS is not renewed: its writer's abort may have been lost.
+ */
+void participant_touch(struct participant *s, uint32_t writer, uint64_t now);
 /* Aborts staged edits that were last touched before `before`.  Returns how many. */
 unsigned participant_expire(struct participant *s, uint64_t before);
 /* Aborts the lost writer's staged edits that no coordinator has asked for.  Returns how many.

@@ -534,6 +534,7 @@ static void serve_ping(struct engine *e, uint32_t peer, const struct wire_header
 
 	if (view_owner_any(&e->view_owner))
 		view_owner_touch(&e->view_owner, peer, header->life, monotonic_ms());
+	participant_touch(&e->participant, peer, monotonic_ms());
 	wire_control_from_page(&control, e->registry.control);
 	node_send(e, peer, WIRE_PONG, header->request, &control, NULL, 0);
 	fabric_answer(e, peer, WIRE_PONG, header->request, &control, NULL, 0);

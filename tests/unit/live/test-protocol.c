@@ -484,6 +484,29 @@ START_TEST(a_stage_whose_size_is_untrue_is_refused)
 }
 END_TEST
 
+START_TEST(a_ping_of_its_writer_renews_what_was_staged)
+{
+	struct wire_stage stage = { .transaction = { 1, 1 },
+				    .epoch = e->registry.states.epoch,
+				    .size = 8 };
+	struct wire_header header;
+	struct edit *edit;
+	uint64_t before;
+
+	join_all();
+	header = header_of(WIRE_STAGE, 1, 11);
+	say_as(&header, 1, &stage, "12345678", 8);
+	ck_assert_int_eq(ack_status(11), 0);
+	edit = TAILQ_FIRST(&e->participant.list);
+	ck_assert_ptr_nonnull(edit);
+	edit->touched_ms = before = edit->touched_ms - 1000;
+	say(WIRE_PING, 2, NULL);
+	ck_assert_uint_eq(edit->touched_ms, before);
+	say(WIRE_PING, 1, NULL);
+	ck_assert_uint_ge(edit->touched_ms, edit->staged_ms);
+}
+END_TEST
+
 /* ---- an edit by an operation ---- */
 
 static struct wire_compute compute_of(void)
@@ -1262,6 +1285,7 @@ static TCase *zero(void)
 	tcase_add_test(t, who_does_not_say_which_table_is_meant_reads_nothing);
 	tcase_add_test(t, whom_too_much_waits_for_is_told_to_ask_again);
 	tcase_add_test(t, a_stage_whose_size_is_untrue_is_refused);
+	tcase_add_test(t, a_ping_of_its_writer_renews_what_was_staged);
 	tcase_add_test(t, an_operation_that_makes_no_sense_is_refused);
 	tcase_add_test(t, a_copy_follows_a_master_that_is_there);
 	tcase_add_test(t, an_operation_has_no_bytes_behind_it);

@@ -712,6 +712,34 @@ START_TEST(a_silent_writers_edit_expires_unless_it_is_decided)
 }
 END_TEST
 
+/* It stages the rest elsewhere. */
+START_TEST(an_edit_of_a_writer_that_is_heard_does_not_expire)
+{
+	enum { TOUCHED = 50000, NOW = 70000, SILENT = 60000 };
+	uint64_t now = PARTICIPANT_TOUCH_MS;
+
+	ck_assert_int_eq(stage_bytes(one, WRITER, 0, 0, 0, "1234", 4), 0);
+	ck_assert_int_eq(stage_bytes(two, OTHER, 0, 0, 4, "1234", 4), 0);
+	participant_touch(&s, WRITER, TOUCHED);
+	ck_assert_uint_eq(participant_expire(&s, NOW - SILENT), 1); /* the other writer's */
+	ck_assert_int_eq(promise(two, b + 1, true), -ECANCELED);
+	participant_touch(&s, WRITER, now - 1);
+	ck_assert_uint_eq(participant_expire(&s, now - 1), 0);
+	participant_touch(&s, WRITER, now); /* its abort may have been lost */
+	ck_assert_uint_eq(participant_expire(&s, now), 1);
+}
+END_TEST
+
+START_TEST(an_edit_that_its_coordinator_has_asked_for_is_not_renewed)
+{
+	ck_assert_int_eq(stage(one, 0, 7), 0);
+	pass(1);
+	ck_assert_int_eq(promise(one, b, true), -EAGAIN);
+	participant_touch(&s, WRITER, 2000);
+	ck_assert_uint_eq(participant_expire(&s, 1501), 1);
+}
+END_TEST
+
 /* What is over and was not applied: why. */
 static const char *aborted(const uint64_t transaction[2])
 {
@@ -1064,6 +1092,8 @@ int main(void)
 	tcase_add_test(t, large_pieces_of_an_edit_are_the_next_ones);
 	tcase_add_test(t, staging_is_bounded_in_transactions);
 	tcase_add_test(t, a_silent_writers_edit_expires_unless_it_is_decided);
+	tcase_add_test(t, an_edit_of_a_writer_that_is_heard_does_not_expire);
+	tcase_add_test(t, an_edit_that_its_coordinator_has_asked_for_is_not_renewed);
 	tcase_add_test(t, what_a_lost_writer_staged_is_dropped_at_once_and_never_taken);
 	tcase_add_test(t, what_is_aborted_is_told_unless_its_writer_took_it_back);
 	tcase_add_test(t, what_was_staged_is_over_when_its_coordinator_is);
