@@ -59,6 +59,11 @@ int transport_bell_watch(struct transport_bell *b, int fd, uint32_t events)
 	return epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
+void transport_bell_unwatch(struct transport_bell *b, int fd)
+{
+	epoll_ctl(b->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
 void transport_bell_ring(struct transport_bell *b)
 {
 	ssize_t n = b->rung ? 0 : write(b->event, &(uint64_t){ 1 }, sizeof(uint64_t));

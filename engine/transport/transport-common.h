@@ -33,8 +33,11 @@ struct transport_bell {
 /* Opens a bell that has rung. */
 int transport_bell_open(struct transport_bell *b);
 void transport_bell_close(struct transport_bell *b);
-/* Lets fd ring the bell, on EPOLLIN or EPOLLOUT, until fd is closed. */
+/* Lets fd ring the bell, on EPOLLIN or EPOLLOUT, until transport_bell_unwatch, which comes
+ * before close(2): where a forked child has fd's file open, the kernel goes on to watch it.
+ */
 int transport_bell_watch(struct transport_bell *b, int fd, uint32_t events);
+void transport_bell_unwatch(struct transport_bell *b, int fd);
 void transport_bell_ring(struct transport_bell *b);
 void transport_bell_hush(struct transport_bell *b);
 

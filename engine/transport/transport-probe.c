@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 enum { PROBE_MS = 3000 };
@@ -35,6 +36,12 @@ static int begin(const char *address)
 	return fd;
 }
 
+static void end(struct transport_probes *p, int fd)
+{
+	transport_bell_unwatch(p->bell, fd);
+	transport_close_fd(fd);
+}
+
 int transport_probe_start(struct transport_probes *p, uint32_t peer, const char *address)
 {
 	int fd = -EAGAIN;
@@ -46,10 +53,12 @@ int transport_probe_start(struct transport_probes *p, uint32_t peer, const char 
 		fd = begin(address);
 	if (fd < 0)
 		return fd;
+	transport_keep_fd(&p->probes[p->n].fd, fd);
 	p->probes[p->n].peer = peer;
-	p->probes[p->n].fd = fd;
 	p->probes[p->n++].until_ms = monotonic_ms() + PROBE_MS;
-	return fd;
+	if (transport_bell_watch(p->bell, fd, EPOLLOUT))
+		transport_bell_ring(p->bell);
+	return 0;
 }
 
 /* Returns 0 while the probe goes on; 1: somebody listens; -errno. */
@@ -71,7 +80,7 @@ static int outcome(int fd, uint64_t until_ms)
 static void remove_at(struct transport_probes *p, unsigned i)
 {
 	if (p->probes[i].fd >= 0)
-		close(p->probes[i].fd);
+		end(p, p->probes[i].fd);
 	p->probes[i] = p->probes[--p->n];
 }
 
@@ -82,7 +91,7 @@ void transport_probe_turn(struct transport_probes *p)
 					     : outcome(p->probes[i].fd, p->probes[i].until_ms);
 
 		if (rc == -ECONNREFUSED) {
-			close(p->probes[i].fd);
+			end(p, p->probes[i].fd);
 			p->probes[i].fd = -1;
 		} else if (rc) {
 			remove_at(p, i);

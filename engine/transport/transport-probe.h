@@ -7,7 +7,7 @@
  * TRANSPORT_PROBES_MAX run at a time; another peer is probed when libzmq fails the next time.
  */
 
-#include "engine/base/base.h"
+#include "engine/transport/transport-common.h"
 
 enum { TRANSPORT_PROBES_MAX = 64 };
 
@@ -18,9 +18,10 @@ struct transport_probes {
 		uint64_t until_ms;
 	} probes[TRANSPORT_PROBES_MAX];
 	unsigned n;
+	struct transport_bell *bell; /* the owner's: rings when turn has something to do */
 };
 
-/* Starts a probe; returns a descriptor, which polls POLLOUT when turn has something to do.
+/* Starts a probe.
  * -EALREADY: one for that peer is under way.
  * -EAGAIN: TRANSPORT_PROBES_MAX are under way.
  * -EINVAL: not an IPv4 address.

@@ -141,6 +141,7 @@ static int transport_zmq_open(struct transport **out, const struct transport_con
 	t->ops = &transport_zmq;
 	t->pid = getpid();
 	t->bell = TRANSPORT_BELL_NONE;
+	t->probes.bell = &t->bell;
 	transport_peers_init(&t->peers, (uint32_t)u64_min(max, TRANSPORT_PEERS_MAX));
 	sigfillset(&all); /* libzmq's threads inherit the mask */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -277,14 +278,6 @@ static void transport_zmq_disconnect(struct transport *t, uint32_t number)
 	forget(t, peer);
 }
 
-static void probe(struct transport *t, const struct transport_peer *peer)
-{
-	int fd = transport_probe_start(&t->probes, peer->number, peer->address);
-
-	if (fd >= 0 && transport_bell_watch(&t->bell, fd, EPOLLOUT))
-		transport_bell_ring(&t->bell);
-}
-
 static void on_news(void *owner, const char *address, int fd, enum transport_watch_news news)
 {
 	struct transport *t = owner;
@@ -293,7 +286,7 @@ static void on_news(void *owner, const char *address, int fd, enum transport_wat
 	if (news >= TRANSPORT_LEFT)
 		transport_peers_left(&t->peers, fd, news == TRANSPORT_LEFT_OR_REUSED);
 	else if (peer && news == TRANSPORT_BROKEN)
-		probe(t, peer);
+		transport_probe_start(&t->probes, peer->number, peer->address);
 	else if (peer)
 		peer->hangups += news == TRANSPORT_REFUSED ? TRANSPORT_HANGUPS : 1;
 }

@@ -175,7 +175,7 @@ static void hang_up(struct transport *t, struct tls_peer *peer)
 		return;
 	tls_stream_close(&peer->stream, true);
 	if (peer->events)
-		epoll_ctl(t->bell.epoll, EPOLL_CTL_DEL, fd, NULL);
+		transport_bell_unwatch(&t->bell, fd);
 	peer->events = 0;
 	shutdown(fd, SHUT_WR);
 	drain(fd);
@@ -578,7 +578,7 @@ static void refuse_one_more(struct transport *t, int fd)
  */
 static void pause_accepting(struct transport *t)
 {
-	epoll_ctl(t->bell.epoll, EPOLL_CTL_DEL, t->listener, NULL);
+	transport_bell_unwatch(&t->bell, t->listener);
 	t->accept_again_ms = monotonic_ms() + ACCEPT_AGAIN_MS;
 	set_timer(t, t->accept_again_ms);
 }

@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,7 +22,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-static struct transport_probes probes;
+static struct transport_bell bell;
+static struct transport_probes probes = { .bell = &bell };
 static bool tells_at_once; /* the machine: connect itself says that it was refused */
 
 int __real_connect(int fd, const struct sockaddr *to, socklen_t size);
@@ -36,6 +38,17 @@ int __wrap_connect(int fd, const struct sockaddr *to, socklen_t size)
 	rc = __real_connect(fd, to, size);
 	fcntl(fd, F_SETFL, flags);
 	return rc;
+}
+
+static void setup(void)
+{
+	ck_assert_int_eq(transport_bell_open(&bell), 0);
+}
+
+static void teardown(void)
+{
+	transport_probe_close(&probes);
+	transport_bell_close(&bell);
 }
 
 /* A port that is ours. */
@@ -59,7 +72,7 @@ START_TEST(nobody_there_is_refused)
 	CLEANUP(close) int fd = hold_port(address);
 
 	tells_at_once = _i;
-	ck_assert_int_ge(transport_probe_start(&probes, 7, address), 0);
+	ck_assert_int_eq(transport_probe_start(&probes, 7, address), 0);
 	ck_assert_int_eq(transport_probe_start(&probes, 7, address), -EALREADY);
 	for (uint64_t end = monotonic_ms() + 60000; !peer && monotonic_ms() < end;) {
 		transport_probe_turn(&probes);
@@ -77,7 +90,7 @@ START_TEST(somebody_there_is_not)
 	CLEANUP(close) int fd = hold_port(address);
 
 	ck_assert_int_eq(listen(fd, 0), 0);
-	ck_assert_int_ge(transport_probe_start(&probes, 1, address), 0);
+	ck_assert_int_eq(transport_probe_start(&probes, 1, address), 0);
 	for (uint64_t end = monotonic_ms() + 60000; probes.n && monotonic_ms() < end;)
 		transport_probe_turn(&probes);
 	ck_assert_uint_eq(probes.n, 0);
@@ -99,7 +112,7 @@ START_TEST(a_probe_ends_when_nothing_comes)
 		full[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 		connect(full[i], (struct sockaddr *)&name, size);
 	}
-	ck_assert_int_ge(transport_probe_start(&probes, 1, address), 0);
+	ck_assert_int_eq(transport_probe_start(&probes, 1, address), 0);
 	transport_probe_turn(&probes);
 	ck_assert_uint_eq(probes.n, 1);
 	scarce_skip_ms(60000);
@@ -172,6 +185,35 @@ START_TEST(a_number_that_is_used_again_stays_open_in_a_child)
 }
 END_TEST
 
+/* i: 1: somebody listens.  A child that was made by clone(2) alone closes nothing: its copy of
+ * the descriptor is here a duplicate.
+ */
+START_TEST(what_a_child_keeps_of_a_probe_wakes_nobody)
+{
+	struct pollfd poller = { .events = POLLIN };
+	uint32_t peer;
+	char address[64];
+	CLEANUP(close) int fd = hold_port(address);
+	int kept;
+
+	if (_i)
+		ck_assert_int_eq(listen(fd, 0), 0);
+	ck_assert_int_eq(transport_probe_start(&probes, 1, address), 0);
+	ck_assert(!is_open_in_a_child(probes.probes[0].fd));
+	kept = dup(probes.probes[0].fd);
+	ck_assert_int_ge(kept, 0);
+	for (uint64_t end = monotonic_ms() + 60000; probes.n && monotonic_ms() < end;) {
+		transport_probe_turn(&probes);
+		transport_probe_refused(&probes, &peer);
+	}
+	ck_assert_uint_eq(probes.n, 0);
+	transport_bell_hush(&bell);
+	poller.fd = bell.epoll;
+	ck_assert_int_eq(poll(&poller, 1, 0), 0);
+	close(kept);
+}
+END_TEST
+
 START_TEST(more_addresses_than_a_fork_can_forget_are_refused)
 {
 	char address[64];
@@ -193,6 +235,7 @@ int main(void)
 	Suite *s = suite_create("probe");
 	TCase *t = tcase_create("probe");
 
+	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, nobody_there_is_refused, 0, 2);
 	tcase_add_test(t, somebody_there_is_not);
 	tcase_add_test(t, a_probe_ends_when_nothing_comes);
@@ -200,6 +243,7 @@ int main(void)
 	tcase_add_test(t, errors_of_libzmq_have_names_here);
 	tcase_add_test(t, other_limits);
 	tcase_add_test(t, a_number_that_is_used_again_stays_open_in_a_child);
+	tcase_add_loop_test(t, what_a_child_keeps_of_a_probe_wakes_nobody, 0, 2);
 	tcase_add_test(t, more_addresses_than_a_fork_can_forget_are_refused);
 	return run_suite(s, t);
 }
