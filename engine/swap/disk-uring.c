@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/fork.h"
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/swap/disk-queue.h"
@@ -61,7 +62,12 @@ static int make_ring(struct io_uring *ring)
 
 	for (size_t i = 0; i < ARRAY_SIZE(flags) && rc == -EINVAL; i++)
 		rc = io_uring_queue_init(ENTRIES, ring, flags[i]);
-	return rc;
+	if (rc)
+		return rc;
+	/* a forked child keeps neither the ring nor the buffers that are registered with it */
+	fork_close(ring->ring_fd);
+	io_uring_ring_dontfork(ring);
+	return 0;
 }
 
 /* In the thread that owns the ring. */
@@ -245,6 +251,7 @@ static void *run(void *arg)
 		io_uring_submit_and_wait(&d->ring, 1);
 		reap(d);
 	}
+	fork_forget(d->ring.ring_fd);
 	io_uring_queue_exit(&d->ring);
 	return NULL;
 }

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/fd.h"
+#include "engine/base/fork.h"
 #include "engine/base/log.h"
 #include "engine/swap/swap-file-internal.h"
 
@@ -134,6 +135,7 @@ static int fill_in(struct swap_file *f, const struct swap_file_config *config)
 
 static void file_free(struct swap_file *f)
 {
+	fork_forget(f->fd);
 	close(f->fd);
 	free(f->path);
 	pthread_mutex_destroy(&f->lock);
@@ -168,6 +170,7 @@ int swap_file_create(struct swap_file **out, const struct swap_file_config *conf
 		return refuse(config, -ENOMEM, NULL, why, whysize);
 	}
 	f->fd = fd;
+	fork_close(fd); /* a child that lives on would keep the bytes on the disk */
 	pthread_mutex_init(&f->lock, NULL);
 	rc = fill_in(f, config);
 	if (rc) {

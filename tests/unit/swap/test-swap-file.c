@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -549,6 +550,59 @@ START_TEST(each_of_two_at_once_has_its_own)
 }
 END_TEST
 
+/* Returns true if a descriptor of this process is a swap file's, in dir, or an io_uring's. */
+static bool swaps(void)
+{
+	char path[40], target[300];
+
+	for (int fd = 0; fd < 1024; fd++) {
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n > 0 ? n : 0] = '\0';
+		if (!strncmp(target, dir, strlen(dir)) || strstr(target, "io_uring"))
+			return true;
+	}
+	return false;
+}
+
+static bool maps_ring(void)
+{
+	CLEANUP(close) int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	static char maps[1 << 20];
+	size_t size = 0;
+	ssize_t n;
+
+	while ((n = read(fd, maps + size, sizeof(maps) - 1 - size)) > 0)
+		size += (size_t)n;
+	maps[size] = '\0';
+	return strstr(maps, "io_uring");
+}
+
+START_TEST(a_forked_child_keeps_neither_the_file_nor_the_ring)
+{
+	struct swap_extent *x;
+	int status = -1;
+	pid_t child;
+
+	if (!start(_i))
+		return;
+	x = new_extent(EXTENT);
+	write_all(x);
+	ck_assert(swaps());
+	ck_assert(maps_ring() == (config.disk_ops == &disk_uring));
+	child = fork();
+	if (!child)
+		_exit(swaps() || maps_ring());
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	expect_all(x);
+	stop(x);
+	ck_assert(!swaps());
+}
+END_TEST
+
 /* What one machine wrote another reads. */
 START_TEST(sums_do_not_depend_on_the_machine)
 {
@@ -791,6 +845,7 @@ int main(void)
 		what_an_earlier_version_left_goes_and_is_not_read,
 		another_name_of_what_was_left_keeps_its_bytes,
 		each_of_two_at_once_has_its_own,
+		a_forked_child_keeps_neither_the_file_nor_the_ring,
 		sums_do_not_depend_on_the_machine,
 		a_file_is_used_or_enomem,
 		a_pipe_is_no_file_to_swap_to,
