@@ -361,9 +361,9 @@ struct engine_address {
 
 /* Returns the time of the last change of the addressed bytes (CLOCK_REALTIME, ns); 0: it is not
  * known.  In a job this is the time of the newest generation of the lowest live rank, or of the
- * address's rank; in a checkpoint that of the last write to the state's files or the overlay.
- * address NULL, of a checkpoint alone: that of the last write to any of its files or the
- * overlay.
+ * address's rank; in a checkpoint that of the last write to the state's files or the overlay,
+ * and greater after each edit.  address NULL, of a checkpoint alone: that of the last write to
+ * any of its files or the overlay.
  */
 uint64_t engine_changed_ns(struct engine *e, const struct engine_address *address);
 

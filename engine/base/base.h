@@ -100,12 +100,17 @@ static inline uint64_t monotonic_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+static inline uint64_t timespec_ns(const struct timespec *t)
+{
+	return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
+}
+
 static inline uint64_t clock_ns(clockid_t clock)
 {
 	struct timespec t;
 
 	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	return timespec_ns(&t);
 }
 
 static inline uint64_t monotonic_ns(void)

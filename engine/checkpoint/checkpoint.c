@@ -568,10 +568,7 @@ struct newest {
 
 static void see_file(struct newest *newest, uint32_t file)
 {
-	const struct timespec *t = &newest->table->files[file].mtime;
-
-	newest->ns =
-		u64_max(newest->ns, (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec);
+	newest->ns = u64_max(newest->ns, newest->table->files[file].changed_ns);
 }
 
 static int see_run(void *arg, const struct table_run *run)

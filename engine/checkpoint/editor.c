@@ -48,13 +48,27 @@ static int check_files(const struct editor *ed, const struct patches *p)
 	return rc;
 }
 
+/* Returns a time later than all changes: the least that an edit is given.  Its mtime may be
+ * that of the edit before, within one tick of the file system's clock, or earlier than that of
+ * a file from the future; and fs/ keeps statistics under the time of the last change.
+ */
+static uint64_t next_ns(struct checkpoint *c)
+{
+	return c->base.ops->changed_ns((struct engine *)&c->base, NULL) + 1;
+}
+
 static void renew_files(const struct editor *ed, const struct patches *p)
 {
 	struct checkpoint *c = ed->checkpoint;
+	uint64_t next = next_ns(c);
 
 	pthread_mutex_lock(&c->lock);
-	for (uint32_t i = 0; i < patches_count(p); i++)
-		file_lock_renew(&c->table->files[patches_get(p, i)->file]);
+	for (uint32_t i = 0; i < patches_count(p); i++) {
+		struct table_file *f = &c->table->files[patches_get(p, i)->file];
+
+		file_lock_renew(f);
+		f->changed_ns = u64_max(f->changed_ns, next);
+	}
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -180,8 +194,7 @@ static void note_time(struct checkpoint *c, const struct overlay_log *log)
 	struct stat st;
 
 	if (log->fd >= 0 && !fstat(log->fd, &st))
-		atomic_store(&c->overlay_ns, (uint64_t)st.st_mtim.tv_sec * 1000000000 +
-						     (uint64_t)st.st_mtim.tv_nsec);
+		atomic_store(&c->overlay_ns, u64_max(next_ns(c), timespec_ns(&st.st_mtim)));
 }
 
 static int write_overlay(struct editor *ed, struct patches *p, const struct engine_write *write)

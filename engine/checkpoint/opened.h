@@ -35,7 +35,7 @@ struct checkpoint {
 	bool broken;                       /* an edit failed in the middle and was not undone */
 	_Atomic uint64_t edits, edit_bytes, edit_errors;
 	_Atomic uint64_t overlay_ns; /* time of the last edit in the overlay; 0: none */
-	/* Guards all below, and the mtimes of the table's files outside of the gate. */
+	/* Guards all below, and the times of the table's files outside of the gate. */
 	pthread_mutex_t lock;
 	pthread_cond_t idle;      /* underway became empty */
 	LIST_HEAD(, fetch) spare; /* kept for later reads */

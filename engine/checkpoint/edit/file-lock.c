@@ -114,6 +114,7 @@ int file_lock_renew(struct table_file *f)
 	if (!is_same(f, &st))
 		return -ESTALE;
 	f->mtime = st.st_mtim;
+	f->changed_ns = timespec_ns(&st.st_mtim);
 	return 0;
 }
 

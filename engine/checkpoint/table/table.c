@@ -186,7 +186,8 @@ int table_add_file(struct table *t, const char *name, int fd, const struct stat 
 						   .dev = st->st_dev,
 						   .ino = st->st_ino,
 						   .size = (uint64_t)st->st_size,
-						   .mtime = st->st_mtim };
+						   .mtime = st->st_mtim,
+						   .changed_ns = timespec_ns(&st->st_mtim) };
 	return (int)t->nfiles++;
 }
 

@@ -57,7 +57,8 @@ struct table_file {
 	ino_t ino;
 	uint64_t size;
 	struct timespec mtime;
-	_Atomic bool told; /* the log says that the file has changed */
+	uint64_t changed_ns; /* mtime; after an edit later than all changes before it */
+	_Atomic bool told;   /* the log says that the file has changed */
 };
 
 struct table_tensor {

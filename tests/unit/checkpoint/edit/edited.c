@@ -132,6 +132,16 @@ void edited_make(struct edited *x)
 		write_file(x, i);
 }
 
+void edited_make_newer(const struct edited *x, const char *name)
+{
+	const struct timespec tomorrow = { .tv_sec = time(NULL) + 86400 };
+	const struct timespec times[2] = { tomorrow, tomorrow };
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/%s", x->dir, name);
+	ck_assert(!utimensat(AT_FDCWD, path, times, 0));
+}
+
 void edited_remove(struct edited *x)
 {
 	char command[128];
@@ -422,14 +432,28 @@ static void was_written(struct engine_write *write, int result)
 	waiter_end(write->owner, result);
 }
 
-struct engine_file *edited_open_state(struct engine *e, enum edited_state state)
+static struct engine_address address(struct engine *e, enum edited_state state)
 {
 	struct engine_address a = { .kind = ENGINE_PARAM };
-	struct engine_file *file;
-	uint64_t bytes;
 
 	strcpy(a.key, edited_truths[state].key);
 	ck_assert_int_eq(find_param(e, edited_truths[state].param, "", &a.param), 0);
+	return a;
+}
+
+uint64_t edited_changed_ns(struct engine *e, enum edited_state state)
+{
+	struct engine_address a = address(e, state);
+
+	return engine_changed_ns(e, &a);
+}
+
+struct engine_file *edited_open_state(struct engine *e, enum edited_state state)
+{
+	struct engine_address a = address(e, state);
+	struct engine_file *file;
+	uint64_t bytes;
+
 	ck_assert_int_eq(engine_file_open(e, &a, &file, &bytes), 0);
 	ck_assert_uint_eq(bytes, edited_truths[state].size);
 	return file;

@@ -44,6 +44,8 @@ extern const struct edited_truth edited_truths[EDITED_STATES];
 /* Makes dir and its files. */
 void edited_make(struct edited *x);
 void edited_remove(struct edited *x);
+/* Gives a file a time of tomorrow, as another host's clock may. */
+void edited_make_newer(const struct edited *x, const char *name);
 
 /* A table of them, finished; files are opened for reading. */
 struct table *edited_table(const struct edited *x);
@@ -68,6 +70,8 @@ bool edited_is_as_expected(const struct edited *x);
 /* Writes and waits; engine_write's result. */
 int edited_write(struct engine *e, enum edited_state state, const struct engine_extent *extents,
 		 size_t n);
+/* The time of a state's last change. */
+uint64_t edited_changed_ns(struct engine *e, enum edited_state state);
 struct engine_file *edited_open_state(struct engine *e, enum edited_state state);
 int64_t edited_read(struct engine *e, struct engine_file *file, uint64_t offset, size_t size,
 		    void *out);

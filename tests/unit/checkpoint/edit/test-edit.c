@@ -184,6 +184,31 @@ START_TEST(open_files_show_one_moment)
 }
 END_TEST
 
+/* ---- times ---- */
+
+/* An edit of w's first elements is in rank0.pt and model.pt. */
+START_TEST(each_edit_has_a_later_time)
+{
+	uint64_t grid, w, all;
+
+	edited_make_newer(&x, "rank1.pt");
+	open_to_edit(true);
+	grid = edited_changed_ns(engine, EDITED_GRID);
+	w = edited_changed_ns(engine, EDITED_W);
+	all = engine_changed_ns(engine, NULL);
+	for (int i = 0; i < 5; i++) {
+		uint64_t w_before = w, all_before = all;
+
+		ck_assert_int_eq(write_four(EDITED_W), 0);
+		w = edited_changed_ns(engine, EDITED_W);
+		all = engine_changed_ns(engine, NULL);
+		ck_assert_uint_gt(w, w_before);
+		ck_assert_uint_gt(all, all_before);
+	}
+	ck_assert_uint_eq(edited_changed_ns(engine, EDITED_GRID), grid);
+}
+END_TEST
+
 /* ---- other mounts ---- */
 
 START_TEST(nobody_else_has_it_mounted)
@@ -432,6 +457,7 @@ int main(void)
 	tcase_add_test(t, incoherent_edits_leave_copies_alone);
 	tcase_add_test(t, values_are_edited_where_they_are_made);
 	tcase_add_test(t, open_files_show_one_moment);
+	tcase_add_test(t, each_edit_has_a_later_time);
 	tcase_add_test(t, nobody_else_has_it_mounted);
 	tcase_add_test(t, hard_links_are_refused);
 	tcase_add_test(t, replaced_files_are_refused);

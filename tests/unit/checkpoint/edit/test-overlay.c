@@ -211,6 +211,23 @@ START_TEST(edits_are_beside_the_files_until_they_are_committed)
 }
 END_TEST
 
+START_TEST(each_edit_has_a_later_time)
+{
+	uint64_t ns;
+
+	edited_make_newer(&before, "rank1.pt");
+	open_it();
+	ns = engine_changed_ns(engine, NULL);
+	for (int i = 0; i < 5; i++) {
+		uint64_t ns_before = ns;
+
+		write_something();
+		ns = engine_changed_ns(engine, NULL);
+		ck_assert_uint_gt(ns, ns_before);
+	}
+}
+END_TEST
+
 START_TEST(what_it_holds_is_told)
 {
 	struct overlay o;
@@ -802,6 +819,7 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, later_layers_lie_over_earlier_ones);
 	tcase_add_test(t, edits_are_beside_the_files_until_they_are_committed);
+	tcase_add_test(t, each_edit_has_a_later_time);
 	tcase_add_test(t, what_it_holds_is_told);
 	tcase_add_test(t, one_mount_has_it);
 	tcase_add_test(t, it_has_a_folder_of_its_own);
