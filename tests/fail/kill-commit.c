@@ -403,6 +403,8 @@ static int kill_at_all(const struct edit *x, const struct folders *f)
 
 /* ---- an overlay ---- */
 
+#define LOG_PATH "%s/fragfs-overlay"
+
 struct log { /* as it was */
 	char path[512];
 	void *bytes;
@@ -411,7 +413,7 @@ struct log { /* as it was */
 
 static void save_log(struct log *l, const struct edit *x)
 {
-	snprintf(l->path, sizeof(l->path), "%s/fragfs-overlay", x->overlay);
+	snprintf(l->path, sizeof(l->path), LOG_PATH, x->overlay);
 	l->bytes = read_file(l->path, &l->size);
 }
 
@@ -474,20 +476,17 @@ static int tell(int rc, unsigned kills, unsigned old, unsigned new)
 static int kill_beside(const struct edit *x, const void *before)
 {
 	unsigned old = 0, new = 0, n = 1;
-	struct log log;
+	char path[512];
 	int rc;
 
-	if (!reopen(x, true))
-		return 1;
-	save_log(&log, x);
+	snprintf(path, sizeof(path), LOG_PATH, x->overlay);
 	for (; (rc = kill_at(x, n)) == 128; n++) {
 		if (!check_beside(x, before, &old, &new)) {
 			fprintf(stderr, "killed at %u: neither old nor new\n", n);
 			return 1;
 		}
-		restore_log(&log);
+		unlink(path);
 	}
-	free(log.bytes);
 	return tell(rc, n - 1, old, new);
 }
 

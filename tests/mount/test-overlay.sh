@@ -100,6 +100,8 @@ same "$T/before" "$T/after"
 
 refused "is in the checkpoint's folder" fragfs "$C" "$M" -o "overlay=$C/global_step3/overlay"
 [ ! -e "$C/global_step3/overlay" ] || fail "a refused mount has left the folder that it made"
+refused "cannot mount on" fragfs "$C" "$M" -o "overlay=$T/made,context=nonsense"
+[ ! -e "$T/made" ] || fail "a mount that failed has left the folder that it made: $(ls -A "$T/made")"
 refused "there are other things in it" fragfs "$C" "$M" -o "overlay=$C/values"
 refused "it is no overlay, and not empty" fragctl overlay "$C/values"
 refused "No such file or directory" fragfs "$C" "$M" -o "overlay=$T/no/where"
@@ -116,6 +118,8 @@ refused "$T/astray: No such file or directory" fragfs "$C" "$M" -o "overlay=$T/a
 mount_overlay
 cat "$C/values/params/emb.weight/exp_avg" >"$M/$P" || fail "cannot edit"
 unmount
+refused "cannot mount on" fragfs "$C" "$M" -o "overlay=$O,context=nonsense"
+fragctl overlay "$O" | grep -q "edits *1$" || fail "a mount that failed has taken the edits of before"
 touch "$C/global_step3/mp_rank_00_model_states.pt"
 refused "mp_rank_00_model_states.pt has changed since the overlay .*Stale file handle.* edits of $C/global_step3)" fragctl commit "$O"
 refused "mp_rank_00_model_states.pt has changed since the overlay .*Stale file handle" fragfs "$C" "$M" -o "overlay=$O"

@@ -393,16 +393,6 @@ static void close_log(struct overlay_log *r)
 	*r = (struct overlay_log){ .path = r->path, .dir = r->dir, .fd = -1 };
 }
 
-void overlay_log_close(struct overlay_log *r)
-{
-	if (!r)
-		return;
-	close_log(r);
-	base_close(&r->dir);
-	free(r->path);
-	free(r);
-}
-
 static int lock(struct overlay_log *r, enum overlay_log_use use, char *why, size_t whysize)
 {
 	bool looks = use == OVERLAY_LOG_LOOK;
@@ -727,6 +717,19 @@ int overlay_log_remove(struct overlay_log *r)
 	return sync_dir(r);
 }
 
+void overlay_log_close(struct overlay_log *r)
+{
+	if (!r)
+		return;
+	/* torn: whether it has an edit is not known */
+	if (r->is_new && !r->edits && !r->torn)
+		overlay_log_remove(r);
+	close_log(r);
+	base_close(&r->dir);
+	free(r->path);
+	free(r);
+}
+
 /* Cuts off the log behind the last edit, with a commit of kind `written`. */
 static int cut(struct overlay_log *r)
 {
@@ -749,6 +752,7 @@ static int bind_new(struct overlay_log *r, const struct table *t, const char *ov
 				 ? "there are other things in it: an overlay needs a folder of "
 				   "its own"
 				 : strerror(-rc));
+	r->is_new = !rc;
 	return rc ? rc : open_log(r, OVERLAY_LOG_CHANGE, why, whysize);
 }
 

@@ -72,6 +72,7 @@ struct overlay_log {
 	uint32_t nfiles;
 	uint64_t edits;
 	struct overlay_map map; /* all edits, the newest above */
+	bool is_new;            /* overlay_log_bind() made the log */
 	bool written;           /* the last commit is of kind `written` */
 	bool torn;              /* bytes behind the last commit are to be cut off */
 	uint64_t end;           /* bytes up to the end of the last edit */
@@ -95,6 +96,7 @@ enum overlay_log_use {
  */
 int overlay_log_open(struct overlay_log **r, const char *path, enum overlay_log_use use,
 		     char *why, size_t whysize);
+/* Closes the overlay, and removes a log that overlay_log_bind() made and that has no edit. */
 void overlay_log_close(struct overlay_log *r);
 
 /* How the table's files, which are locked, compare with the files that the log is over. */

@@ -228,6 +228,21 @@ START_TEST(each_edit_has_a_later_time)
 }
 END_TEST
 
+START_TEST(a_new_log_without_edits_goes)
+{
+	open_it();
+	ck_assert(!access(log_path, F_OK));
+	close_it();
+	ck_assert(access(log_path, F_OK));
+	open_it();
+	write_something();
+	close_it();
+	open_it();
+	close_it();
+	ck_assert(!access(log_path, F_OK));
+}
+END_TEST
+
 START_TEST(what_it_holds_is_told)
 {
 	struct overlay o;
@@ -820,6 +835,7 @@ int main(void)
 	tcase_add_test(t, later_layers_lie_over_earlier_ones);
 	tcase_add_test(t, edits_are_beside_the_files_until_they_are_committed);
 	tcase_add_test(t, each_edit_has_a_later_time);
+	tcase_add_test(t, a_new_log_without_edits_goes);
 	tcase_add_test(t, what_it_holds_is_told);
 	tcase_add_test(t, one_mount_has_it);
 	tcase_add_test(t, it_has_a_folder_of_its_own);
