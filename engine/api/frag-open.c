@@ -114,6 +114,14 @@ static int check_name_free(const struct engine *e)
 	return -EEXIST;
 }
 
+/* Whether the job of that name on another machine runs is not known here. */
+static void warn_of_machine(const struct jobfile *left)
+{
+	log_warn("job %s has a file of another machine, of process %d at %s, which is "
+		 "replaced: if that job still runs, give each a FRAG_JOB_ID of its own",
+		 left->job, (int)left->pid, left->address);
+}
+
 static int listen_as_zero(struct engine *e, const char *before)
 {
 	char ip[RESOLVER_IP] = "";
@@ -133,10 +141,12 @@ static int open_zero(struct engine *e)
 	char path[1024];
 	const char *address;
 	struct jobfile left;
-	bool is_left = e->messages.ops == &transport_zmq && !jobfile_left(e->job.name, &left) &&
-		       left.world == e->world;
+	bool is_left = e->messages.ops == &transport_zmq && !jobfile_left(e->job.name, &left);
 	int rc = check_name_free(e);
 
+	if (is_left && !left.is_of_here)
+		warn_of_machine(&left);
+	is_left = is_left && left.world == e->world;
 	if (!rc)
 		rc = zero_key(e, is_left ? &left : NULL, path, sizeof(path));
 	if (!rc)

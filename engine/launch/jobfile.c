@@ -133,12 +133,18 @@ static int parse(char *text, struct record *r)
 
 static int read_record(const char *path, struct record *r)
 {
-	char text[FILE_MAX];
+	char text[FILE_MAX], here[MACHINE_ID];
 	ssize_t n = job_folder_read(path, 022, text, sizeof(text));
+	int rc;
 
 	if (n < 0)
 		return (int)n;
-	return memchr(text, '\0', (size_t)n) ? -EINVAL : parse(text, r);
+	rc = memchr(text, '\0', (size_t)n) ? -EINVAL : parse(text, r);
+	if (!rc) {
+		machine_id(here);
+		r->j.is_of_here = !strcmp(here, r->machine);
+	}
+	return rc;
 }
 
 int jobfile_read(const char *path, struct jobfile *out)
@@ -153,19 +159,11 @@ int jobfile_read(const char *path, struct jobfile *out)
 
 /* ---- live jobs ---- */
 
-static bool is_of_here(const struct record *r)
-{
-	char machine[MACHINE_ID];
-
-	machine_id(machine);
-	return !strcmp(machine, r->machine);
-}
-
 static bool is_alive(const struct record *r)
 {
 	uint64_t start_time;
 
-	return is_of_here(r) && !machine_start_time(r->j.pid, &start_time) &&
+	return r->j.is_of_here && !machine_start_time(r->j.pid, &start_time) &&
 	       start_time == r->j.start_time;
 }
 
@@ -211,7 +209,7 @@ void jobfile_drop_dead(const char *job)
 	char path[JOB_PATH];
 	struct record r;
 
-	if (!job_folder_path(job, ".job", path) && !read_record(path, &r) && is_of_here(&r) &&
+	if (!job_folder_path(job, ".job", path) && !read_record(path, &r) && r.j.is_of_here &&
 	    !is_alive(&r))
 		unlink(path);
 }
@@ -285,7 +283,10 @@ void jobfile_remove(const char *job)
 	char path[JOB_PATH];
 	struct record r;
 
-	if (job_folder_path(job, ".job", path) || (!read_live(path, &r) && r.j.pid != getpid()))
+	if (job_folder_path(job, ".job", path))
+		return;
+	if (!read_record(path, &r) &&
+	    (!r.j.is_of_here || (is_alive(&r) && r.j.pid != getpid())))
 		return;
 	unlink(path);
 	if (!job_folder_path(job, ".key", path))
@@ -308,7 +309,7 @@ static void sweep_one(const char *folder, const char *name)
 	size_t n;
 
 	n = (size_t)snprintf(path, sizeof(path), "%s/%s", folder, name);
-	if (!has_suffix(name, ".job") || read_record(path, &r) || !is_of_here(&r) ||
+	if (!has_suffix(name, ".job") || read_record(path, &r) || !r.j.is_of_here ||
 	    is_alive(&r) || is_recent(path))
 		return;
 	unlink(path);

@@ -18,13 +18,16 @@ struct jobfile {
 	uint32_t world;
 	pid_t pid;           /* of rank 0 */
 	uint64_t start_time; /* of that process, field 22 of /proc/PID/stat */
+	bool is_of_here;     /* as read: pid is of this machine */
 };
 
 /* Replaces the file at path (NULL: in the folder) by one rename.
  * -errno.
  */
 int jobfile_publish(const struct jobfile *j, const char *path);
-/* Removes the job's file and key, unless they are another live process's. */
+/* Removes the job's file and key, unless they are another live process's, or of another
+ * machine: whether that one's processes live is not known here.
+ */
 void jobfile_remove(const char *job);
 /* Removes files and keys that processes of this host left when they died, a day ago or more. */
 void jobfile_sweep(void);
@@ -45,7 +48,8 @@ int jobfile_find(const char *job, struct jobfile *out);
  * -ENOENT: none.
  */
 int jobfile_find_port(uint16_t port, struct jobfile *out);
-/* Reads the job's file if rank 0's process is gone: its next process continues the job.
+/* Reads the job's file if no process of this machine has the job: a next process of rank 0
+ * continues it.
  * -ENOENT: none.
  */
 int jobfile_left(const char *job, struct jobfile *out);

@@ -106,3 +106,11 @@ done
 grep -q 'job twice runs already, with process [0-9]* at ' second.log || fail "it did not say so"
 grep -q '^twice ' first.jobs || fail "no job twice: $(cat first.jobs)"
 cmp first.jobs second.jobs || fail "the second job took the first's name"
+
+# A file of another machine, where home is shared and that job may run: it is replaced, with a line.
+far=$XDG_RUNTIME_DIR/fragfs/far.job
+printf '%s\n' job=far address=10.0.0.1:21017 world=1 pid=1 start_time=1 machine=other >"$far"
+chmod 600 "$far"
+RANK=0 WORLD_SIZE=1 FRAG_JOB_ID=far "$train" --steps 3 >far.log 2>&1 || fail "far: exit $?"
+grep -q 'job far has a file of another machine, of process 1 at 10.0.0.1:21017, which is replaced: ' far.log || fail "far: $(cat far.log)"
+[ ! -e "$far" ] || fail "far: its file is still there: $(cat "$far")"

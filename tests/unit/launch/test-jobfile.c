@@ -264,14 +264,23 @@ START_TEST(a_job_of_another_machine_does_not_live_here)
 {
 	char text[512];
 	struct jobfile j = job_of("far", getpid()), found;
+	uint8_t key[KEYFILE_BYTES];
+	char path[PATH_MAX];
 
+	ck_assert_int_eq(keyfile_create("far", NULL, path, sizeof(path), key), 0);
 	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
 	snprintf(text, sizeof(text),
 		 "job=far\naddress=a:1\nworld=4\npid=%d\nstart_time=%llu\nmachine=other\n",
 		 (int)getpid(), (unsigned long long)j.start_time);
 	put_text(path_of("far.job"), text, strlen(text), 0600);
 	ck_assert_int_eq(jobfile_read(path_of("far.job"), &found), 0);
+	ck_assert(!found.is_of_here);
 	ck_assert_int_eq(jobfile_find("far", &found), -ENOENT);
+	jobfile_remove("far"); /* it may live there */
+	ck_assert(is_there("far.job") && is_there("far.key"));
+	ck_assert_int_eq(jobfile_publish(&j, NULL), 0);
+	jobfile_remove("far");
+	ck_assert(!is_there("far.job") && !is_there("far.key"));
 }
 END_TEST
 
