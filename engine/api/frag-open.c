@@ -75,6 +75,12 @@ static int zero_key(struct engine *e, const struct jobfile *left, char *path, si
 	return rc;
 }
 
+static void unpublish(const struct engine *e)
+{
+	if (!e->rank && e->messages.ops == &transport_zmq)
+		jobfile_remove(e->job.name);
+}
+
 static int publish(struct engine *e, const char *key_path)
 {
 	struct jobfile job = { .world = e->world, .pid = getpid() };
@@ -91,8 +97,10 @@ static int publish(struct engine *e, const char *key_path)
 		log_warn("cannot publish job %s for this user: %s", e->job.name, strerror(-rc));
 	if (!rc && e->launch.rendezvous[0]) {
 		rc = jobfile_publish(&job, e->launch.rendezvous);
-		if (rc)
+		if (rc) {
 			log_warn("%s: %s", e->launch.rendezvous, strerror(-rc));
+			unpublish(e);
+		}
 	}
 	return rc;
 }
@@ -275,7 +283,12 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 		rc = join_start_rank(e, seed);
 	if (!rc && !e->rank)
 		rc = open_zero(e);
-	return !rc && thread ? loop_start_thread(e) : rc;
+	if (rc || !thread)
+		return rc;
+	rc = loop_start_thread(e);
+	if (rc)
+		unpublish(e);
+	return rc;
 }
 
 int api_open_over(struct frag **out, const struct launch *launch,
@@ -340,8 +353,7 @@ int frag_open(struct frag **out, const struct frag_config *config)
 static void leave(struct engine *e)
 {
 	atomic_store(&e->registry.control->phase, CONTROL_CLOSED);
-	if (!e->rank && e->messages.ops == &transport_zmq)
-		jobfile_remove(e->job.name);
+	unpublish(e);
 }
 
 void frag_close(struct frag *f)

@@ -131,6 +131,18 @@ START_TEST(two_jobs_of_one_name_are_refused)
 }
 END_TEST
 
+START_TEST(a_job_that_cannot_leave_its_address_is_not_published)
+{
+	struct jobfile found;
+	struct frag *f;
+
+	be_rank_0_of("1", "nowhere");
+	setenv("FRAG_RDZV", "file:/nowhere/rendezvous", 1);
+	ck_assert_int_eq(frag_open(&f, NULL), -ENOENT);
+	ck_assert_int_eq(jobfile_find("nowhere", &found), -ENOENT);
+}
+END_TEST
+
 START_TEST(a_job_that_is_not_complete_is_eagain)
 {
 	struct jobfile job;
@@ -256,6 +268,7 @@ int main(void)
 	tcase_add_test(t, a_rank_waits_for_the_others_no_longer_than_it_is_told);
 	tcase_add_test(t, a_process_is_one_rank);
 	tcase_add_test(t, two_jobs_of_one_name_are_refused);
+	tcase_add_test(t, a_job_that_cannot_leave_its_address_is_not_published);
 	tcase_add_test(t, a_job_that_is_not_complete_is_eagain);
 	tcase_add_test(t, who_listens_and_says_nothing_is_etimedout);
 	tcase_add_test(t, another_key_is_eacces);

@@ -12,6 +12,7 @@
 #include "engine/job/barrier.h"
 #include "engine/catalog/health.h"
 #include "engine/job/join-internal.h"
+#include "engine/launch/jobfile.h"
 #include "engine/live/live.h"
 #include "engine/live/loop.h"
 #include "engine/node/peers.h"
@@ -157,6 +158,27 @@ START_TEST(a_job_opens_or_says_why_not)
 		}
 	} while (failed);
 	printf("%u calls\n", n - 1);
+}
+END_TEST
+
+/* Rank 0 with an engine thread, as frag_open() starts it. */
+START_TEST(a_job_that_does_not_open_is_not_published)
+{
+	struct launch launch = { .world = 1, .job = "unpublished", .plain = true };
+	unsigned n = 0, failed;
+	struct jobfile found;
+	struct frag *f;
+	int rc;
+
+	do {
+		begin(++n, 1);
+		rc = api_open_over(&f, &launch, &transport_zmq, NULL, NULL, true);
+		failed = scarce_end();
+		ck_assert_int_eq(jobfile_find(launch.job, &found), rc ? -ENOENT : 0);
+		if (!rc)
+			frag_close(f);
+	} while (failed);
+	ck_assert_uint_gt(n, 10);
 }
 END_TEST
 
@@ -924,6 +946,7 @@ int main(void)
 
 	tcase_set_timeout(t, 120);
 	tcase_add_loop_test(t, a_job_opens_or_says_why_not, 0, ARRAY_SIZE(counts));
+	tcase_add_test(t, a_job_that_does_not_open_is_not_published);
 	tcase_add_test(t, a_catalog_that_could_not_grow_knows_what_it_has);
 	tcase_add_loop_test(t, a_rank_gets_what_is_there_or_an_error, 0,
 			    2 * ARRAY_SIZE(counts));
