@@ -235,12 +235,15 @@ static void restrict_calls(void)
 
 /* ---- capabilities ---- */
 
-/* Keeps only the capabilities to read and write, because the files may be root's alone. */
-static void drop_capabilities(void)
+/* Keeps only root's capabilities to read and write files of others and, if the process writes
+ * files, to set their times: an edit that is undone gives them back.
+ */
+static void drop_capabilities(bool writes)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-	const uint32_t keep = 1U << CAP_DAC_OVERRIDE | 1U << CAP_DAC_READ_SEARCH;
+	const uint32_t keep = 1U << CAP_DAC_OVERRIDE | 1U << CAP_DAC_READ_SEARCH |
+			      (writes ? 1U << CAP_FOWNER : 0);
 
 	if (syscall(SYS_capget, &head, data))
 		return;
@@ -254,6 +257,7 @@ static void drop_capabilities(void)
 
 int sandbox_enter(const struct sandbox_folder *folders, size_t count)
 {
+	bool writes = false;
 	int rc;
 
 	tzset(); /* reads its file now, while the process can open files */
@@ -262,7 +266,9 @@ int sandbox_enter(const struct sandbox_folder *folders, size_t count)
 	rc = restrict_files(folders, count);
 	if (rc)
 		return rc;
-	drop_capabilities();
+	for (size_t i = 0; i < count; i++)
+		writes |= folders[i].path && folders[i].writable;
+	drop_capabilities(writes);
 	restrict_calls();
 	return 0;
 }

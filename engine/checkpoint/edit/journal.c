@@ -461,7 +461,7 @@ static int undo_range(struct undo *u, const struct journal_range *r, void *arg)
 	return rc ? refuse(u, rc, "%s cannot be undone: %s", x->path, strerror(-rc)) : 0;
 }
 
-/* Sets the file's old time.  Only the file's owner may: another user leaves the new one. */
+/* Sets the file's old time, which only its owner and root may: others leave the new one. */
 static void set_time(const struct target *x)
 {
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, x->changed };

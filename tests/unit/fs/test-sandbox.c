@@ -115,6 +115,19 @@ START_TEST(a_writable_folder_takes_a_journal)
 }
 END_TEST
 
+START_TEST(root_sets_times_of_files_that_it_may_write)
+{
+	const struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
+	bool writable = _i;
+	int fd = open(inside, O_RDWR);
+
+	ck_assert(fd >= 0 && !fchown(fd, 65534, 65534));
+	enter(writable);
+	ck_assert_int_eq(futimens(fd, times), writable ? 0 : -1);
+	close(fd);
+}
+END_TEST
+
 START_TEST(no_program_no_network_no_mount)
 {
 	char path[] = "/bin/true", *const argv[] = { path, NULL };
@@ -173,6 +186,10 @@ int main(void)
 	tcase_add_unchecked_fixture(c, make_files, remove_files);
 	tcase_add_test(c, its_folder_can_be_read_and_nothing_else);
 	tcase_add_test(c, a_writable_folder_takes_a_journal);
+	if (!geteuid())
+		tcase_add_loop_test(c, root_sets_times_of_files_that_it_may_write, 0, 2);
+	else
+		puts("skipped: root_sets_times_of_files_that_it_may_write");
 	tcase_add_test(c, no_program_no_network_no_mount);
 	tcase_add_test(c, x32_is_no_way_around);
 	tcase_add_test(c, what_it_starts_is_in_it_too);
