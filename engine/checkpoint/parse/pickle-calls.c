@@ -265,11 +265,8 @@ static uint32_t call_from_type(struct pickle_machine *m, uint32_t callee, uint32
 	const struct pickle *p = m->p;
 	uint32_t class = pickle_item(p, arguments, 1), inner = pickle_item(p, arguments, 2);
 	call *function = find(p, pickle_item(p, arguments, 0));
-	bool plain = pickle_is_global(p, class, "torch", "Tensor") ||
-		     pickle_is_global(p, class, "torch.nn.parameter", "Parameter") ||
-		     pickle_is_global(p, class, "torch.nn.parameter", "Buffer");
 
-	if (!plain || pickle_kind(p, inner) != PICKLE_TUPLE ||
+	if (!pickle_is_plain_class(p, class) || pickle_kind(p, inner) != PICKLE_TUPLE ||
 	    (function != call_tensor && function != call_tensor_v3))
 		return pickle_machine_object(m, callee, arguments);
 	return function(m, pickle_item(p, arguments, 0), inner);

@@ -147,6 +147,13 @@ bool pickle_is_global(const struct pickle *p, uint32_t node, const char *module,
 	       (!module || pickle_is_text(p, pickle_module(p, node), module));
 }
 
+bool pickle_is_plain_class(const struct pickle *p, uint32_t node)
+{
+	return pickle_is_global(p, node, "torch", "Tensor") ||
+	       pickle_is_global(p, node, "torch.nn.parameter", "Parameter") ||
+	       pickle_is_global(p, node, "torch.nn.parameter", "Buffer");
+}
+
 uint32_t pickle_callee(const struct pickle *p, uint32_t node)
 {
 	return word(p, node, PICKLE_OBJECT, OBJECT_CALLEE);

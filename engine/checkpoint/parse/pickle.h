@@ -85,6 +85,10 @@ uint32_t pickle_name(const struct pickle *p, uint32_t node);
 /* Returns true if the node is that global; module NULL: of any module. */
 bool pickle_is_global(const struct pickle *p, uint32_t node, const char *module,
 		      const char *name);
+/* Returns true for the classes of torch whose tensors are as those without a class: Tensor,
+ * Parameter, Buffer.
+ */
+bool pickle_is_plain_class(const struct pickle *p, uint32_t node);
 
 /* Return the parts of an object.  pickle_items: a dict of the pairs that were set;
  * pickle_sequence: a list of the items that were appended.

@@ -86,8 +86,7 @@ bool torch_unsupported(const struct pickle *p, uint32_t node, char why[TORCH_UNS
 		return say(p, pickle_callee(p, node), arguments, why);
 	if (!say(p, pickle_item(p, arguments, 0), pickle_item(p, arguments, 2), why))
 		return false;
-	if (!pickle_is_global(p, class, "torch", "Tensor") &&
-	    !pickle_is_global(p, class, "torch.nn.parameter", "Parameter"))
+	if (!pickle_is_plain_class(p, class))
 		put(why, "it is of class", p, class);
 	return true;
 }

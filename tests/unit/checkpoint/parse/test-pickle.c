@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/checkpoint/parse/pickle.h"
+#include "engine/checkpoint/parse/torch-unsupported.h"
 #include "tests/run-suite.h"
 #include "tests/unit/memfile.h"
 
@@ -375,6 +376,32 @@ START_TEST(leaves_other_tensors_inert)
 }
 END_TEST
 
+static void check_reason(const char *reason)
+{
+	char told[TORCH_UNSUPPORTED_MAX];
+
+	ck_assert(torch_unsupported(p, pickle_root(p), told));
+	ck_assert_str_eq(told, reason);
+}
+
+#define SPARSE_OF(class)                                                                       \
+	"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_sparse_tensor\n"      \
+	"c" class "\n)}tR."
+
+START_TEST(tells_of_a_plain_class_why_its_tensor_is_not_shown)
+{
+	taken(SPARSE_OF("torch\nTensor"));
+	check_reason("it is sparse");
+	taken(SPARSE_OF("torch.nn.parameter\nParameter"));
+	check_reason("it is sparse");
+	taken(SPARSE_OF("torch.nn.parameter\nBuffer"));
+	check_reason("it is sparse");
+	taken(SPARSE_OF("my\nTensor"));
+	check_reason("it is of class my.Tensor");
+	free_it();
+}
+END_TEST
+
 START_TEST(refuses_broken_tensors)
 {
 	refused("ctorch._utils\n_rebuild_tensor_v2\n(K\1K\2K\3\x85K\1\x85\x89}tR.", -EBADMSG,
@@ -537,6 +564,7 @@ int main(void)
 	tcase_add_test(t, knows_some_callees);
 	tcase_add_test(t, reads_tensors);
 	tcase_add_test(t, leaves_other_tensors_inert);
+	tcase_add_test(t, tells_of_a_plain_class_why_its_tensor_is_not_shown);
 	tcase_add_test(t, refuses_broken_tensors);
 	tcase_add_test(t, refuses_what_it_does_not_take);
 	tcase_add_test(t, checks_lengths_before_it_believes_them);
