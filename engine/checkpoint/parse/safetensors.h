@@ -35,7 +35,6 @@ struct safetensors {
 	struct safetensor *tensors;     /* in the order of the data */
 	struct safetensors_fact *facts; /* by key */
 	uint64_t *sizes;                /* owns shapes */
-	uint32_t nsizes;
 };
 
 /* Errors of parse-error.h. */

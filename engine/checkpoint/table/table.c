@@ -1044,14 +1044,9 @@ static bool make_intervals(struct table *t, struct table_state *s)
 	return true;
 }
 
-struct boxes_order {
-	const struct table *table;
-	const struct table_state *state;
-};
-
 static int compare_boxes(const void *a, const void *b, void *arg)
 {
-	const uint64_t *numbers = ((const struct boxes_order *)arg)->table->numbers;
+	const uint64_t *numbers = arg;
 	uint64_t p = numbers[((const struct table_piece *)a)->first];
 	uint64_t q = numbers[((const struct table_piece *)b)->first];
 
@@ -1062,10 +1057,9 @@ static int compare_boxes(const void *a, const void *b, void *arg)
 static int check_boxes(struct table *t, const struct table_state *s, uint64_t *comparisons)
 {
 	struct table_piece *p = t->pieces + s->first;
-	struct boxes_order sorting = { t, s };
 	uint64_t total = 0;
 
-	qsort_r(p, s->n, sizeof(*p), compare_boxes, &sorting);
+	qsort_r(p, s->n, sizeof(*p), compare_boxes, t->numbers);
 	for (uint32_t i = 0; i < s->n; i++) {
 		struct box a = piece_box(t, s, &p[i]);
 

@@ -150,7 +150,7 @@ struct table_group {
 	uint32_t shards;
 	uint32_t replicas;
 	uint32_t sub_groups;
-	uint32_t nparams, params_room;
+	uint32_t nparams;
 	uint32_t *params; /* tensors; after finish, numbers in engine.h */
 	uint32_t nranks;
 	uint32_t *ranks;
