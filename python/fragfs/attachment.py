@@ -20,7 +20,6 @@ from ._job import Job, SeveralDtypes
 from ._log import say
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
-_FEW = 64  # tensors, whose addresses each boundary compares
 _LOOK_EVERY = 16  # steps; after a change sooner
 
 
@@ -174,8 +173,7 @@ class Attachment:
         self._gradients: list[_Gradients] = []
         self._dirty = True
         self._shape = 0, 0  # of the optimizer's dict of states: its id and length
-        self._lp_addresses: object = None
-        self._few: list[tuple[Any, int]] = []  # where no more than _FEW are registered: each tensor and its address
+        self._addresses: object = None
         self._steps = self._look_at = 0
         self._in_step = False
         self._loss_scale: float | None = None  # of gradients that are valid and not shown
@@ -325,18 +323,12 @@ class Attachment:
     # ---- the registry ----
 
     def _has_moved(self) -> bool:
-        """Whether all states are to be looked at, or one of few tensors has another address.  Finalizers tell of memory
-        that is freed.  A tensor that was replaced and is still held is found by a look: at few tensors in each step, at
-        many, whose objects are in no cache by then, every _LOOK_EVERY steps.
+        """Whether all tensors are to be looked at.  Finalizers tell of memory that is freed.  A tensor that was replaced and is
+        still held is found by a look: at few of them in each step, at many, whose objects are in no cache by then, every
+        _LOOK_EVERY steps.
         """
         self._steps += 1
-        if self._steps >= self._look_at or self._lp_addresses != self._adapter.lp_addresses():
-            return True
-        for ref, address in self._few:
-            tensor = ref()
-            if tensor is None or tensor.data_ptr() != address:
-                return True
-        return False
+        return self._steps >= self._look_at or self._addresses != self._adapter.addresses()
 
     def _sync(self, look: bool = True) -> None:
         """Makes libfrag's registry what the optimizer holds now."""
@@ -350,18 +342,14 @@ class Attachment:
 
     def _look(self) -> None:
         self._dirty = False
-        self._lp_addresses = self._adapter.lp_addresses()
+        self._addresses = self._adapter.addresses()
         self._hypers.find(self._adapter.param_groups())
-        gone, changed, ntensors = set(self._registered), False, 0
-        self._few = few = []
+        gone, changed = set(self._registered), False
         for place, kept in self._adapter.states():
             if not kept.tensors:
                 continue
             gone.discard(place)
-            ntensors += len(kept.tensors)
             signature, registered = _signature(kept), self._registered.get(place)
-            if ntensors <= _FEW:
-                few += [(weakref.ref(tensor), tensor.data_ptr()) for tensor in kept.tensors]
             if registered and registered.signature == signature:
                 continue
             self._drop(place)
@@ -369,8 +357,6 @@ class Attachment:
             changed = True
         for place in gone:
             self._drop(place)
-        if ntensors > _FEW:
-            few.clear()
         self._steps, self._look_at = 0, 1 if changed else min(2 * self._look_at + 1, _LOOK_EVERY)
         for number, is_shard, tensor in self._adapter.lps():
             self._place_lp((number, is_shard), tensor)

@@ -287,6 +287,20 @@ class Memory(unittest.TestCase):
         self.assertTrue(self.attachment)
         self.assertTrue(self.compare())
 
+    def test_a_conversion_that_swaps_tensors(self) -> None:
+        """Which torch does with no tensor that has a weak reference."""
+        import torch
+
+        self.start(1)
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        self.addCleanup(torch.__future__.set_swap_module_params_on_conversion, False)
+        self.optimizer.zero_grad()
+        self.model.double().float()
+        for _ in range(2):
+            self.step()
+            self.assertTrue(self.compare())
+        self.assertTrue(self.attachment)
+
     def test_an_attribute_of_a_module_is_not_taken_for_fsdp1_s(self) -> None:
         def change(model: Any) -> None:
             model[0]._handle = model[0].register_forward_hook(lambda *_: None)

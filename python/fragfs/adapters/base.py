@@ -68,9 +68,9 @@ class Adapter:
         """The optimizer's dict of states by parameters."""
         raise NotImplementedError
 
-    def lp_addresses(self) -> object:
-        """Changes when lps() move; each step asks for it, so it looks at few tensors."""
-        return None
+    def addresses(self) -> list[int]:
+        """Those of a few of the tensors that are shown, such as move when others do; each step asks for them."""
+        raise NotImplementedError
 
     def lps(self) -> Iterator[tuple[int, bool, Any]]:
         """(parameter, whether it is this rank's piece, tensor) of low-precision values whose memory may change."""

@@ -207,6 +207,10 @@ class Stage0(_DeepSpeed):
             else:
                 yield from self._own_states(number, group)
 
+    def addresses(self) -> list[int]:
+        masters = getattr(self.optimizer, "fp32_groups_flat", None) or [group[0] for group in self.optimizer.fp32_groups if group]
+        return [master.data_ptr() for master in masters]
+
     def _own_states(self, number: int, group: int) -> Iterator[tuple[Place, Kept]]:
         """Of masters that are tensors of their own."""
         fragments = Fragments()
@@ -246,8 +250,10 @@ class Zero12(_DeepSpeed):
                 raise ValueError(f"group {number}: DeepSpeed's partition has {want} elements, libfrag's {have}")
             self.groups.append(group)
 
-    def lp_addresses(self) -> object:
-        return [flat.data_ptr() for flat in self.optimizer.bit16_groups_flat]  # which the parameters are views of
+    def addresses(self) -> list[int]:
+        o = self.optimizer
+        return [flat.data_ptr() for flat in (*o.bit16_groups_flat,  # which the parameters are views of
+                                             *o.single_partition_of_fp32_groups)]
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
         o = self.optimizer
@@ -291,6 +297,9 @@ class Bf16(_DeepSpeed):
             group = self.job.group([self._param(p) for p in params], stage=1,
                                    ranks=_ranks_of(o.real_dp_process_group[number]))
             self.groups.append(group)
+
+    def addresses(self) -> list[int]:
+        return [flat.data_ptr() for flat in self.optimizer.fp32_groups_flat_partition]
 
     def states(self) -> Iterator[tuple[Place, Kept]]:
         o = self.optimizer
@@ -344,9 +353,10 @@ class Zero3(_DeepSpeed):
             if p.ds_persist:  # each rank has all of it, which no step gathers again
                 yield number, False, p
 
-    def lp_addresses(self) -> object:
-        return ([params[0].ds_tensor.data_ptr() for params in self.optimizer.fp16_groups],
-                [p.data_ptr() for p in self.optimizer.persistent_parameters])
+    def addresses(self) -> list[int]:
+        o = self.optimizer
+        return [tensor.data_ptr() for tensor in (*(params[0].ds_tensor for params in o.fp16_groups), *o.persistent_parameters,
+                                                 *(() if o.swap_optimizer else o.fp32_partitioned_groups_flat))]
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for group, source in zip(self.groups, self.sources):

@@ -19,7 +19,7 @@ from .._log import say
 from . import _is
 from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Place, wrap_method
 
-_FEW = 16  # parameters, whose addresses each step compares
+_FEW = 16  # parameters: each step compares the addresses of all
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
 
@@ -128,6 +128,7 @@ class TorchAdapter(Adapter):
             if p not in self.numbers:
                 self._add_param(p, frozen=True, has_master=False)
         self._say_what_is_odd()
+        self._few = [*self.names][:_FEW if len(self.names) <= _FEW else 1]
         self._frozen = [p for p in self.names if not p.requires_grad]
         self._sizes = self._count_params()
         self.names.clear()  # a model has tens of thousands
@@ -267,8 +268,8 @@ class TorchAdapter(Adapter):
         for number, p in zip(*self._lps):
             yield number, hasattr(p, "device_mesh"), _local(p) if self._lies_as(p, "the value", p) else None
 
-    def lp_addresses(self) -> object:
-        return [_local(p).data_ptr() for p in self._lps[1][:_FEW]]
+    def addresses(self) -> list[int]:
+        return [_local(p).data_ptr() for p in self._few]
 
     def _count_params(self) -> list[int]:
         return [len(options["params"]) for options in self.optimizer.param_groups]
