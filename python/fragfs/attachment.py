@@ -103,10 +103,18 @@ def _signature(kept: Kept) -> int:
                  array("Q", [tensor.numel() for tensor in tensors]).tobytes()))
 
 
+def _is_on_device(number: Any) -> bool:
+    return hasattr(number, "fill_") and number.device.type != "cpu"
+
+
 class _Hypers:
-    """The numbers of an optimizer's param groups: each a key of the group's dict, or an index in a tuple there."""
+    """The numbers of an optimizer's param groups: each a key of the group's dict, or an index in a tuple there.
+
+    To read one that is a tensor on a device is to wait for the device: that is done while somebody asks, and not in each step.
+    """
 
     def __init__(self, param_groups: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        self.is_asked = True
         self.names: list[tuple[int, str]] = []  # group, and name to readers
         self._places: list[tuple[dict[str, Any], str, int]] = []  # the index -1: none
         for group, options in param_groups:
@@ -119,25 +127,41 @@ class _Hypers:
                 self.names.append((group, f"beta{index + 1}"))
                 self._places.append((options, "betas", index))
         self._last = [0.0] * len(self._places)
+        self._find_device()
+
+    def _find_device(self) -> None:
+        self._has_device = any(_is_on_device(self._at(place)) for place in self._places)
 
     def find(self, param_groups: Iterable[tuple[int, dict[str, Any]]]) -> None:
         """Finds the groups' dicts anew: load_state_dict makes other ones."""
         by_group = dict(param_groups)
         self._places = [(by_group.get(group, options), key, index)
                         for (group, _), (options, key, index) in zip(self.names, self._places)]
+        self._find_device()
 
     def get(self) -> list[float]:
+        """A number that cannot be read now, or is on a device and nobody asks, is shown as it was."""
         try:
-            self._last = [float(o[key] if index < 0 else o[key][index]) for o, key, index in self._places]
-        except Exception:  # a number that cannot be read now is shown as it was
-            self._last = [self._get_or(last, place) for last, place in zip(self._last, self._places)]
+            if not self._has_device or self.is_asked:
+                self._last = [float(o[key] if index < 0 else o[key][index]) for o, key, index in self._places]
+                return self._last
+        except Exception:
+            pass
+        self._last = [self._get_or(last, place) for last, place in zip(self._last, self._places)]
         return self._last
 
     @staticmethod
-    def _get_or(last: float, place: tuple[dict[str, Any], str, int]) -> float:
+    def _at(place: tuple[dict[str, Any], str, int]) -> Any:
         options, key, index = place
         try:
-            return float(options[key] if index < 0 else options[key][index])
+            return options[key] if index < 0 else options[key][index]
+        except Exception:
+            return None
+
+    def _get_or(self, last: float, place: tuple[dict[str, Any], str, int]) -> float:
+        number = self._at(place)
+        try:
+            return last if not self.is_asked and _is_on_device(number) else float(number)
         except Exception:
             return last
 
@@ -290,13 +314,13 @@ class Attachment:
         assert self._job is not None
         hears, tells = os.pipe()
         try:
-            self._is_asked = self._job.asked(tells)
+            self._is_asked = self._hypers.is_asked = self._job.asked(tells)
         finally:
             os.close(tells)
         threading.Thread(target=_hear, args=(hears, weakref.ref(self)), name="fragfs", daemon=True).start()
 
     def _asked(self, job: Job) -> None:
-        self._is_asked = True
+        self._is_asked = self._hypers.is_asked = True
         self._show_gradients(job)
 
     def _step_begin(self, job: Job) -> None:

@@ -503,6 +503,32 @@ class Names(unittest.TestCase):
 
 
 class Hypers(unittest.TestCase):
+    def test_one_on_a_device_is_read_while_somebody_asks(self) -> None:
+        class OnDevice(float):
+            device = unittest.mock.Mock(type="cuda")
+            reads = 0
+
+            def fill_(self, value: float) -> None:
+                pass
+
+            def __float__(self) -> float:
+                OnDevice.reads += 1
+                return 0.0 + self
+
+        options = {"lr": OnDevice(0.5), "eps": 0.25, "betas": (OnDevice(0.75), 0.5)}
+        hypers = _Hypers([(0, options)])
+        self.assertEqual(hypers.get(), [0.5, 0.25, 0.75, 0.5])
+        hypers.is_asked = False
+        for hypers_found in (False, True):
+            before = OnDevice.reads
+            options.update(lr=OnDevice(0.625), eps=0.125, betas=(OnDevice(0.875), 0.375))
+            if hypers_found:
+                hypers.find([(0, options)])
+            self.assertEqual(hypers.get(), [0.5, 0.125, 0.75, 0.375])
+            self.assertEqual(OnDevice.reads, before)
+        hypers.is_asked = True
+        self.assertEqual(hypers.get(), [0.625, 0.125, 0.875, 0.375])
+
     def test_one_that_is_not_there_now_is_what_it_was(self) -> None:
         options = {"lr": 0.5, "betas": (0.9, 0.99), "foreach": None}
         hypers = _Hypers([(3, options)])
