@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import combinations
+from itertools import combinations, islice
 from math import prod
 from typing import Any, NamedTuple
 
@@ -128,7 +128,7 @@ class TorchAdapter(Adapter):
             if p not in self.numbers:
                 self._add_param(p, frozen=True, has_master=False)
         self._say_what_is_odd()
-        self._few = [*self.names][:_FEW if len(self.names) <= _FEW else 1]
+        self._few = list(islice(self.names, _FEW if len(self.names) <= _FEW else 1))
         self._frozen = [p for p in self.names if not p.requires_grad]
         self._sizes = self._count_params()
         self.names.clear()  # a model has tens of thousands
