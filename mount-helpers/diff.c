@@ -58,6 +58,7 @@ const struct table_column diff_columns[] = {
  */
 struct difference {
 	const struct param *a, *b; /* NULL: the side lacks the parameter */
+	/* "": nothing of the parameter can be compared, and note says why */
 	char state_a[NAME_MAX + 1], state_b[NAME_MAX + 1];
 	uint32_t number; /* in the order of the mounts */
 	/* odd: elements that changed and are not finite on a side */
@@ -107,13 +108,27 @@ static struct difference *add(struct vec *list, const struct param *a, const str
 	return d;
 }
 
-static int add_missing(struct vec *list, const struct param *a, const struct param *b)
+/* Adds a row for a parameter of which nothing can be compared. */
+static int add_note(struct vec *list, const struct param *a, const struct param *b,
+		    const char *note)
 {
 	struct difference *d = add(list, a, b);
 
 	if (!d)
 		return -ENOMEM;
-	snprintf(d->note, sizeof(d->note), "only in %s", a ? "A" : "B");
+	snprintf(d->note, sizeof(d->note), "%s", note);
+	return 0;
+}
+
+static int add_pair(struct vec *list, const struct param *pa, const char *state_a,
+		    const struct param *pb, const char *state_b)
+{
+	struct difference *d = add(list, pa, pb);
+
+	if (!d)
+		return -ENOMEM;
+	snprintf(d->state_a, sizeof(d->state_a), "%s", state_a);
+	snprintf(d->state_b, sizeof(d->state_b), "%s", state_b);
 	return 0;
 }
 
@@ -124,38 +139,61 @@ static bool has_state(char **states, const char *state)
 	return *states;
 }
 
-/* Adds a parameter that both sides have: its main states or, with `every`, each state that both
- * sides have.
- */
-static int add_param(struct vec *list, const struct side *a, const struct param *pa,
-		     const struct side *b, const struct param *pb, bool every)
+/* Adds the main states or, with `every`, each state that is in both lists. */
+static int add_states(struct vec *list, const struct param *pa, char **states_a,
+		      const struct param *pb, char **states_b, bool every)
 {
-	char **states_a = params_states(a->mountpoint, pa);
-	char **states_b = params_states(b->mountpoint, pb), *one[2] = { NULL };
-	const char *main_a = states_a ? state_file_main(states_a) : NULL;
-	const char *main_b = states_b ? state_file_main(states_b) : NULL;
-	struct difference *d;
+	const char *main_a = state_file_main(states_a), *main_b = state_file_main(states_b);
+	uint32_t before = list->count;
 	int rc = 0;
 
-	one[0] = (char *)main_a;
-	for (char **state = every && states_a ? states_a : one;
-	     !rc && main_a && main_b && *state; state++) {
-		if (every && !has_state(states_b, *state))
-			continue;
-		d = add(list, pa, pb);
-		if (!d) {
-			rc = -ENOMEM;
-			break;
-		}
-		snprintf(d->state_a, sizeof(d->state_a), "%s", *state);
-		snprintf(d->state_b, sizeof(d->state_b), "%s", every ? *state : main_b);
+	if (!main_a && !main_b)
+		return add_note(list, pa, pb, "no state in A and B");
+	if (!main_a || !main_b)
+		return add_note(list, pa, pb, main_a ? "no state in B" : "no state in A");
+	if (!every)
+		return add_pair(list, pa, main_a, pb, main_b);
+	for (char **state = states_a; !rc && *state; state++)
+		if (has_state(states_b, *state))
+			rc = add_pair(list, pa, *state, pb, *state);
+	return rc || list->count > before ? rc : add_note(list, pa, pb, "no state in common");
+}
+
+/* Lists a parameter's states, as params_states.  NULL: a line was printed, and *e is the errno.
+ */
+static char **list_states(const struct side *side, const struct param *param, int *e)
+{
+	char **states = params_states(side->mountpoint, param);
+
+	if (!states) {
+		*e = errno;
+		target_fail(side->mountpoint, param->name, *e);
+	}
+	return states;
+}
+
+/* Adds a parameter that both sides have; *failed is the exit status where states of it cannot
+ * be listed.
+ */
+static int add_param(struct vec *list, const struct side *a, const struct param *pa,
+		     const struct side *b, const struct param *pb, bool every, int *failed)
+{
+	int e = 0, rc;
+	char **states_a = list_states(a, pa, &e), **states_b = list_states(b, pb, &e);
+
+	if (states_a && states_b) {
+		rc = add_states(list, pa, states_a, pb, states_b, every);
+	} else {
+		rc = add_note(list, pa, pb, strerror(e));
+		*failed = FRAGCTL_FAILURE;
 	}
 	params_free_names(states_a);
 	params_free_names(states_b);
 	return rc;
 }
 
-static int add_all(struct vec *list, const struct side *a, const struct side *b, bool every)
+static int add_all(struct vec *list, const struct side *a, const struct side *b, bool every,
+		   int *failed)
 {
 	const struct param *param, *other;
 	int rc = 0;
@@ -163,13 +201,13 @@ static int add_all(struct vec *list, const struct side *a, const struct side *b,
 	for (size_t i = 0; !rc && i < a->params.n; i++) {
 		param = &a->params.list[i];
 		other = params_find(&b->params, param->name, strlen(param->name));
-		rc = other ? add_param(list, a, param, b, other, every)
-			   : add_missing(list, param, NULL);
+		rc = other ? add_param(list, a, param, b, other, every, failed)
+			   : add_note(list, param, NULL, "only in A");
 	}
 	for (size_t i = 0; !rc && i < b->params.n; i++) {
 		param = &b->params.list[i];
 		if (!params_find(&a->params, param->name, strlen(param->name)))
-			rc = add_missing(list, NULL, param);
+			rc = add_note(list, NULL, param, "only in B");
 	}
 	return rc ? call_fail("%s", strerror(-rc)) : 0;
 }
@@ -326,7 +364,7 @@ static void *compare_some(void *arg)
 			struct difference *d = &c->list[i];
 
 			progress_step(&c->progress, i, c->n);
-			if (d->a && d->b && compare(d, c->a, c->b, &buffers))
+			if (*d->state_a && compare(d, c->a, c->b, &buffers))
 				atomic_store(&c->rc, FRAGCTL_FAILURE);
 		}
 	buffers_fini(&buffers);
@@ -401,7 +439,7 @@ int diff_run(const struct call *call)
 	struct side a = { 0 }, b = { 0 };
 	struct vec list = { 0 };
 	struct table t;
-	int rc = table_init(&t, call, diff_columns);
+	int rc = table_init(&t, call, diff_columns), failed = 0;
 
 	if (rc)
 		return rc;
@@ -413,9 +451,11 @@ int diff_run(const struct call *call)
 	if (!rc)
 		rc = params_read(&b.params, b.mountpoint, call->words + 2);
 	if (!rc)
-		rc = add_all(&list, &a, &b, call_has(call, 'e'));
-	if (!rc)
-		rc = report(call, &t, &list, compare_all(&list, &a, &b));
+		rc = add_all(&list, &a, &b, call_has(call, 'e'), &failed);
+	if (!rc) {
+		failed |= compare_all(&list, &a, &b);
+		rc = report(call, &t, &list, failed);
+	}
 	free(list.items);
 	params_free(&a.params);
 	params_free(&b.params);

@@ -7,6 +7,7 @@
 #include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,25 +55,29 @@ static void add_text(struct table *t, size_t column, const char *mountpoint,
 		table_number(t, column, number);
 }
 
-static void add_states(struct table *t, const char *mountpoint, const struct param *p)
+static int add_states(struct table *t, const char *mountpoint, const struct param *p)
 {
 	char **states = params_states(mountpoint, p), text[2048] = "";
 	size_t length = 0;
 
-	for (char **state = states; state && *state && length < sizeof(text); state++)
+	if (!states)
+		return -errno;
+	for (char **state = states; *state && length < sizeof(text); state++)
 		length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s",
 					   length ? "," : "", *state);
 	params_free_names(states);
 	table_text(t, COLUMN_STATES, text);
+	return 0;
 }
 
-static void add_fragments(struct table *t, const char *mountpoint, const struct param *p)
+static int add_fragments(struct table *t, const char *mountpoint, const struct param *p)
 {
 	struct fragments f;
 	char *ranks, *tiers;
+	int e = fragments_read(&f, mountpoint, p);
 
-	if (fragments_read(&f, mountpoint, p))
-		return;
+	if (e)
+		return e;
 	table_number(t, COLUMN_FRAGMENTS, f.n);
 	ranks = fragments_ranks(&f);
 	tiers = fragments_tiers(&f);
@@ -83,19 +88,26 @@ static void add_fragments(struct table *t, const char *mountpoint, const struct 
 	free(ranks);
 	free(tiers);
 	fragments_free(&f);
+	return 0;
 }
 
-static void add(struct table *t, const char *mountpoint, const struct param *p)
+/* Adds a row.  Returns the exit status: cells that cannot be had stay empty, and a line was
+ * printed.
+ */
+static int add(struct table *t, const char *mountpoint, const struct param *p)
 {
+	int e = 0;
+
 	table_row(t);
 	table_text(t, COLUMN_NAME, p->name);
 	for (size_t column = COLUMN_SHAPE; column <= COLUMN_GROUP; column++)
 		add_text(t, column, mountpoint, p);
 	if (table_wants(t, COLUMN_STATES))
-		add_states(t, mountpoint, p);
-	if (table_wants(t, COLUMN_RANKS) || table_wants(t, COLUMN_FRAGMENTS) ||
-	    table_wants(t, COLUMN_TIERS))
-		add_fragments(t, mountpoint, p);
+		e = add_states(t, mountpoint, p);
+	if (!e && (table_wants(t, COLUMN_RANKS) || table_wants(t, COLUMN_FRAGMENTS) ||
+		   table_wants(t, COLUMN_TIERS)))
+		e = add_fragments(t, mountpoint, p);
+	return e ? target_fail(mountpoint, p->name, -e) : 0;
 }
 
 int ls_run(const struct call *call)
@@ -104,7 +116,7 @@ int ls_run(const struct call *call)
 	struct progress progress;
 	struct params params;
 	struct table t;
-	int rc = table_init(&t, call, ls_columns);
+	int rc = table_init(&t, call, ls_columns), failed = 0;
 
 	if (rc)
 		return rc;
@@ -115,11 +127,12 @@ int ls_run(const struct call *call)
 		progress_begin(&progress, "parameters");
 		for (size_t i = 0; i < params.n; i++) {
 			progress_step(&progress, i, params.n);
-			add(&t, mountpoint, &params.list[i]);
+			failed |= add(&t, mountpoint, &params.list[i]);
 		}
 		progress_end(&progress);
 		params_free(&params);
 		rc = table_print(&t, "params");
+		rc = rc ? rc : failed;
 	}
 	table_fini(&t);
 	return rc;

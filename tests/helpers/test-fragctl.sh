@@ -256,6 +256,21 @@ bad_map 'Bad message' "$figures\n1\t2\n"
 rm m/ranks/3/arena
 fails 1 'm: no rank of the job has an arena' arena m
 
+# A parameter of which nothing can be compared, and the status is that of a difference.
+mkdir -p a/.frag a/params/x/stats/fp32 b/.frag b/params/x/stats
+fails 3 "^x	no state in B\$" diff a b -H -o name,note
+fails 3 "^x	no state in A\$" diff b a -H -o name,note
+mkdir b/params/x/stats/bf16
+fails 3 "^x	no state in common\$" diff -e a b -H -o name,note
+rmdir a/params/x/stats/fp32 b/params/x/stats/bf16
+fails 3 "^x	no state in A and B\$" diff a b -H -o name,note
+# Nor one whose states cannot be listed, which is an error.
+rmdir b/params/x/stats
+fails 1 "^x	No such file or directory\$" diff a b -H -o name,note
+grep -q '^fragctl: x: No such file or directory$' out || { cat out; exit 1; }
+fails 1 '^fragctl: x: No such file or directory$' ls -j b
+fails 1 "^x	-\$" ls -j b -H -o name,states
+
 comms='op\tsize\tcount\tbytes\tmin_us\tp50_us\tp99_us\tmax_us\talgbw_gbps\tbusbw_gbps\tcaller\n'
 printf "$comms"'read\t1024\t3\t4500\t1.5\t20.25\t300\t400\t12.5\t12.5\ta.c:12\nothers\t0\t7\n\nrank\tcount\tbehind_us\tbehind_max_us\n1\t2\t3.5\t4\n' >m/.frag/comms
 fragctl comms m >out
