@@ -447,9 +447,8 @@ int diff_run(const struct call *call)
 	if (!rc)
 		rc = target_open(call->words[1], false, b.mountpoint);
 	if (!rc)
-		rc = params_read(&a.params, a.mountpoint, call->words + 2);
-	if (!rc)
-		rc = params_read(&b.params, b.mountpoint, call->words + 2);
+		rc = params_read_two(&a.params, a.mountpoint, &b.params, b.mountpoint,
+				     call->words + 2);
 	if (!rc)
 		rc = add_all(&list, &a, &b, call_has(call, 'e'), &failed);
 	if (!rc) {

@@ -171,20 +171,41 @@ static int sort(struct params *p)
 	return 0;
 }
 
-int params_read(struct params *p, const char *mountpoint, char *const *patterns)
+/* Reads the parameters that match, as params_read does, and marks the patterns that do. */
+static int read_matching(struct params *p, const char *mountpoint, char *const *patterns,
+			 bool *matched)
 {
-	CLEANUP(free) bool *matched = calloc(count_patterns(patterns) + 1, sizeof(*matched));
-	const char *odd;
-	int rc = matched ? read_all(p, mountpoint) : call_fail("%s", strerror(ENOMEM));
+	int rc = read_all(p, mountpoint);
 
 	if (rc)
 		return rc;
 	keep_matching(p, patterns, matched);
-	odd = unmatched(patterns, matched);
-	if (!odd)
-		return sort(p);
-	params_free(p);
-	return call_fail("%s: no parameter has that name", odd);
+	return sort(p);
+}
+
+int params_read_two(struct params *a, const char *mount_a, struct params *b,
+		    const char *mount_b, char *const *patterns)
+{
+	CLEANUP(free) bool *matched = calloc(count_patterns(patterns) + 1, sizeof(*matched));
+	int rc = matched ? read_matching(a, mount_a, patterns, matched)
+			 : call_fail("%s", strerror(ENOMEM));
+	const char *odd;
+
+	if (!rc && b)
+		rc = read_matching(b, mount_b, patterns, matched);
+	odd = rc ? NULL : unmatched(patterns, matched);
+	return odd ? call_fail("%s: no parameter has that name", odd) : rc;
+}
+
+int params_read(struct params *p, const char *mountpoint, char *const *patterns)
+{
+	int rc;
+
+	*p = (struct params){ 0 };
+	rc = params_read_two(p, mountpoint, NULL, NULL, patterns);
+	if (rc)
+		params_free(p);
+	return rc;
 }
 
 void params_free(struct params *p)

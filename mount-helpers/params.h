@@ -21,6 +21,11 @@ struct params {
  * patterns.  Each pattern must match a name.  Returns the exit status; errors were printed.
  */
 int params_read(struct params *p, const char *mountpoint, char *const *patterns);
+/* Reads those of two mounts as params_read does, but each pattern must match a name of one of
+ * them.  The caller frees both, which were zeroed, also after an error.  b NULL: there is one.
+ */
+int params_read_two(struct params *a, const char *mount_a, struct params *b,
+		    const char *mount_b, char *const *patterns);
 void params_free(struct params *p);
 /* Finds the parameter whose name has these bytes; NULL: there is none. */
 const struct param *params_find(const struct params *p, const char *name, size_t length);

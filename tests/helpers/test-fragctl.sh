@@ -270,6 +270,12 @@ fails 1 "^x	No such file or directory\$" diff a b -H -o name,note
 grep -q '^fragctl: x: No such file or directory$' out || { cat out; exit 1; }
 fails 1 '^fragctl: x: No such file or directory$' ls -j b
 fails 1 "^x	-\$" ls -j b -H -o name,states
+# A pattern that matches on one side finds what that side alone has.
+mkdir -p b/params/lora.x
+fails 3 "^lora.x	only in B\$" diff a b 'lora.*' -H -o name,note
+fails 3 "^lora.x	only in A\$" diff b a 'lora.*' -H -o name,note
+[ "$(wc -l <out)" = 1 ] || { cat out; exit 1; }
+fails 1 '^fragctl: none\*: no parameter has that name$' diff a b 'lora.*' 'none*'
 
 comms='op\tsize\tcount\tbytes\tmin_us\tp50_us\tp99_us\tmax_us\talgbw_gbps\tbusbw_gbps\tcaller\n'
 printf "$comms"'read\t1024\t3\t4500\t1.5\t20.25\t300\t400\t12.5\t12.5\ta.c:12\nothers\t0\t7\n\nrank\tcount\tbehind_us\tbehind_max_us\n1\t2\t3.5\t4\n' >m/.frag/comms
