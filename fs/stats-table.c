@@ -24,7 +24,8 @@ enum {
 };
 
 struct table_line {
-	struct node node; /* node of the state */
+	/* of the state; of a parameter whose states cannot be listed: result says why */
+	struct node node;
 	struct engine_state state;
 	struct stats values;
 	int result;
@@ -116,8 +117,10 @@ static uint64_t content_of(struct fs *fs)
 	return engine_changed_ns(fs->engine, &first);
 }
 
-/* Fills the next line's node and state.  False: there are no more states. */
-static bool next_state(struct stats_table *t, struct table_line *line)
+/* Fills the next line's node and state, or result if there is no state to ask for.  False:
+ * there are no more lines.
+ */
+static bool next_line(struct stats_table *t, struct table_line *line)
 {
 	struct tree *tree = &t->fs->tree;
 	struct tree_dir dir;
@@ -136,8 +139,26 @@ static bool next_state(struct stats_table *t, struct table_line *line)
 			stats_init(&line->values, false);
 			return true;
 		}
+		if (dir.error) {
+			line->node = dir.node;
+			line->state = (struct engine_state){ .key = "-" };
+			line->result = dir.error;
+			t->item++;
+			t->slot = 0;
+			return true;
+		}
 	}
 	return false;
+}
+
+static bool has_state(const struct table_line *line)
+{
+	return line->node.kind == NODE_STATE;
+}
+
+static bool is_complex(const struct table_line *line)
+{
+	return has_state(line) && !stats_has(line->state.dtype);
 }
 
 static bool is_canceled(struct stats_table *t)
@@ -197,9 +218,22 @@ static void sum_of(struct batch *b, uint32_t at, uint32_t line)
 
 static void ask_for_present(struct batch *b)
 {
+	uint32_t n = 0;
+
 	for (uint32_t i = 0; i < b->n; i++)
-		sum_of(b, i, i);
-	ask(b, b->n);
+		if (has_state(&b->lines[i]))
+			sum_of(b, n++, i);
+	ask(b, n);
+}
+
+static void wait_for_present(struct batch *b)
+{
+	uint32_t n = 0;
+
+	wait_for_sums(b);
+	for (uint32_t i = 0; i < b->n; i++)
+		if (has_state(&b->lines[i]))
+			b->lines[i].result = b->sums[n++].result;
 }
 
 static bool is_grad(const struct table_line *line)
@@ -413,13 +447,13 @@ static void put_index(FILE *out, uint64_t element)
 
 static const char *why_not(const struct table_line *line)
 {
-	return stats_has(line->state.dtype) ? strerror(-line->result)
-					    : "complex numbers have no statistics";
+	return is_complex(line) ? "complex numbers have no statistics"
+				: strerror(-line->result);
 }
 
 static void put_line(FILE *out, struct tree *tree, const struct table_line *line)
 {
-	struct node param = tree_parent(tree, line->node);
+	struct node param = has_state(line) ? tree_parent(tree, line->node) : line->node;
 	const struct stats *s = &line->values;
 	char path[TREE_PATH_MAX];
 	int skip = tree_path(tree, tree_parent(tree, param), path, sizeof(path)) + 1;
@@ -520,7 +554,7 @@ static void append(struct stats_table *t, const char *text, size_t length)
  */
 static bool is_lost(const struct table_line *line)
 {
-	return line->result && stats_has(line->state.dtype) &&
+	return line->result && !is_complex(line) &&
 	       !(is_grad(line) && (line->result == -ENODATA || line->result == -EAGAIN));
 }
 
@@ -554,7 +588,7 @@ static bool begin_batch(struct batch *b)
 	uint64_t bytes = 0;
 
 	for (b->n = 0; b->n < BATCH_STATES && (bytes < BATCH_BYTES || b->n < MIN_STATES) &&
-		       next_state(t, &b->lines[b->n]);)
+		       next_line(t, &b->lines[b->n]);)
 		bytes += b->lines[b->n++].state.bytes;
 	if (b->n)
 		ask_for_present(b);
@@ -563,9 +597,7 @@ static bool begin_batch(struct batch *b)
 
 static void end_batch(struct batch *b)
 {
-	wait_for_sums(b);
-	for (uint32_t i = 0; i < b->n; i++)
-		b->lines[i].result = b->sums[i].result;
+	wait_for_present(b);
 	for (int grads = 0; grads < 2 && !is_canceled(b->of); grads++)
 		ask_by_view(b, grads);
 	if (!is_canceled(b->of))

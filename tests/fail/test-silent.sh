@@ -162,4 +162,18 @@ for timeout in 3 4; do
 	refused_read 'Timer expired' "$M/params/w/fp32"
 	unmount
 done
+
+# ---- rank 0 was stopped before the mount: .frag/stats, whose thread waits for the names of states ----
+
+printf e >&5
+printf s >&4
+printf s >&6
+stop_process "$rank0"
+"$top_builddir/fragfs" "$other" "$M" -o timeout=3,transport=zmq
+stop_process "$rank1"
+stop_process "$rank2"
+within 60 cat "$M/.frag/stats" >got || fail ".frag/stats: $?"
+[ "$(tail -n +2 got | cut -f 1,2,18)" = 'w	-	Connection timed out' ] || fail "no rank answers: .frag/stats: $(cat got)"
+unmount
+kill -CONT "$rank1" "$rank2"
 exec 4>&- 5>&- 6>&-
