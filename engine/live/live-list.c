@@ -11,10 +11,25 @@
 
 /* Which states a parameter, a rank's partition or a group has, as the ranks' tables say. */
 
-/* With the lock: waits until the rank's table is here; an old one will do.
+/* With the lock: asks for the rank's table, if it is not here; an old one will do.
  * -ENOENT: there is no such rank.
  * -EIO: the rank is lost.
  * -ETIMEDOUT: the rank is silent.
+ * -EAGAIN: the table is on its way.
+ */
+static int want_states(struct engine *e, uint32_t rank)
+{
+	int rc;
+
+	if (rank >= e->world)
+		return -ENOENT;
+	if (peers_is_readable(e, rank))
+		return 0;
+	rc = peers_want_states(e, rank);
+	return rc == -EAGAIN && e->peers[rank].states ? 0 : rc;
+}
+
+/* Does as want_states, and waits for the table.
  * -EAGAIN: the calling thread may not wait (engine_hurry).
  */
 static int wait_states(struct engine *e, uint32_t rank)
@@ -22,15 +37,8 @@ static int wait_states(struct engine *e, uint32_t rank)
 	uint64_t deadline = monotonic_ms() + e->timeout_ms;
 	int rc, waited = 0;
 
-	if (rank >= e->world)
-		return -ENOENT;
-	if (peers_is_readable(e, rank))
-		return 0;
-	while ((rc = peers_want_states(e, rank)) == -EAGAIN && !waited) {
-		if (e->peers[rank].states) /* an old table is good enough for a listing */
-			return 0;
+	while ((rc = want_states(e, rank)) == -EAGAIN && !waited)
 		waited = node_wait_answer(e, deadline);
-	}
 	return rc == -EAGAIN ? waited : rc;
 }
 
@@ -39,13 +47,9 @@ static bool is_lost(int rc)
 	return rc == -EIO || rc == -ETIMEDOUT;
 }
 
-/* Waits for the names of a rank's states as wait_states does; for a lost rank's, the last table
- * will do.
- */
-static int wait_names(struct engine *e, uint32_t rank)
+/* For the names of a lost rank's states its last table will do. */
+static int of_names(const struct engine *e, uint32_t rank, int rc)
 {
-	int rc = wait_states(e, rank);
-
 	return is_lost(rc) && e->peers[rank].states ? 0 : rc;
 }
 
@@ -180,13 +184,15 @@ static int list_states(struct engine *e, struct engine_address a, uint32_t rank,
 	while (!rc && l.again) {
 		if (a.kind == ENGINE_PARAM)
 			rank = speaker(e, &e->catalog->params[a.param]);
-		rc = a.kind == ENGINE_PARAM ? wait_names(e, rank) : wait_states(e, rank);
+		rc = want_states(e, rank);
+		if (a.kind == ENGINE_PARAM)
+			rc = of_names(e, rank, rc);
 		l.n = 0;
-		l.again = false;
+		l.again = rc == -EAGAIN;
 		l.lost = !rc && !peer_is_live(&e->peers[rank]);
 		if (!rc)
 			list_param(&l, a, e->peers[rank].states);
-		if (!rc && l.again)
+		if (l.again)
 			rc = node_wait_answer(e, deadline);
 	}
 	pthread_mutex_unlock(&e->lock);
@@ -217,7 +223,7 @@ static int list_rows(struct engine *e, uint32_t rank, enum state_kind kind, uint
 	int rc;
 
 	pthread_mutex_lock(&e->lock);
-	rc = wait_names(e, rank);
+	rc = of_names(e, rank, wait_states(e, rank));
 	for (uint32_t i = 0; !rc && i < e->peers[rank].states->ngroup_rows; i++) {
 		const struct states *states = e->peers[rank].states;
 		const struct state_row *row = &states->rows[states->group_rows[i]];

@@ -169,6 +169,11 @@ printf e >&5
 printf s >&4
 printf s >&6
 stop_process "$rank0"
+# Those of rank 1 will do, before rank 0 is lost.
+"$top_builddir/fragfs" "$other" "$M" -o timeout=10,transport=zmq
+within 60 cat "$M/.frag/stats" >got || fail ".frag/stats: $?"
+[ "$(tail -n +2 got | cut -f 1,2,18)" = 'w	fp32	Connection timed out' ] || fail "rank 0 is silent: .frag/stats: $(cat got)"
+unmount
 "$top_builddir/fragfs" "$other" "$M" -o timeout=3,transport=zmq
 stop_process "$rank1"
 stop_process "$rank2"
