@@ -114,8 +114,12 @@ static int add_line(struct table *t, char *const *names, char *const *fields, si
 	const char *error = table_find(names, fields, n, "error");
 	const char *place = table_find(names, fields, n, "place");
 	bool nan = strtoull(table_find(names, fields, n, "nan"), NULL, 10) > 0;
-	char note[600] = "";
+	char *folder = strstr(table_find(names, fields, n, "name"), "/params/"), note[600] = "";
 
+	/* mp_rank_00/params/NAME is the mp_rank_00/NAME of fragctl ls */
+	if (folder)
+		memmove(folder, folder + strlen("/params"),
+			strlen(folder + strlen("/params")) + 1);
 	table_row(t);
 	for (size_t column = 0; column < COLUMN_NOTE; column++) {
 		const char *text = table_find(names, fields, n, t->columns[column].name);

@@ -119,6 +119,13 @@ check_pieces() {
 	done
 }
 
+# check_names: the parameters of fragctl stats have the names that fragctl ls prints.
+check_names() {
+	within 60 fragctl ls -j "$M" -H -o name | sort >"$T/names"
+	within 60 fragctl stats -j "$M" -H -o name | grep -v '^\(mp_rank_[0-9]*/\)\?buffers/' | sort -u | cmp - "$T/names" ||
+		complain "fragctl stats has other names than fragctl ls"
+}
+
 check_mounted() {
 	for folder in "$C"/values/params "$C"/values/buffers "$C"/values/mp_rank_*/*; do
 		[ ! -d "$folder" ] || check_folder "${folder#"$C"/values/}"
@@ -127,6 +134,7 @@ check_mounted() {
 		check_fact $line
 	done <"$C/manifest"
 	check_step "$1"
+	check_names
 	pieces=0
 	for tree in "$M" "$M"/mp_rank_*; do
 		[ ! -d "$tree/groups" ] || [ ! -d "$M/ranks/0/partitions" ] || check_partitions "$tree"
