@@ -133,7 +133,7 @@ static void look_at_fuse_conf(struct doctor *d)
 static void look_at_mounts(struct doctor *d)
 {
 	struct mount_entry *entries = NULL;
-	int n = mounts_read_own(&entries), dead = 0;
+	int n = mounts_read_own(true, &entries), dead = 0;
 	char mend[PATH_MAX + 32];
 
 	for (int i = 0; i < n; i++) {

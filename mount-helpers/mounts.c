@@ -21,7 +21,16 @@ static int append(struct mount_entry **entries, int *n, const struct mntent *e)
 	return grown && copy.mountpoint && copy.source ? 0 : -ENOMEM;
 }
 
-int mounts_read(FILE *table, struct mount_entry **entries)
+/* Returns true for the mounts that fragctl makes (mount-helpers/target.c). */
+static bool is_private(const char *mountpoint)
+{
+	const char *name = strrchr(mountpoint, '/');
+
+	return name && !strncmp(name, "/fragctl.", 9) && strlen(name + 9) == 16 &&
+	       strspn(name + 9, "0123456789abcdef") == 16;
+}
+
+int mounts_read(FILE *table, bool privates, struct mount_entry **entries)
 {
 	struct mount_entry *list = NULL;
 	char line[4 * PATH_MAX];
@@ -29,7 +38,8 @@ int mounts_read(FILE *table, struct mount_entry **entries)
 	int n = 0, e = 0;
 
 	while (!e && getmntent_r(table, &found, line, sizeof(line))) {
-		if (!strcmp(found.mnt_type, "fuse.fragfs"))
+		if (!strcmp(found.mnt_type, "fuse.fragfs") &&
+		    (privates || !is_private(found.mnt_dir)))
 			e = append(&list, &n, &found);
 	}
 	if (e) {
@@ -49,10 +59,10 @@ void mounts_free(struct mount_entry *entries, int n)
 	free(entries);
 }
 
-int mounts_read_own(struct mount_entry **entries)
+int mounts_read_own(bool privates, struct mount_entry **entries)
 {
 	FILE *table = setmntent("/proc/self/mounts", "re");
-	int n = table ? mounts_read(table, entries) : -errno;
+	int n = table ? mounts_read(table, privates, entries) : -errno;
 
 	if (table)
 		endmntent(table);
@@ -72,7 +82,7 @@ static void ask_for_one(const struct mount_entry *entries, int n)
 int mounts_find(const char *named, char *out, size_t size)
 {
 	struct mount_entry *entries = NULL;
-	int n = named ? 1 : mounts_read_own(&entries);
+	int n = named ? 1 : mounts_read_own(false, &entries);
 
 	if (named || n == 1)
 		snprintf(out, size, "%s", named ? named : entries[0].mountpoint);

@@ -165,7 +165,7 @@ int status_run(const struct call *call)
 	table_fini(&columns);
 	if (call->job && *call->words)
 		return call_usage("-j %s, or %s: not both", call->job, *call->words);
-	n = call->job ? 0 : mounts_read_own(&mounts);
+	n = call->job ? 0 : mounts_read_own(*call->words != NULL, &mounts);
 	if (n < 0)
 		return call_fail("/proc/self/mounts: %s", strerror(-n));
 	for (int i = 0; !*call->words && i < n; i++)

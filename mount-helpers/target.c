@@ -204,6 +204,7 @@ static int mount_private(const char *source, const char *name, bool writable,
 	p->name = name;
 	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
 		return call_fail("getrandom: %s", strerror(errno));
+	/* mounts_read knows private mounts by this name */
 	snprintf(p->folder, sizeof(p->folder), "%s/fragctl.%016" PRIx64,
 		 parent && *parent ? parent : "/tmp", number);
 	/* A signal between fork and this store would leave the mount behind. */
@@ -235,7 +236,7 @@ static int find_here(char mountpoint[TARGET_PATH_MAX])
 	struct mount_entry *entries = NULL;
 	char here[PATH_MAX];
 	size_t length, best = 0;
-	int n = getcwd(here, sizeof(here)) ? mounts_read_own(&entries) : 0;
+	int n = getcwd(here, sizeof(here)) ? mounts_read_own(true, &entries) : 0;
 
 	for (int i = 0; i < n; i++) {
 		length = strlen(entries[i].mountpoint);
