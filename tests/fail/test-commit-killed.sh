@@ -71,7 +71,7 @@ is_all() {
 	done
 }
 
-times() {
+list_times() {
 	stat -c '%n %.Y' "$tag"/*
 }
 
@@ -80,13 +80,13 @@ restore
 # Root undoes what another user's files have of an edit, and gives them their times back.
 [ "$(id -u)" != 0 ] || chown -R 65534 "$C"
 for part in 1 3 5 6 7; do
-	times >"$T/times"
+	list_times >"$T/times"
 	status=0
 	kill-commit kill "$C" $param fp32 "$T/bytes" $((kills * part / 8)) || status=$?
 	[ $status = 128 ] || fail "not killed: status $status"
 	within 60 fragfs "$C" "$M" $([ $part = 3 ] || echo -o rw) || fail "fragfs: status $?"
 	if is_all old; then
-		times | diff "$T/times" - || fail "undone, and another time"
+		list_times | diff "$T/times" - || fail "undone, and another time"
 		same "$M/params/$param/fp32" "$C/values/params/$param/fp32"
 	else
 		is_all new || fail "killed at $part of 8: neither old nor new"

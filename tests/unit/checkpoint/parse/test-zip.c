@@ -337,7 +337,7 @@ START_TEST(says_what_does_not_print_safely)
 	make();
 	rename_entry(2, '\n', 5);
 	put16(a.bytes + a.entries[2].central + 10, 8);
-	refused(-EOPNOTSUPP, "top/d?ta/1");
+	refused(-EOPNOTSUPP, "top/d%0Ata/1");
 }
 END_TEST
 
