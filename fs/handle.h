@@ -16,7 +16,7 @@
 
 #include <stdatomic.h>
 
-/* What an open file has to do with the kernel's pages of its inode (fs/pages.h). */
+/* Whether reads of an open file go by the kernel's pages of its inode (fs/pages.h). */
 enum pages_use {
 	PAGES_UNUSED,
 	PAGES_USED,    /* the pages have the bytes that the file reads */

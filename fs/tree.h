@@ -8,7 +8,7 @@
  *	63	58 57	   42 41		    10 9     0
  *	|  kind	  |   rank   |	      item	      |  slot  |
  *
- * rank	a rank's number below ranks/; 1 below now/, whose nodes are otherwise those of params/
+ * rank	a rank's number below ranks/; 1 below now/, whose nodes are else those of params/
  *	with rank 0; a state's file has its alias, and a NODE_STAT its enum stat_id, in
  *	the upper 15 bits
  * item	a parameter, or group << 16 | sub-group, or a part; of a NODE_CELLS its name's number
@@ -274,8 +274,8 @@ struct engine_address tree_address(const struct tree *t, struct node n);
  */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);
 /* Sets *c to the form in which the node of a state, which is not in a group, shows the state.
- * Of a NODE_UNIVERSAL_STATE, *text, unless text is NULL, is the header and trailer, which the
- * caller frees.
+ * Unless text is NULL, *text becomes the header and trailer of a NODE_UNIVERSAL_STATE; the
+ * caller frees it.
  * -ENOENT: the node cannot show the state, or no longer.
  */
 int tree_cells(const struct tree *t, struct node n, const struct engine_state *state,

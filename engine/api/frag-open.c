@@ -122,7 +122,7 @@ static int check_name_free(const struct engine *e)
 	return -EEXIST;
 }
 
-/* Whether the job of that name on another machine runs is not known here. */
+/* Warns of the other machine's job, which may run: no process of it can be looked for here. */
 static void warn_of_machine(const struct jobfile *left)
 {
 	log_warn("job %s has a file of another machine, of process %d at %s, which is "

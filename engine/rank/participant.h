@@ -38,7 +38,8 @@ enum {
 	PARTICIPANT_TOUCH_MS = 600000 /* how long participant_touch renews what was staged */
 };
 
-/* All edits of a rank may be applied at one boundary, and their decisions be repeated after it.
+/* A boundary may apply every edit of a rank, and the coordinator may repeat their decisions
+ * behind it.
  */
 static_assert(OUTCOME_LOG_MAX >= 2 * PARTICIPANT_EDITS_MAX, "outcomes of edits under way");
 

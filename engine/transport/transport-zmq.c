@@ -257,8 +257,8 @@ static int transport_zmq_connect(struct transport *t, const char *address, uint3
 	return rc;
 }
 
-/* Also forgets a peer that refused us or spoke another protocol: libzmq does not connect to it
- * again.
+/* Forgets a peer, also one that refused the key or spoke another protocol: libzmq does not
+ * connect to such a peer again.
  */
 static void forget(struct transport *t, struct transport_peer *peer)
 {

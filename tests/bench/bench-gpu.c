@@ -6,8 +6,9 @@
 
 #include <stdio.h>
 
-/* What the ports of devices and of NCCL make of a GPU, beside the calls of CUDA and NCCL that
- * they use.  Each way runs once in each round; a ratio is the median of the rounds' ratios.
+/* Speeds of copies and collectives by the ports of devices and of NCCL, each beside the same by
+ * plain calls of CUDA and NCCL.  Each way runs once in each round; a ratio is the median of the
+ * rounds' ratios.
  * TEST_MIB: MiB of a copy: 1024.
  */
 

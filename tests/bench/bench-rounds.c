@@ -403,7 +403,7 @@ static void set_one(struct rank *r, unsigned i, void *out, uint64_t bytes)
 	pthread_barrier_wait(&met);
 }
 
-/* All ranks pass boundaries together until the agreed edits are applied. */
+/* Passes boundaries, with all other ranks, until rank 0 has applied all edits. */
 static void apply(struct rank *r)
 {
 	do {

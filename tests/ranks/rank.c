@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-/* One rank of a test's job, in a process of its own.  It carries out lines of stdin and answers
- * each with a line on stdout: the command's first word and a result.  TEST_STAGE is the ZeRO
- * stage.
+/* A process that is one rank of a test's job.  It carries out the commands of stdin, a line
+ * each, and answers each with a line on stdout: the command's first word and a result.
+ * TEST_STAGE is the ZeRO stage.
  *
  * Every state is filled with bits that follow from parameter, key and element alone, so that
  * any rank can check what it reads from others; all kinds of NaN and -0.0 are among them.

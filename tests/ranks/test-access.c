@@ -218,7 +218,7 @@ static unsigned long messages_of(struct job *job, uint32_t rank)
 	return atomic_load(&job_frag(job, rank)->engine->counters.owner_reads_messages);
 }
 
-/* Also states that are looked for in several ways: whole states and whole copies. */
+/* The states include those that every rank has whole, as masters or as low-precision copies. */
 START_TEST(what_is_in_reach_is_got_from_memory_once_the_tables_are_there)
 {
 	struct job job;
@@ -481,7 +481,7 @@ static void leave_alone(void *arg, int param, float *grad, uint64_t numel)
 {
 }
 
-/* All calls answer EINVAL, but those that look on NVMe alone. */
+/* Calls for a parameter that does not exist return -EINVAL. */
 START_TEST(a_parameter_that_there_is_not_is_a_bad_argument)
 {
 	static const int unknown[] = { -1, ARRAY_SIZE(usual), 99 };

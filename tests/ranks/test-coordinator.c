@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All ranks apply an edit at one boundary or none does, whichever rank dies, and no rank waits
- * for ever.
+/* Two-phase commit with ranks that die: the ranks that live apply an edit at one boundary, or
+ * none does, and each wait of a rank ends.
  */
 
 static const struct job_group everywhere = { .stage = 0, .nparams = 2, .params = { 0, 1 } };

@@ -26,7 +26,7 @@ extern const struct format format_torch;
 extern const struct format format_universal;
 extern const struct format format_zero;
 
-/* All formats, in the order in which they are tried; NULL at the end. */
+/* The formats in the order in which format_find tries them, and NULL. */
 extern const struct format *const formats[];
 
 /* Finds the format of that name, or the first that knows the folder (name "auto" or NULL).
