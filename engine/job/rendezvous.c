@@ -87,7 +87,7 @@ static void release(struct engine *e, struct meeting *m, const struct wire_rende
 
 static bool is_same(const struct wire_rendezvous *a, const struct wire_rendezvous *b)
 {
-	return a->param == b->param && a->root == b->root && a->stage == b->stage &&
+	return a->param == b->param && a->root == b->root &&
 	       !memcmp(a->key, b->key, sizeof(a->key));
 }
 
@@ -100,10 +100,26 @@ static bool goes_with(const struct wire_rendezvous *a, const struct wire_rendezv
 	       a->boundary == b->boundary && a->held == b->held;
 }
 
+/* Returns the newest stage that a rank has come to.  A rank that is behind it gave its call up
+ * before the counter heard so, and has called anew.
+ */
+static uint32_t newest_stage(const struct engine *e, const struct meeting *m)
+{
+	uint32_t stage = 0;
+
+	for (uint32_t i = 0; i < ranks_of(e, m); i++)
+		if (m->arrivals[i].said.stage > stage)
+			stage = m->arrivals[i].said.stage;
+	return stage;
+}
+
 /* Returns the verdict on one arrival, compared with the group's first rank's. */
 static struct wire_rendezvous_over weigh(const struct wire_rendezvous *said,
-					 const struct wire_rendezvous *first)
+					 const struct wire_rendezvous *first, uint32_t stage)
 {
+	if (said->stage < stage)
+		return (struct wire_rendezvous_over){ .status = -ETIMEDOUT,
+						      .why = WIRE_MET_AWAY };
 	if (!is_same(said, first))
 		return (struct wire_rendezvous_over){ .status = -EINVAL,
 						      .why = WIRE_MET_DIFFERS };
@@ -118,11 +134,12 @@ static void judge(const struct engine *e, const struct meeting *m,
 		  struct wire_rendezvous_over *met)
 {
 	const struct catalog_group *group = &e->catalog->groups[m->group];
+	uint32_t stage = newest_stage(e, m);
 
 	*met = (struct wire_rendezvous_over){ 0 };
 	for (uint32_t i = 0; i < group->nranks; i++) {
 		struct wire_rendezvous_over one =
-			weigh(&m->arrivals[i].said, &m->arrivals[0].said);
+			weigh(&m->arrivals[i].said, &m->arrivals[0].said, stage);
 
 		if (!one.status || (met->status && met->status != -EREMOTE))
 			continue;

@@ -32,9 +32,9 @@ void rendezvous_free(struct engine *e);
  * group have come to the stage in *said.
  * 0: all ranks said status 0, and at stage 0 the same communicator and boundary.
  * -EREMOTE: at stage 0: the ranks differ in communicator or boundary.
- * -ETIMEDOUT: a rank has not come in time.
+ * -ETIMEDOUT: a rank has not come in time, or gave its call up after an earlier stage.
  * -EIO: a rank is lost.
- * -EINVAL: the ranks called for different states, roots or stages.
+ * -EINVAL: the ranks called for different states or roots.
  * -errno: the status that a rank said.
  * With 0 and -EREMOTE, *transaction (or NULL) is the one that the root said.
  */

@@ -147,11 +147,19 @@ static void close_job(void)
 	boundaries_close();
 }
 
+/* Turns until the rank that counts has heard who has given up. */
+static void settle(void)
+{
+	for (int i = 0; i < 20; i++)
+		turn(NULL);
+}
+
 /* Turns until ranks that were connected are so again, which they are after the failure of one
  * has come to all.
  */
 static void until_connected(bool connected)
 {
+	settle();
 	while (connected && !job_is_connected(&job)) {
 		turn(NULL);
 		skip();
@@ -363,9 +371,9 @@ START_TEST(who_counts_needs_memory)
 }
 END_TEST
 
-START_TEST(who_waits_for_less_than_the_others_waits_no_longer)
+/* Rank 1 waits, rank 2 gives up before rank 0 comes. */
+static void one_gives_up(void)
 {
-	open_job(&sharded, false);
 	call(1, gather);
 	while (SLIST_EMPTY(&engine_of(0)->job.rendezvous->meetings))
 		turn(NULL);
@@ -375,14 +383,39 @@ START_TEST(who_waits_for_less_than_the_others_waits_no_longer)
 		turn(NULL);
 		scarce_skip_ms(10);
 	}
+	wait_ms = WAIT_MS;
 	ck_assert_int_eq(results[2], -ETIMEDOUT);
 	ck_assert_int_eq(results[1], BUSY);
-	wait_ms = WAIT_MS;
+}
+
+START_TEST(who_waits_for_less_than_the_others_waits_no_longer)
+{
+	open_job(&sharded, false);
+	one_gives_up();
+	settle();
 	call(0, gather);
 	call(2, gather);
 	for (uint32_t rank = 0; rank < WORLD; rank++)
 		ck_assert_int_eq(result_of(rank), 0);
 	expect_gathered();
+	close_job();
+}
+END_TEST
+
+/* Rank 0 comes before it hears that rank 2 has given up, so that it takes rank 2 for there. */
+START_TEST(who_gives_up_and_calls_anew_is_late_for_all)
+{
+	open_job(&sharded, false);
+	one_gives_up();
+	asleep[2] = true;
+	call(0, gather);
+	while (!engine_of(0)->job.rendezvous->answered)
+		turn(NULL);
+	asleep[2] = false;
+	call(2, gather);
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		ck_assert_int_eq(result_of(rank), -ETIMEDOUT);
+	gather_again();
 	close_job();
 }
 END_TEST
@@ -399,5 +432,6 @@ int main(void)
 	tcase_add_test(t, who_comes_to_one_that_has_not_entered_asks_again);
 	tcase_add_test(t, who_counts_needs_memory);
 	tcase_add_test(t, who_waits_for_less_than_the_others_waits_no_longer);
+	tcase_add_test(t, who_gives_up_and_calls_anew_is_late_for_all);
 	return run_suite(s, t);
 }
