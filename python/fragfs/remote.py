@@ -9,6 +9,7 @@ which answers in a folder in the rank's /tmp.  This side chooses the step behind
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import math
 import os
@@ -100,13 +101,19 @@ def _lldb() -> str | None:
     return next(filter(None, map(shutil.which, ["lldb", *(f"lldb-{n}" for n in range(30, 10, -1))])), None)
 
 
-def _by_debugger(command: list[str], timeout: float) -> None:
-    """The process stands until the debugger has let it go: gdb takes less than a second, lldb some five."""
+def _by_debugger(command: list[str], timeout: float, is_over: threading.Event) -> None:
+    """The process stands until the debugger has let it go: gdb takes less than a second, lldb some five.
+
+    is_over: nobody waits for the call any more.
+    """
     debugger = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, errors="replace", start_new_session=True)
-    try:
-        output = debugger.communicate(timeout=timeout)[0]
-    except subprocess.TimeoutExpired:
+    end = time.monotonic() + timeout
+    output = None
+    while output is None and time.monotonic() < end and not is_over.is_set():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            output = debugger.communicate(timeout=0.05)[0]
+    if output is None:
         debugger.send_signal(signal.SIGINT)  # ends its call in the process, takes the call's frame away, and lets go
         try:
             output = debugger.communicate(timeout=10)[0]
@@ -121,32 +128,32 @@ def _by_debugger(command: list[str], timeout: float) -> None:
     raise Refused(f"{Path(command[0]).name} could not put a call into it: {(lines or output.splitlines() or ['?'])[-1]}")
 
 
-def _by_gdb(pid: int, call: Path, timeout: float) -> None:
+def _by_gdb(pid: int, call: Path, timeout: float, is_over: threading.Event) -> None:
     script = call.with_suffix(".gdb")
     script.write_text(_GDB.format(file=call, size=call.stat().st_size + 1))
     _by_debugger(["gdb", "-batch", "-nx", "-nw", "-iex", "set auto-solib-add off", "-iex", "set auto-load off",
-                  "-iex", "set debuginfod enabled off", "-p", str(pid), "-x", str(script)], timeout)
+                  "-iex", "set debuginfod enabled off", "-p", str(pid), "-x", str(script)], timeout, is_over)
 
 
-def _by_lldb(pid: int, call: Path, timeout: float) -> None:
+def _by_lldb(pid: int, call: Path, timeout: float, is_over: threading.Event) -> None:
     script = call.with_suffix(".lldb")
     script.write_text(_LLDB.format(file=call, size=call.stat().st_size + 1))
     try:
         _by_debugger([_lldb() or "lldb", "--batch", "--no-lldbinit", "-O", "settings set target.preload-symbols false",
                       "-O", "settings set symbols.enable-external-lookup false", "-p", str(pid), "-s", str(script)],
-                     timeout)
+                     timeout, is_over)
     finally:
         os.kill(pid, signal.SIGCONT)  # some versions leave it stopped
 
 
-def _by_remote_exec(pid: int, call: Path, timeout: float) -> None:
+def _by_remote_exec(pid: int, call: Path, timeout: float, is_over: threading.Event) -> None:
     try:
         sys.remote_exec(pid, str(call))  # type: ignore[attr-defined]
     except Exception as e:
         raise Refused(f"sys.remote_exec: {e}") from None
 
 
-def _way(version: tuple[int, int] | None) -> tuple[str, Callable[[int, Path, float], None]]:
+def _way(version: tuple[int, int] | None) -> tuple[str, Callable[[int, Path, float, threading.Event], None]]:
     """How a process of that Python can be given an order, in words, and the function that does it.  Refused: not at all."""
     if hasattr(sys, "remote_exec") and version == sys.version_info[:2]:
         return "sys.remote_exec", _by_remote_exec
@@ -224,7 +231,7 @@ class Rank:
     def _maps(self) -> str:
         return _read(f"/proc/{self.pid}/maps")
 
-    def order(self, action: str, config: dict[str, Any], library: str | None, timeout: float) -> None:
+    def order(self, action: str, config: dict[str, Any], library: str | None, timeout: float, is_over: threading.Event) -> None:
         """Has the process run the order, when its main thread comes back to Python."""
         uid, gid = (int(_status(self.pid, field).split()[1]) for field in ("Uid", "Gid"))
         folder = self.folder = Path(tempfile.mkdtemp(prefix="fragfs-", dir=f"{self.root}/tmp"))
@@ -236,11 +243,11 @@ class Rank:
             os.chown(folder / name, uid, gid)
         os.chown(folder, uid, gid)
         if self._inject is _by_remote_exec:
-            self._inject(self.pid, Path(inside, "call.py"), timeout)
+            self._inject(self.pid, Path(inside, "call.py"), timeout, is_over)
             return
         with tempfile.TemporaryDirectory() as own:  # a debugger reads no file that the process could change
             Path(own, "call.py").write_text(call)
-            self._inject(self.pid, Path(own, "call.py"), timeout)
+            self._inject(self.pid, Path(own, "call.py"), timeout, is_over)
 
     def hear(self) -> None:
         answers = [line.split(" ") for line in _read(f"{self.folder}/answers").split("\n")[:-1]]
@@ -324,21 +331,20 @@ class Round:
         self.ranks, self.action, self.timeout = ranks, action, timeout
 
     def tell(self, config: dict[str, Any], library: str | None) -> None:
-        failed: dict[Rank, Exception] = {}
-
-        def one(rank: Rank) -> None:
+        is_over = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(len(self.ranks)) as pool:
+            told = [pool.submit(rank.order, self.action, config, library, self.timeout, is_over) for rank in self.ranks]
             try:
-                rank.order(self.action, config, library, self.timeout)
+                # not join(): until Python 3.12 an interrupted one takes the thread for ended, and leaves its debugger behind
+                concurrent.futures.wait(told)
+            finally:
+                is_over.set()
+                concurrent.futures.wait(told)
+        for rank, future in zip(self.ranks, told):
+            try:
+                future.result()
             except (Refused, OSError) as e:
-                failed[rank] = e
-
-        threads = [threading.Thread(target=one, args=(rank,)) for rank in self.ranks]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for rank, e in failed.items():
-            raise Refused(f"process {rank.pid}: {e}")
+                raise Refused(f"process {rank.pid}: {e}") from None
 
     def wait(self, is_there: Callable[[Rank], object], what: str, extra_s: float = 0) -> None:
         """Waits until is_there of all ranks.  Refused: a rank refuses, has ended, or all say nothing for too long."""

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import unittest.mock
@@ -156,14 +157,16 @@ class Attach(unittest.TestCase):
     def test_a_signal_takes_the_order_back(self) -> None:
         process = self.process("import os, sys\nprint('here', flush=True)\nos.read(0, 2)\nprint('fragfs' in sys.modules)")
         folders = Path(f"/proc/{process.pid}/root/tmp")
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in 4 * (signal.SIGINT, signal.SIGTERM):
             before = set(folders.glob("fragfs-*"))
             with subprocess.Popen([*ATTACH, str(process.pid)], stdout=subprocess.PIPE, text=True,
                                   env={**os.environ, "PYTHONPATH": str(HERE.parent)}) as attaching:
                 while not any((folder / "call.py").exists() for folder in set(folders.glob("fragfs-*")) - before):
+                    self.assertIsNone(attaching.poll())
                     time.sleep(0.01)
                 attaching.send_signal(number)
                 self.assertIn("the job is as it was", attaching.communicate(timeout=TIMEOUT_S)[0])
+            self.assertRegex(Path(f"/proc/{process.pid}/status").read_text(), "TracerPid:\t0\n")
             self.assertEqual(set(folders.glob("fragfs-*")), before)
         self.assertEqual(process.communicate("x")[0], "False\n")
 
@@ -297,7 +300,7 @@ class Attach(unittest.TestCase):
             rank = remote.Rank(os.getpid())
             self.addCleanup(rank.clean)
             self.assertEqual(rank.way, "sys.remote_exec")
-            rank.order("attach", {}, None, 1)
+            rank.order("attach", {}, None, 1, threading.Event())
         rank.hear()
         self.assertEqual(told, [os.getpid()])
         self.assertIn(rank.said("refused")[0][:3], (["it", "has", "not"], ["it", "has", "no"]))
