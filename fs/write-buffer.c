@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { HOLE_BLOCK = 4096 }; /* holes of files are whole blocks of their file system */
+
 struct pending_flush {
 	struct pending_flush *next;
 	fuse_req_t req;
@@ -26,8 +28,11 @@ struct write_buffer {
 	size_t length;  /* of text; hypers and elements */
 	bool touched;   /* text was written to */
 	bool truncated; /* by O_TRUNC or truncate(2): a commit must cover the whole file */
-	/* by ftruncate(2) to the file's size after a truncation: bytes not written are zeros */
-	bool extended;
+	/* Since the truncation: where the file ends by writes and ftruncate(2), and whether
+	 * what was not written before that is holes, which are zeros.
+	 */
+	uint64_t end;
+	bool has_holes_only;
 	bool committing;
 	int refused; /* errno of a write that was refused; 0: none was refused */
 	int failed;  /* errno of the last commit, if nothing was written since */
@@ -72,6 +77,14 @@ static bool dirty(const struct handle *h)
 	return is_text(h) ? h->write_buffer->touched : h->write_buffer->staging.covered;
 }
 
+static void truncate_all(struct write_buffer *d)
+{
+	d->length = 0;
+	d->truncated = true;
+	d->end = 0;
+	d->has_holes_only = true;
+}
+
 /* Takes the lock.  The caller has the file's descriptor, so its open(2) has returned: from here
  * on a truncation by that thread means another file.
  */
@@ -81,8 +94,7 @@ static void enter(struct handle *h)
 	atomic_store(&h->opener, -1);
 	if (!atomic_exchange(&h->truncated, false) || dirty(h))
 		return;
-	h->write_buffer->length = 0;
-	h->write_buffer->truncated = true;
+	truncate_all(h->write_buffer);
 }
 
 static void leave(struct handle *h)
@@ -198,6 +210,18 @@ static int take_text(struct handle *h, const void *data, size_t size, uint64_t o
 	return 0;
 }
 
+/* A program that goes forward and leaves out blocks behind its first bytes, as cp(1) does,
+ * means holes.  One that seeks elsewhere means to change a part, and has truncated by mistake.
+ */
+static void go_on(struct write_buffer *d, uint64_t offset, size_t size)
+{
+	bool is_hole =
+		d->end && offset > d->end && !(d->end % HOLE_BLOCK) && !(offset % HOLE_BLOCK);
+
+	d->has_holes_only = d->has_holes_only && (offset == d->end || is_hole);
+	d->end = offset + size;
+}
+
 static int64_t take(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
 	struct write_buffer *d = h->write_buffer;
@@ -219,8 +243,9 @@ static int64_t take(struct handle *h, const void *data, size_t size, uint64_t of
 		return refuse(h, "what was written is refused: its header is not this file's, "
 				 "whose dtype and shape stay");
 	n = u64_min(size, h->cells.bytes - offset);
-	d->extended = false;
 	rc = staging_write(&d->staging, offset, data, n);
+	if (!rc)
+		go_on(d, offset, n);
 	/* The bytes behind the end were not taken.  Callers may ignore a short write, so
 	 * close(2) fails too.
 	 */
@@ -235,7 +260,6 @@ static void forget(struct handle *h)
 
 	staging_fini(&d->staging);
 	d->touched = false;
-	d->extended = false;
 	d->failed = 0;
 	d->refused = 0;
 }
@@ -249,11 +273,11 @@ int write_buffer_truncate(struct handle *h, uint64_t size)
 	if (d->committing) {
 		rc = -EBUSY;
 	} else if (size == (is_text(h) ? d->length : h->cells.bytes)) {
-		d->extended = d->truncated && !is_text(h);
+		d->has_holes_only = true;
+		d->end = size;
 	} else if (!size) {
 		forget(h);
-		d->length = 0;
-		d->truncated = true;
+		truncate_all(d);
 	} else {
 		rc = -EINVAL;
 	}
@@ -329,8 +353,7 @@ static void committed(struct engine_write *write, int result)
 		atomic_store(&h->behind, true);
 	} else if (written) { /* the line is forgotten, as by O_TRUNC, and close(2) fails too */
 		d->touched = false;
-		d->length = 0;
-		d->truncated = true;
+		truncate_all(d);
 		d->refused = error;
 		if (!d->logged) {
 			tree_path(&h->fs->tree, h->node, path, sizeof(path));
@@ -395,6 +418,21 @@ static int64_t extents(struct handle *h)
 	return 1;
 }
 
+/* Returns true if the file was truncated, and not all of it was written. */
+static bool is_short(const struct handle *h)
+{
+	const struct write_buffer *d = h->write_buffer;
+
+	return !is_text(h) && d->truncated && d->staging.covered < h->cells.bytes;
+}
+
+static bool has_holes(const struct handle *h)
+{
+	const struct write_buffer *d = h->write_buffer;
+
+	return is_short(h) && d->has_holes_only && d->end == h->cells.bytes;
+}
+
 /* Begins a commit.  1: *out is to be given to the engine; 0: nothing is to be committed;
  * -errno.
  */
@@ -407,7 +445,7 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 
 	if (d->refused)
 		return -d->refused;
-	rc = d->extended ? staging_fill(&d->staging, h->cells.head) : 0;
+	rc = has_holes(h) ? staging_fill(&d->staging, h->cells.head) : 0;
 	if (rc)
 		return rc;
 	if (!dirty(h))
@@ -418,8 +456,9 @@ static int begin(struct handle *h, fuse_req_t req, bool fsync, struct request **
 	 */
 	if (d->failed && !fsync)
 		return -d->failed;
-	if (!is_text(h) && d->truncated && d->staging.covered < h->cells.bytes)
-		return -EINVAL;
+	if (is_short(h))
+		return refuse(h, "what was written is refused: the file was truncated, and "
+				 "not all of it was written");
 	n = extents(h);
 	if (n < 0)
 		return (int)n;

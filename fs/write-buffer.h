@@ -10,7 +10,8 @@
  *	a write was refused			its errno, staging kept
  *	FLUSH, a commit was interrupted		EINTR, staging kept: a program that dies of
  *	  and nothing written since		a signal must not commit after all
- *	O_TRUNC and not all bytes written	EINVAL, staging kept
+ *	O_TRUNC and not all bytes written,	EINVAL, staging kept
+ *	  nor left out as cp(1) does holes
  *	else					the engine's; staging kept unless it is 0
  *
  * A file's size never changes.  Bytes that are staged at RELEASE are dropped, with a line in

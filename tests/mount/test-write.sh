@@ -56,6 +56,22 @@ for sparse in auto always; do
 	changed "cp --sparse=$sparse"
 done
 
+# So is one in the middle; one at the beginning is a seek of a program that has truncated by mistake.
+W=$M/params/layers.0.weight/fp32 # 2 MiB
+fresh 4096
+truncate -s 1M "$T/new"
+head -c 1048576 /dev/urandom >>"$T/new"
+within 60 cp --sparse=always "$T/new" "$W" || fail "cp of a hole in the middle: status $?"
+cmp "$W" "$T/new" || fail "cp of a hole in the middle: other bytes"
+before=$(commits)
+truncate -s 0 "$T/new"
+truncate -s 1M "$T/new"
+head -c 1048576 /dev/urandom >>"$T/new"
+cp "$W" "$T/weight"
+refused "Invalid argument" cp --sparse=always "$T/new" "$W"
+cmp "$W" "$T/weight" || fail "cp of a hole at the beginning changed bytes"
+unchanged "cp of a hole at the beginning"
+
 # Setting times does nothing, but succeeds: programs that copy set them, and would fail after the commit.
 fresh
 touch -d 2026-01-02 "$F" || fail "touch"
