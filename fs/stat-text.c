@@ -57,15 +57,21 @@ static void look(void *arg, const struct engine_fragment *f)
 	p->offset = offset;
 }
 
-/* Prints the indices of an element: "12,7". */
-static void put_indices(FILE *out, const struct engine_param *p, uint64_t element)
+/* Prints the indices of an element of a state with `count` elements, as elem/ takes them: "12,7".
+ * A state with other elements than the parameter's, such as a step, is a number, or a row of
+ * numbers.
+ */
+static void put_indices(FILE *out, const struct engine_param *p, uint64_t count,
+			uint64_t element)
 {
-	uint64_t stride = p->numel;
+	const uint64_t *shape = count == p->numel ? p->shape : &count;
+	uint32_t ndim = count == p->numel ? p->ndim : count != 1;
+	uint64_t stride = count;
 
-	if (!p->ndim)
-		fputc('0', out);
-	for (uint32_t d = 0; d < p->ndim; d++) {
-		stride /= p->shape[d];
+	if (!ndim)
+		fputs("()", out);
+	for (uint32_t d = 0; d < ndim; d++) {
+		stride /= shape[d];
 		fprintf(out, "%s%" PRIu64, d ? "," : "", element / stride);
 		element %= stride;
 	}
@@ -110,7 +116,8 @@ void stat_text_put_place(FILE *out, struct tree *t, struct node n, uint64_t elem
 /* Prints an element's indices, number and rank, and, as in `fragments`, its partition with its
  * number there, or its file of a checkpoint with its byte there.
  */
-static void put_element(FILE *out, struct tree *t, struct node n, uint64_t element)
+static void put_element(FILE *out, struct tree *t, struct node n, uint64_t count,
+			uint64_t element)
 {
 	struct element_place place;
 	struct engine_param p;
@@ -120,7 +127,7 @@ static void put_element(FILE *out, struct tree *t, struct node n, uint64_t eleme
 		return;
 	}
 	find_place(t, n, element, &place);
-	put_indices(out, &p, element);
+	put_indices(out, &p, count, element);
 	fprintf(out, "\t%" PRIu64, element);
 	if (place.found)
 		put_place(out, &place, "rank ");
@@ -209,10 +216,10 @@ char *stat_text_build(struct tree *t, struct node n, const struct stats *s)
 		fprintf(out, "%" PRIu64 "\n", count_of(s, n.stat));
 		break;
 	case STAT_FIRST_NAN:
-		put_element(out, t, n, s->first_nan);
+		put_element(out, t, n, s->count, s->first_nan);
 		break;
 	case STAT_FIRST_INF:
-		put_element(out, t, n, s->first_inf);
+		put_element(out, t, n, s->count, s->first_inf);
 		break;
 	case STAT_HIST:
 		put_bins(out, s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "fs/stat-text.h"
 #include "fs/tree.h"
 #include "tests/run-suite.h"
 
@@ -98,6 +99,39 @@ START_TEST(statistics_are_found_but_not_listed)
 		visited = 0;
 		visit(e.node, below[i]);
 		ck_assert_uint_ge(visited, 3 * (1 + STATS));
+	}
+	close_fake();
+}
+END_TEST
+
+/* A state may have other elements than its parameter: the step of an empty one has one. */
+START_TEST(a_nan_has_the_indices_that_elem_takes)
+{
+	static const struct {
+		const char *param;
+		uint64_t count, first_nan;
+		const char *text;
+	} cases[] = {
+		{ "layers.0.weight", 512 * 1024, 1025, "1,1\t1025\t" },
+		{ "layers.0.weight", 512, 511, "511\t511\t" },
+		{ "layers.0.weight", 1, 0, "()\t0\t" },
+		{ "empty", 1, 0, "()\t0\n" },
+		{ "empty", 9, 8, "8\t8\n" },
+	};
+	struct stats s = { .nan = 1, .first_inf = STATS_NONE };
+	struct tree_entry e;
+	char path[128], *text;
+
+	open_fake("fake");
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		snprintf(path, sizeof(path), "params/%s/stats/fp32/first_nan", cases[i].param);
+		ck_assert_int_eq(walk(path, &e), 0);
+		s.count = cases[i].count;
+		s.first_nan = cases[i].first_nan;
+		text = stat_text_build(&tree, e.node, &s);
+		ck_assert_msg(!strncmp(text, cases[i].text, strlen(cases[i].text)), "%s: %s",
+			      path, text);
+		free(text);
 	}
 	close_fake();
 }
@@ -313,6 +347,7 @@ int main(void)
 
 	tcase_add_test(t, every_node_is_found_by_name_and_by_number);
 	tcase_add_test(t, statistics_are_found_but_not_listed);
+	tcase_add_test(t, a_nan_has_the_indices_that_elem_takes);
 	tcase_add_test(t, what_is_not_there_is_not_found);
 	tcase_add_test(t, numbers_that_are_none_of_ours_are_stale);
 	tcase_add_test(t, states_have_their_attributes);
