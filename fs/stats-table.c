@@ -461,7 +461,8 @@ static void put_line(FILE *out, struct tree *tree, const struct table_line *line
 	tree_path(tree, param, path, sizeof(path));
 	/* the parameter's name alone is enough where there is one params/ */
 	one_line_put(out, strncmp(path, "params/", 7) ? path : path + skip);
-	fprintf(out, "\t%s", line->state.key);
+	putc('\t', out);
+	one_line_put(out, line->state.key);
 	if (line->result) {
 		fprintf(out, "\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n",
 			why_not(line));

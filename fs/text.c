@@ -3,6 +3,7 @@
 
 #include "fs/text.h"
 
+#include "engine/base/one-line.h"
 #include "fs/hyper.h"
 
 #include <errno.h>
@@ -106,7 +107,9 @@ static void put_fragment(void *arg, const struct engine_fragment *f)
 {
 	const struct printing *p = arg;
 
-	fprintf(p->out, "%u\t%s\t%s\t", f->rank, p->key, f->tier);
+	fprintf(p->out, "%u\t", f->rank);
+	one_line_put(p->out, p->key);
+	fprintf(p->out, "\t%s\t", f->tier);
 	if (f->file)
 		fprintf(p->out, "%s\t%" PRIu64 "\t", f->file, f->base);
 	else

@@ -21,7 +21,8 @@ void file_put_folder(const struct engine *e, const struct engine_address *a, FIL
 void file_put_states(const struct engine_file *f, char between, FILE *out)
 {
 	file_put_folder(f->engine, &f->parts->address, out);
-	fprintf(out, "%c%s", between, f->parts->address.key);
+	putc(between, out);
+	one_line_put(out, f->parts->address.key);
 	if (f->nparts > 1)
 		fprintf(out, " and %u more state%s", f->nparts - 1, f->nparts == 2 ? "" : "s");
 }

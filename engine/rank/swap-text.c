@@ -129,7 +129,8 @@ static void put_row(FILE *out, struct swapper *p, const struct catalog *own,
 	if (row->swap_state)
 		swapper_state_figures(p, row->swap_state, &f);
 	if (row->kind == STATE_PARTITION) {
-		fprintf(out, "%u.%u\t%s", row->index, row->sub, row->key);
+		fprintf(out, "%u.%u\t", row->index, row->sub);
+		one_line_put(out, row->key);
 	} else {
 		cut(&f, bytes);
 		one_line_put(out, catalog_name(own, row->index));

@@ -50,7 +50,7 @@ static const struct fake_param params[] = {
 	{ "faulty", "", 1, { 4096 }, 0, { "fails", "never", "never_async", "slow", "viewed" } },
 	{ "frozen", "", 1, { 5 }, -1, { "bf16" } },
 	{ "tail", "", 1, { 786432 + 250 }, 0, USUAL },
-	{ "keys", "", 1, { 2 }, 0, { ".", "a.npy", "x/y z", "shape" } },
+	{ "keys", "", 1, { 2 }, 0, { ".", "a.npy", "x/y z", "shape", "t\tn" } },
 };
 
 enum { NAMED = ARRAY_SIZE(params), HYPERS = 5 };

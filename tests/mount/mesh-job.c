@@ -38,6 +38,7 @@ static void describe(struct frag *f, const char *name, const char *coordinate,
 	group = frag_group(f, &param, 1, &zero);
 	check(group, "group");
 	check(frag_state_alloc(f, group, 0, "fp32", FRAG_F32, &memory), "fp32");
+	check(frag_state_alloc(f, group, 0, "a\tkey", FRAG_F32, &memory), "a key with a tab");
 }
 
 int main(int argc, char **argv)

@@ -41,6 +41,10 @@ grep -q '^group [0-2]  zero2 data  ranks 0 1 2 3$' out && grep -q '^group [0-2] 
 got=0
 within 60 fragctl plan "$M" >out 2>&1 || got=$?
 [ $got = 1 ] && grep -q 'is cut by model parallelism (ep=[01])' out || fail "plan: $(cat out)"
+# A tab in a state's key begins no column.
+within 60 cat "$M/.frag/stats" >out || fail ".frag/stats: $?"
+[ "$(awk -F '\t' 'NR > 1 { print NF, $2 }' out | sort | uniq -c | tr -s ' ')" = ' 3 18 a%09key
+ 3 18 fp32' ] || fail ".frag/stats: $(cat out)"
 end
 
 run data-first

@@ -27,7 +27,9 @@ grep -qx 'lost since 2009-02-13 23:31:30 UTC: its process has ended' "$M/ranks/2
 
 # Keys that are names of the mount's own files, or cannot be file names.
 [ "$(ls -A "$M/params/keys" | grep -v '\.npy$' | LC_ALL=C sort | tr '\n' ' ')" = \
-	"%2E %73hape a%2Enpy dtype fragments group group_index numel shape x%2Fy z " ] || fail "odd keys"
+	"%2E %73hape a%2Enpy dtype fragments group group_index numel shape t	n x%2Fy z " ] || fail "odd keys"
+[ "$(cut -f 2 "$M/params/keys/fragments" | sort -u | tr '\n' ' ')" = '. a.npy shape state t%09n x/y z ' ] ||
+	fail "odd keys in fragments: $(cat "$M/params/keys/fragments")"
 cat "$M/groups/0/%6Bind" >"$T/out" || fail "a hyper named as a file of ours"
 
 # st_size is right for every file, which tools trust.
