@@ -8,6 +8,7 @@
 #include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -108,14 +109,42 @@ static int add(struct table *t, const char *mountpoint, const struct param_state
 
 /* ---- all states: .frag/stats ---- */
 
+static bool is_hex(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F');
+}
+
+/* Replaces "%0A" by the control character.  Escapes of other characters are of the file's name,
+ * and stay.
+ */
+static void restore_controls(char *text)
+{
+	char *to = text;
+
+	while (*text) {
+		char code[3] = "", c = '\0';
+
+		if (*text == '%' && is_hex(text[1]) && is_hex(text[2]))
+			c = (char)strtoul(memcpy(code, text + 1, 2), NULL, 16);
+		if (!iscntrl((unsigned char)c))
+			c = '\0';
+		*to++ = c ? c : *text;
+		text += c ? 3 : 1;
+	}
+	*to = '\0';
+}
+
 /* Adds a line of .frag/stats.  Its first_nan and first_inf are numbers of elements. */
 static int add_line(struct table *t, char *const *names, char *const *fields, size_t n)
 {
 	const char *error = table_find(names, fields, n, "error");
 	const char *place = table_find(names, fields, n, "place");
 	bool nan = strtoull(table_find(names, fields, n, "nan"), NULL, 10) > 0;
-	char *folder = strstr(table_find(names, fields, n, "name"), "/params/"), note[600] = "";
+	char *folder, note[600] = "";
 
+	for (size_t i = 0; i < n; i++)
+		restore_controls(fields[i]);
+	folder = strstr(table_find(names, fields, n, "name"), "/params/");
 	/* mp_rank_00/params/NAME is the mp_rank_00/NAME of fragctl ls */
 	if (folder)
 		memmove(folder, folder + strlen("/params"),

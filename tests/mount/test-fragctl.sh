@@ -336,6 +336,9 @@ printf '\100\0\0\0\0\0\0\0{"\\n\\u001b":{"dtype":"F32","shape":[1],"data_offsets
 [ "$(within 60 fragctl ls -j control.safetensors -H -o name)" = %0A%1B ] || fail "ls of a name with control characters"
 within 60 fragctl ls --json -j control.safetensors -o name >out || fail "ls --json of a name with control characters"
 line '"name": "\\n\\u001B"'
+within 60 fragctl stats --json -j control.safetensors -o name >out || fail "stats --json of a name with control characters"
+line '"name": "\\n\\u001B"'
+[ "$(within 60 fragctl stats -j control.safetensors -H -o name)" = %0A%1B ] || fail "stats of a name with control characters"
 printf '\160\0\0\0\0\0\0\0{"\303\251":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"abcd":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}} ' >wide.safetensors
 within 60 fragctl ls -j wide.safetensors -o name,dtype >out || fail "ls of a name in UTF-8"
 line "^$(printf '\303\251')     float32\$"
