@@ -278,6 +278,8 @@ static int ask_owners(const struct state_slice *p, const char *mountpoint, const
 	CLEANUP(close) int fd = -1;
 	int rc;
 
+	if (strpbrk(p->state, " [")) /* such a line would name another state */
+		return EOPNOTSUPP;
 	snprintf(line, sizeof(line), "set %s/%s%s %s\n", p->param->path, p->state,
 		 p->slice_text, text);
 	snprintf(path, sizeof(path), "%s/.frag/control", mountpoint);

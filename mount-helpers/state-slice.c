@@ -76,12 +76,29 @@ static size_t length_before_slice(const struct state_slice *p, const char *text)
 	return (size_t)(bracket - text);
 }
 
+/* Copies the slice without its blanks. */
+static int keep_text(struct state_slice *p, const char *text)
+{
+	size_t n = 0;
+
+	for (const char *c = text; *c; c++) {
+		if (*c == ' ')
+			continue;
+		if (n == sizeof(p->slice_text) - 1)
+			return call_usage("%s: a slice of at most %zu characters", text, n);
+		p->slice_text[n++] = *c;
+	}
+	p->slice_text[n] = '\0';
+	return 0;
+}
+
 static int parse_slice(struct state_slice *p, const char *text)
 {
 	const char *end;
-	int e;
+	int e = keep_text(p, text);
 
-	snprintf(p->slice_text, sizeof(p->slice_text), "%s", text);
+	if (e)
+		return e;
 	if (!*text) {
 		slice_all(&p->slice, p->file.shape, p->file.ndim);
 		return 0;

@@ -13,7 +13,7 @@ struct state_slice {
 	struct params params;
 	const struct param *param; /* one of params */
 	char state[FRAG_KEY_MAX + 1];
-	char slice_text[256]; /* "": the whole state */
+	char slice_text[256]; /* without blanks; "": the whole state */
 	struct slice slice;
 	struct state_file file;
 };

@@ -179,6 +179,16 @@ none scale elem/0
 none ..%2F fp32.f16 2>/dev/null || :
 [ "$(cat "$M/params/odd%2Fname%2541%40x/fp32[1:].txt" | wc -c)" = 32 ] || fail "a parameter with a slash"
 [ -s "$M/params/keys/x%2Fy z[::-1].npy" ] || fail "a state with a slash"
+# fragctl, of a state with a blank in its key, and of slices with many blanks, or too many characters.
+for key in 'x%2Fy z' 'x%2Fy z[0]'; do
+	within 60 fragctl set -j "$M" "keys/$key" 3 || fail "fragctl set keys/$key: $?"
+	[ "$(within 60 fragctl get -j "$M" -H "keys/$key" | tr '\t' '\n' | sort -u)" = 3 ] || fail "fragctl set keys/$key"
+done
+blanks=$(printf '%300s' '')
+within 60 fragctl set -j "$M" "layers.0.weight/fp32[2,${blanks}3]" 5 || fail "fragctl set of a long slice: $?"
+within 60 fragctl get -j "$M" "layers.0.weight/fp32[2,${blanks}3]" -o got.npy || fail "fragctl get -o of a long slice: $?"
+tail -c 4 got.npy | cmp - "$P/fp32[2,3]" || fail "fragctl get -o of a long slice"
+refused '\[0,0*0\]: a slice of at most 255 characters' fragctl get -j "$M" "layers.0.weight/fp32[0,$(printf '%0300d' 0)]"
 refused 'Permission denied' sh -c "echo 1 >'$P/fp32.bf16'"
 refused 'Permission denied' sh -c "echo 1 >'$P/fp32[:,1].npy'"
 refused 'Permission denied' sh -c "echo 1 >'$P/elem/bf16/0,0'"
