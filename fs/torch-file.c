@@ -4,6 +4,7 @@
 #include "fs/torch-file.h"
 
 #include "engine/base/base.h"
+#include "engine/base/one-line.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -57,10 +58,15 @@ void torch_pickle_list_end(FILE *out)
 
 void torch_pickle_text(FILE *out, const char *text)
 {
+	json_t *utf8 = one_line_json(text);
+
+	if (utf8)
+		text = json_string_value(utf8);
 	/* BINUNICODE */
 	putc('X', out);
 	put_le(out, strlen(text), 4);
 	fputs(text, out);
+	json_decref(utf8);
 }
 
 static void put_int(FILE *out, int64_t value)
@@ -118,7 +124,9 @@ void torch_pickle_size(FILE *out, const uint64_t *shape, uint32_t ndim)
 void torch_pickle_tensor(FILE *out, enum frag_dtype dtype, const uint64_t *shape, uint32_t ndim)
 {
 	uint64_t strides[FRAG_DIMS_MAX], numel = 1;
+	const char *storage = torch_storage(dtype);
 
+	assert(storage);
 	/* As in torch, a dimension of no elements counts as one element in the strides. */
 	for (uint32_t d = ndim; d--; numel *= u64_max(shape[d], 1))
 		strides[d] = numel;
@@ -128,7 +136,7 @@ void torch_pickle_tensor(FILE *out, enum frag_dtype dtype, const uint64_t *shape
 	 */
 	fputs("ctorch._utils\n_rebuild_tensor_v2\n((", out);
 	torch_pickle_text(out, "storage");
-	fprintf(out, "ctorch\n%s\n", torch_storage(dtype));
+	fprintf(out, "ctorch\n%s\n", storage);
 	torch_pickle_text(out, "0");
 	torch_pickle_text(out, "cpu");
 	put_int(out, (int64_t)numel);

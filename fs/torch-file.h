@@ -27,6 +27,7 @@ void torch_pickle_dict(FILE *out);
 void torch_pickle_dict_end(FILE *out);
 void torch_pickle_list(FILE *out);
 void torch_pickle_list_end(FILE *out);
+/* Puts a text that is not UTF-8 as one_line_json does: Python refuses other bytes. */
 void torch_pickle_text(FILE *out, const char *text);
 /* Puts an int if the value is a whole number, else a float. */
 void torch_pickle_number(FILE *out, double value);

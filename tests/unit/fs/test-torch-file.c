@@ -155,6 +155,31 @@ START_TEST(values_are_what_they_were)
 }
 END_TEST
 
+/* Python refuses a pickle with other bytes. */
+START_TEST(texts_are_utf8)
+{
+	const struct pickle *p;
+	uint32_t root;
+	int64_t whole;
+	FILE *out = begin();
+
+	torch_pickle_dict(out);
+	torch_pickle_text(out, "w\xc3\xa9");
+	torch_pickle_number(out, 1);
+	torch_pickle_text(out, "w\xff");
+	torch_pickle_number(out, 2);
+	torch_pickle_dict_end(out);
+	end(out, "abcd", 4);
+	open_file("abcd", 4);
+	p = f.pickle;
+	root = pickle_root(p);
+	ck_assert_uint_eq(pickle_count(p, root), 2);
+	ck_assert(pickle_int(p, pickle_get(p, root, "w\xc3\xa9"), &whole) && whole == 1);
+	ck_assert(pickle_int(p, pickle_get(p, root, "w%FF"), &whole) && whole == 2);
+	close_file();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("torch-file");
@@ -163,5 +188,6 @@ int main(void)
 	tcase_add_test(t, tensors_are_what_they_were);
 	tcase_add_test(t, four_gigabytes_need_other_fields);
 	tcase_add_test(t, values_are_what_they_were);
+	tcase_add_test(t, texts_are_utf8);
 	return run_suite(s, t);
 }
