@@ -51,12 +51,12 @@ static uint64_t key_of(uint32_t host, uint16_t port)
 	return (uint64_t)1 << 63 | (uint64_t)host << 16 | port;
 }
 
-/* Returns the key of the text; 0: the text is no such address. */
+/* Returns the key of the text, "tcp://..." or "ucx://..."; 0: the text is no such address. */
 static uint64_t parse(const char *address)
 {
 	unsigned a, b, c, d, port;
 
-	if (sscanf(address, "tcp://%3u.%3u.%3u.%3u:%5u", &a, &b, &c, &d, &port) != 5)
+	if (sscanf(address, "%*[a-z]://%3u.%3u.%3u.%3u:%5u", &a, &b, &c, &d, &port) != 5)
 		return 0;
 	return key_of(a << 24 | b << 16 | c << 8 | d, (uint16_t)port);
 }

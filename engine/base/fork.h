@@ -18,8 +18,8 @@ enum { FORK_FD_MAX = 65536 };
 
 enum { FORK_ADDRESSES_MAX = 16 };
 
-/* Lists the socket that listens at an address, "tcp://10.0.0.1:21017", and all connections that
- * it has accepted or will accept.
+/* Lists the socket that listens at an address, as "tcp://10.0.0.1:21017" or with another scheme
+ * before the colon, and all connections that it has accepted or will accept.
  * -ENFILE: FORK_ADDRESSES_MAX addresses are listed.
  * -EINVAL: the text is no such address.
  */

@@ -294,6 +294,46 @@ START_TEST(a_forked_child_closes_nothing_of_its_parents)
 }
 END_TEST
 
+/* Returns how many descriptors have that port, of those that listen and of connections. */
+static int count_at_port(int port)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++) {
+		struct sockaddr_in name = { .sin_family = AF_UNSPEC };
+		socklen_t size = sizeof(name);
+
+		n += !getsockname(fd, (struct sockaddr *)&name, &size) &&
+		     name.sin_family == AF_INET && ntohs(name.sin_port) == port;
+	}
+	return n;
+}
+
+START_TEST(a_forked_child_does_not_keep_the_port)
+{
+	int port, status;
+	uint32_t peer;
+	pid_t child;
+
+	side_open(&sides[0], ucx);
+	side_open(&sides[1], ucx);
+	port = atoi(strrchr(transport_ucx.address(sides[1].t), ':') + 1);
+	peer = side_connect(&sides[0], &sides[1]);
+	ck_assert_int_eq(side_send(&sides[0], peer, "one", 3), 0);
+	sides_wait(sides, 2, 1, 1);
+	ck_assert_int_gt(count_at_port(port), 0);
+	child = fork();
+	if (!child)
+		_exit(count_at_port(port));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(side_send(&sides[0], peer, "two", 3), 0);
+	sides_wait(sides, 2, 1, 2);
+	side_close(&sides[0]);
+	side_close(&sides[1]);
+}
+END_TEST
+
 /* ---- a machine that has nothing left ---- */
 
 /* What it has received is counted, and answered with the same; without a word to Check, which
@@ -390,6 +430,7 @@ static TCase *own_tests(void)
 	tcase_add_test(t, a_stopped_peer_fills_its_queue_and_goes_on_when_it_does);
 	tcase_add_test(t, closing_waits_for_no_stopped_peer);
 	tcase_add_test(t, a_forked_child_closes_nothing_of_its_parents);
+	tcase_add_test(t, a_forked_child_does_not_keep_the_port);
 	tcase_add_test(t, where_memory_lacks_it_says_so_or_comes_through_all_the_same);
 	return t;
 }
