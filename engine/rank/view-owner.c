@@ -214,7 +214,10 @@ static int add(struct view_owner *v, struct registry *r, const struct view_reque
 	LIST_INSERT_HEAD(&v->list, view, link);
 	/* before show: the trainer must not change the content unseen while it is looked at */
 	atomic_fetch_add(&v->count, 1);
-	return show(v, view, r, q->want);
+	rc = show(v, view, r, q->want);
+	if (rc) /* its observer hears of no view: the trainer is to preserve nothing for it */
+		drop(v, view);
+	return rc;
 }
 
 /* Returns false for rows of which some have moved while the view was LIVE or KEPT. */

@@ -81,7 +81,7 @@ struct view_request {
 };
 
 /* Opens view q->id, or, if it is open, moves it to generation want if that is newer.  *out is a
- * copy of the view without its runs.
+ * copy of the view without its runs.  After an error a view that was not open is not open.
  * -EINVAL: there are no runs, or too many, or not all rows are gradients as is_grad says.
  * -ESTALE: the rows are of several tiers.
  * -ENOMEM: larger than all buffers together.

@@ -177,6 +177,8 @@ START_TEST(one_that_is_opened_anew_for_a_generation_before_is_too_late)
 	step_begin();
 	step_end(3); /* generation 5 */
 	ck_assert_int_eq(open_view(one, 3, &view), -EEXIST);
+	ck_assert(!view_owner_any(&v)); /* nothing of it is preserved */
+	ck_assert_uint_eq(v.pool.lent, 0);
 	ck_assert_int_eq(open_view(two, 5, &view), 0);
 	ck_assert_int_eq(view.state, VIEW_LIVE);
 	ck_assert_int_eq(open_view(two, 3, &view), -EEXIST);
