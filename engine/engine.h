@@ -521,7 +521,7 @@ void engine_write_cancel(struct engine *e, struct engine_write *write);
  * -ECANCELED
  * -EROFS: the engine was opened without `writable`.
  * -EDEADLK: `thread` is the training thread of a rank, which would have to stand.
- * -EIO
+ * -EIO; of a thaw: a rank could not be told for timeout_ms, and may stand on.
  *
  * A watch is a freeze at the first boundary at which a condition holds
  * (engine/catalog/condition.h).  `done` gets 0 when all ranks watch.  An engine has one watch:

@@ -30,8 +30,10 @@ struct freeze {
 	enum freeze_state state;
 	uint32_t ms; /* 0: a thaw */
 	bool cancelled;
-	uint64_t deadline_ms; /* until HELD: of waiting for the boundary; then: of the freeze */
+	/* until HELD: of waiting for the boundary; then: of the freeze; a thaw: of sending */
+	uint64_t deadline_ms;
 	uint64_t renewed_ms;
+	bool *untold;         /* [world] of a thaw: THAW is yet to be sent to that rank */
 	unsigned outstanding; /* answers to THAW */
 	bool held, ended;     /* as a rank has answered the last RENEW, or THAW */
 	int result;
@@ -52,25 +54,20 @@ static void tell(struct freeze *f, int result, struct engine_freeze **finished)
 	f->asked = NULL;
 }
 
-static bool say(struct engine *e, struct freeze *f, uint32_t rank, enum wire_type type,
-		rpc_done done)
+static int say(struct engine *e, struct freeze *f, uint32_t rank, enum wire_type type,
+	       rpc_done done)
 {
 	struct wire_thaw body = { .origin = f->proposal.commit.origin };
 
 	/* RENEW's body is the transaction alone, with which that of THAW begins */
 	memcpy(body.transaction, f->proposal.commit.transaction, sizeof(body.transaction));
-	return !peers_call(e, rank, type, &body, NULL, 0, done, done ? f : NULL, rank);
+	return peers_call(e, rank, type, &body, NULL, 0, done, done ? f : NULL, rank);
 }
 
-/* Returns how many ranks were asked. */
-static unsigned say_to_all(struct engine *e, struct freeze *f, enum wire_type type,
-			   rpc_done done)
+static void say_to_all(struct engine *e, struct freeze *f, enum wire_type type, rpc_done done)
 {
-	unsigned n = 0;
-
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		n += say(e, f, rank, type, done);
-	return n;
+		say(e, f, rank, type, done);
 }
 
 static bool on_thawed(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
@@ -79,8 +76,7 @@ static bool on_thawed(struct engine *e, void *owner, uint64_t rank, const struct
 
 	f->outstanding--;
 	f->ended |= answer->status == -ENOENT;
-	if (answer->status == -EAGAIN)
-		f->outstanding += say(e, f, (uint32_t)rank, WIRE_THAW, on_thawed);
+	f->untold[rank] = answer->status == -EAGAIN;
 	return false;
 }
 
@@ -325,18 +321,43 @@ static void forget_held(struct engine *e, const uint64_t transaction[2])
 			f->state = FREEZE_OVER;
 }
 
-static void turn_thaw(struct engine *e, struct freeze *f, struct engine_freeze **finished)
+/* Sends THAW to the ranks that are yet to be told, but for those that are lost.  Returns true
+ * if a rank's queue is full, or there is no memory: without THAW that rank would stand on, as
+ * long as who froze it renews the freeze, and all others would wait for it.
+ */
+static bool say_thaw(struct engine *e, struct freeze *f)
 {
+	bool left = false;
+
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		int rc = f->untold[rank] ? say(e, f, rank, WIRE_THAW, on_thawed) : -EALREADY;
+
+		f->outstanding += !rc;
+		f->untold[rank] = rc == -EAGAIN || rc == -ENOMEM;
+		left |= f->untold[rank];
+	}
+	return left;
+}
+
+static void turn_thaw(struct engine *e, struct freeze *f, uint64_t now,
+		      struct engine_freeze **finished)
+{
+	bool left;
+
 	if (f->state == FREEZE_NEW) {
 		forget_held(e, f->proposal.commit.transaction);
-		f->outstanding = say_to_all(e, f, WIRE_THAW, on_thawed);
+		memset(f->untold, true, e->world * sizeof(*f->untold));
+		f->deadline_ms = now + e->timeout_ms;
 		f->state = FREEZE_THAWING;
 	}
-	if (f->outstanding && !f->cancelled)
+	left = say_thaw(e, f);
+	if ((f->outstanding || (left && now < f->deadline_ms)) && !f->cancelled)
 		return;
 	f->state = FREEZE_OVER;
-	if (f->outstanding)
+	if (f->outstanding || (left && f->cancelled))
 		f->result = -ECANCELED;
+	else if (left)
+		f->result = -EIO;
 	else if (f->ended && f->proposal.commit.transaction[1])
 		f->result = -ETIMEDOUT;
 	tell(f, f->result, finished);
@@ -359,6 +380,7 @@ static void remove_freeze(struct engine *e, struct freeze *f)
 	LIST_REMOVE(f, link);
 	rpc_forget(e, f);
 	rpc_forget(e, &f->proposal);
+	free(f->untold);
 	free(f);
 }
 
@@ -371,7 +393,7 @@ void freezes_turn(struct engine *e, uint64_t now, struct engine_freeze **finishe
 		if (f->ms)
 			turn_freeze(e, f, now, finished);
 		else
-			turn_thaw(e, f, finished);
+			turn_thaw(e, f, now, finished);
 		if (f->state == FREEZE_OVER)
 			remove_freeze(e, f);
 	}
@@ -447,8 +469,12 @@ static struct freeze *freeze_new(struct engine *e, struct engine_freeze *asked, 
 {
 	struct freeze *f = calloc(1, sizeof(*f));
 
-	if (!f)
+	if (f && !ms)
+		f->untold = calloc(e->world, sizeof(*f->untold));
+	if (!f || (!ms && !f->untold)) {
+		free(f);
 		return NULL;
+	}
 	f->asked = asked;
 	f->ms = ms;
 	f->proposal.commit.freeze_ms = ms;

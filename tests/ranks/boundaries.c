@@ -66,7 +66,7 @@ static int send_or_lose(struct transport *t, uint32_t peer, const struct iovec *
 	if (!is_lost(t, peer, parts))
 		return transport_loop.send(t, peer, parts, n);
 	loss.dropped++;
-	return 0;
+	return loss.result;
 }
 
 /* ---- trainers ----

@@ -19,6 +19,7 @@ extern struct loss {               /* the messages that are lost on their way; t
 	uint32_t from, to;
 	enum wire_type type;
 	unsigned dropped;
+	int result; /* -errno: they are refused instead, as by a full queue */
 } loss;
 extern struct sent { /* how many messages of the type all ranks have sent */
 	enum wire_type type;

@@ -733,7 +733,10 @@ START_TEST(lost_messages_are_sent_again_and_no_boundary_is_missed)
 	memset(steps, 0, sizeof(steps));
 	memset(&bad, 0, sizeof(bad));
 	bad.key = "grad";
-	loss = (struct loss){ _i < 1 || _i == 2 ? 1 : _i == 3 ? 2 : 0, 0, types[_i], 0 };
+	loss = (struct loss){ .from = _i < 1 || _i == 2 ? 1
+				      : _i == 3         ? 2
+							: 0,
+			      .type = types[_i] };
 	loss.to = loss.from ? 0 : _i == 4 ? 2 : 1;
 	ask(&watch, 2, "nan(grad) > 0", 0);
 	for (int i = 0; i < STAY_TURNS; i++)

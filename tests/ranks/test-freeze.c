@@ -145,6 +145,28 @@ START_TEST(anybody_may_thaw_and_who_froze_can_tell)
 }
 END_TEST
 
+/* i: 1: the rank does not even take it later. */
+START_TEST(a_thaw_waits_for_the_queue_of_a_rank_and_not_for_ever)
+{
+	open_training();
+	engine_of(3)->timeout_ms = _i ? 200 : 60000;
+	ask(&first, 1, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	loss = (struct loss){ .from = 3, .to = 2, .type = WIRE_THAW, .result = -EAGAIN };
+	ask(&thaw, 3, 0, 0);
+	while (!thaw.ended && (_i || loss.dropped < 3))
+		turn(NULL);
+	ck_assert_int_eq(thaw.ended, _i);
+	ck_assert_int_eq(thaw.result, _i ? -EIO : 0);
+	loss.type = 0;
+	if (_i)
+		ask(&thaw, 3, 0, 0);
+	ck_assert_int_eq(result_of(&thaw), 0);
+	until_all_have_come(WORLD);
+	boundaries_close();
+}
+END_TEST
+
 START_TEST(a_second_freeze_is_refused_while_the_first_lasts)
 {
 	open_training();
@@ -410,6 +432,7 @@ int main(void)
 	tcase_add_loop_test(t, all_ranks_stand_at_one_boundary_until_they_are_thawed, 0, 8);
 	tcase_add_loop_test(t, a_freeze_in_vain_names_the_ranks_that_were_late, 0, 3);
 	tcase_add_test(t, anybody_may_thaw_and_who_froze_can_tell);
+	tcase_add_loop_test(t, a_thaw_waits_for_the_queue_of_a_rank_and_not_for_ever, 0, 2);
 	tcase_add_test(t, a_second_freeze_is_refused_while_the_first_lasts);
 	tcase_add_test(t, a_refused_freeze_does_not_keep_edits_from_the_boundary);
 	tcase_add_loop_test(t, edits_go_in_where_the_trainers_stand_each_a_generation, 0, 4);
