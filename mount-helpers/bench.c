@@ -154,27 +154,40 @@ static int by_size(const void *a, const void *b)
 	return x.st_size > y.st_size ? -1 : x.st_size < y.st_size;
 }
 
-/* Reads the main states of the parameters, the largest first. */
-static int bench_mount(struct bench *b, const char *mountpoint, const struct params *params)
+/* Adds the file of the parameter's main state.  Returns the exit status. */
+static int add_main(char **names, size_t *n, const char *mountpoint, const struct param *param)
+{
+	char **states = params_states(mountpoint, param);
+	struct stat st;
+	int rc = 0;
+
+	if (!states)
+		return target_fail(mountpoint, param->name, errno);
+	if (*states && asprintf(&names[*n], "%s/%s/%s", mountpoint, param->path,
+				state_file_main(states)) < 0)
+		rc = call_fail("%s", strerror(ENOMEM));
+	else if (*states && (stat(names[*n], &st) || st.st_size))
+		++*n;
+	else if (*states)
+		free(names[*n]); /* an empty state: no read of it moves a byte */
+	params_free_names(states);
+	return rc;
+}
+
+/* Reads the main states of the parameters, the largest first.  *failed: the exit status where
+ * states of some cannot be listed, which are left out.
+ */
+static int bench_mount(struct bench *b, const char *mountpoint, const struct params *params,
+		       int *failed)
 {
 	char *names[STATES_MAX];
-	struct stat st;
 	size_t n = 0;
 	int rc;
 
-	for (size_t i = 0; i < params->n && n < STATES_MAX; i++) {
-		char **states = params_states(mountpoint, &params->list[i]);
-
-		if (states && *states &&
-		    asprintf(&names[n], "%s/%s/%s", mountpoint, params->list[i].path,
-			     state_file_main(states)) > 0) {
-			if (stat(names[n], &st) || st.st_size)
-				n++;
-			else
-				free(names[n]); /* an empty state: no read of it moves a byte */
-		}
-		params_free_names(states);
-	}
+	for (size_t i = 0; i < params->n && n < STATES_MAX; i++)
+		*failed |= add_main(names, &n, mountpoint, &params->list[i]);
+	if (!n && *failed)
+		return *failed;
 	if (!n)
 		return call_fail("%s: there is nothing to read: no parameter has bytes",
 				 target_name(mountpoint));
@@ -193,7 +206,7 @@ int bench_run(const struct call *call)
 	char mountpoint[TARGET_PATH_MAX];
 	struct params params = { 0 };
 	struct table t;
-	int rc = table_init(&t, call, bench_columns);
+	int rc = table_init(&t, call, bench_columns), failed = 0;
 
 	if (rc)
 		return rc;
@@ -209,10 +222,12 @@ int bench_run(const struct call *call)
 		rc = bench_plain(&b);
 	}
 	if (!rc)
-		rc = bench_mount(&b, mountpoint, &params);
+		rc = bench_mount(&b, mountpoint, &params, &failed);
 	progress_end(&b.progress);
-	if (!rc)
+	if (!rc) {
 		rc = table_print(&t, "rates");
+		rc = rc ? rc : failed;
+	}
 	params_free(&params);
 	table_fini(&t);
 	free(b.from);

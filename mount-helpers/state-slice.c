@@ -5,6 +5,7 @@
 
 #include "engine/base/base.h"
 #include "engine/base/fd.h"
+#include "mount-helpers/target.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,16 +35,18 @@ static int find_state(struct state_slice *p, const char *mountpoint, const char 
 		return call_usage("%s: which state? name it, as in %s/fp32", text,
 				  p->param->name);
 	states = params_states(mountpoint, p->param);
+	if (!states)
+		return target_fail(mountpoint, p->param->name, errno);
 	if (*p->state) {
 		char **state = states;
 
-		while (state && *state && strcmp(*state, p->state) != 0)
+		while (*state && strcmp(*state, p->state) != 0)
 			state++;
-		found = state && *state;
+		found = *state;
 		params_free_names(states);
 		return found ? 0 : call_fail("%s: has no state %s", p->param->name, p->state);
 	}
-	main_state = states ? state_file_main(states) : NULL;
+	main_state = state_file_main(states);
 	if (main_state)
 		snprintf(p->state, sizeof(p->state), "%s", main_state);
 	params_free_names(states);

@@ -270,6 +270,15 @@ fails 1 "^x	No such file or directory\$" diff a b -H -o name,note
 grep -q '^fragctl: x: No such file or directory$' out || { cat out; exit 1; }
 fails 1 '^fragctl: x: No such file or directory$' ls -j b
 fails 1 "^x	-\$" ls -j b -H -o name,states
+for slice in x x/fp32; do
+	fails 1 '^fragctl: x: No such file or directory$' get -j b "$slice"
+done
+# bench reads what it can, and says what it cannot.
+mkdir -p b/params/y/stats/fp32
+head -c 8192 /dev/zero >b/params/y/fp32
+fails 1 '^fragctl: x: No such file or directory$' bench -j b -H -o what
+grep -q '^mount, 4K$' out || { cat out; exit 1; }
+rm -r b/params/y
 # A pattern that matches on one side finds what that side alone has.
 mkdir -p b/params/lora.x
 fails 3 "^lora.x	only in B\$" diff a b 'lora.*' -H -o name,note
