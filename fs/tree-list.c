@@ -56,19 +56,42 @@ static bool next_member(struct tree *t, uint32_t group, uint64_t i, uint32_t *pa
 	return true;
 }
 
+/* Returns the first of the listed states' entries behind the entry `last`, which is the slot of
+ * a key and a form: of that state, or, if it was dropped, of the states behind it.
+ */
+static unsigned entry_behind(const struct tree_dir *d, uint64_t last, unsigned forms)
+{
+	const char *key = tree_slot_key(d->tree, last / forms);
+	unsigned i = 0, n = (unsigned)d->nstates;
+
+	while (key && i < n && strcmp(d->states[i].key, key) != 0)
+		i++;
+	if (key && i < n)
+		return i * forms + (unsigned)(last % forms) + 1;
+	for (i = 0; i < n && (!key || strcmp(d->states[i].key, key) < 0);)
+		i++;
+	return i * forms;
+}
+
+/* States may come and go between two requests for entries of a directory, so that *i is not an
+ * index: 0, or the entry behind which the directory is read on, as entry_behind has it, + 1.
+ */
 static bool next_state(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 {
-	int forms = d->node.kind == NODE_PARAM ? 2 : 1;
+	unsigned forms = d->node.kind == NODE_PARAM ? 2 : 1, at;
 
 	if (d->nstates < 0) {
 		d->nstates = tree_states(d->tree, d->node, d->states, TREE_STATES_MAX);
 		d->error = d->nstates < 0 && d->nstates != -ENOENT ? d->nstates : 0;
 		d->nstates = d->nstates < 0 ? 0 : d->nstates;
 	}
-	for (; *i < (uint64_t)d->nstates * (unsigned)forms; ++*i) {
-		if (!tree_state_entry(d->tree, d->node, &d->states[(int)*i / forms],
-				      *i % (unsigned)forms, entry))
+	for (at = *i ? entry_behind(d, *i - 1, forms) : 0; at < (unsigned)d->nstates * forms;
+	     at++) {
+		if (!tree_state_entry(d->tree, d->node, &d->states[at / forms], at % forms,
+				      entry)) {
+			*i = (uint64_t)entry->node.slot * forms + at % forms;
 			return true;
+		}
 	}
 	return false;
 }
@@ -100,7 +123,7 @@ static const struct engine_part *part_of(const struct tree_dir *d)
 }
 
 /* Gives the entry with number *i, counted behind the fixed entries, or the next one that
- * exists.
+ * exists, and sets *i to its number.
  */
 static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 {

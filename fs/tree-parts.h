@@ -39,6 +39,8 @@ bool tree_kind_is_hidden(enum node_kind kind);
  * -ENOSPC: the table is full.
  */
 int64_t tree_key_slot(struct tree *t, const char *key);
+/* Returns the key that has the slot; NULL: none. */
+const char *tree_slot_key(const struct tree *t, uint64_t slot);
 
 /* Fills the entry of a state's file.  -ENOSPC: the table of keys is full. */
 int tree_state_entry(struct tree *t, struct node dir, const struct engine_state *state,

@@ -483,6 +483,12 @@ struct node tree_parent(const struct tree *t, struct node n)
 	return up;
 }
 
+const char *tree_slot_key(const struct tree *t, uint64_t slot)
+{
+	return slot < TREE_KEYS_MAX && slot_is_taken(t, (uint32_t)slot) ? t->keys[slot].text
+									: NULL;
+}
+
 const char *tree_key(const struct tree *t, struct node n)
 {
 	assert(n.slot < TREE_KEYS_MAX && slot_is_taken(t, n.slot));

@@ -342,10 +342,13 @@ int engine_states(struct engine *e, uint32_t param, struct engine_state *out, in
 	pthread_mutex_lock(&e->lock);
 	extra = !param && e->hypers[EXTRA_STATE];
 	pthread_mutex_unlock(&e->lock);
-	for (int i = 0; i < KEYS_MAX && p->keys[i]; i++)
+	for (int i = 0; i < KEYS_MAX && p->keys[i]; i++) {
+		if (extra && strcmp("extra", p->keys[i]) < 0) { /* sorted, as a job's are */
+			add(out, max, &n, state_of(param, "extra"));
+			extra = false;
+		}
 		add(out, max, &n, state_of(param, p->keys[i]));
-	if (extra)
-		add(out, max, &n, state_of(param, "extra"));
+	}
 	return n;
 }
 

@@ -6,6 +6,7 @@
 #include "tests/run-suite.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -315,6 +316,106 @@ START_TEST(a_directory_can_be_read_on_from_any_entry)
 }
 END_TEST
 
+static void on_written(struct engine_write *write, int result)
+{
+	ck_assert_int_eq(result, 0);
+	sem_post(write->owner);
+}
+
+/* Lets the state "extra" of parameter 0 come, or go. */
+static void set_extra(double value)
+{
+	struct engine_address a = { .kind = ENGINE_HYPER, .key = "extra_state" };
+	struct engine_extent x = { .size = sizeof(value), .data = &value };
+	struct engine_write write = { .extents = &x, .nextents = 1, .done = on_written };
+	uint64_t bytes;
+	sem_t done;
+
+	sem_init(&done, 0, 0);
+	write.owner = &done;
+	ck_assert_int_eq(engine_file_open(engine, &a, &write.file, &bytes), 0);
+	engine_write(engine, &write);
+	sem_wait(&done);
+	sem_destroy(&done);
+	engine_file_close(write.file);
+}
+
+enum { LISTED_MAX = 64 };
+
+/* Lists a folder, an entry at a time, as requests with little room are answered; before entry
+ * number `at` the state comes or goes.
+ */
+static void list_while_it_changes(struct node dir, bool there, unsigned at)
+{
+	char names[LISTED_MAX][NAMES_FILE_MAX + 1];
+	unsigned n = 0, extra = 0;
+	struct tree_entry e;
+	struct tree_dir d;
+	uint64_t offset = 0;
+
+	set_extra(there);
+	for (tree_dir_init(&d, &tree, dir); tree_dir_get(&d, offset, &e, &offset);
+	     tree_dir_init(&d, &tree, dir)) {
+		ck_assert_uint_lt(n, LISTED_MAX);
+		for (unsigned i = 0; i < n; i++)
+			ck_assert_msg(strcmp(names[i], e.name), "%s twice", e.name);
+		strcpy(names[n++], e.name);
+		extra += !strncmp(e.name, "extra", 5);
+		if (n == at)
+			set_extra(!there);
+	}
+	set_extra(0);
+	for (tree_dir_init(&d, &tree, dir), offset = 0;
+	     tree_dir_get(&d, offset, &e, &offset);) {
+		unsigned i = 0;
+
+		while (i < n && strcmp(names[i], e.name) != 0)
+			i++;
+		ck_assert_msg(i < n, "%s is left out", e.name);
+	}
+	ck_assert_uint_le(extra, dir.kind == NODE_PARAM ? 2 : 1);
+}
+
+START_TEST(a_state_that_comes_or_goes_hides_and_doubles_no_other)
+{
+	static const char *const folders[] = { "params/layers.0.weight",
+					       "params/layers.0.weight/stats" };
+	struct tree_entry e;
+
+	open_fake("fake");
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+		ck_assert_int_eq(walk(folders[i], &e), 0);
+		for (unsigned at = 1; at < LISTED_MAX; at++) {
+			list_while_it_changes(e.node, false, at);
+			list_while_it_changes(e.node, true, at);
+		}
+	}
+	close_fake();
+}
+END_TEST
+
+START_TEST(any_offset_can_be_read_on_from)
+{
+	struct tree_entry e, dir;
+	struct tree_dir d;
+	uint64_t next;
+
+	open_fake("fake");
+	ck_assert_int_eq(walk("params/layers.0.weight", &dir), 0);
+	for (unsigned i = 0; i < 64; i++) {
+		tree_dir_init(&d, &tree, dir.node);
+		for (uint64_t offset = UINT64_MAX >> i, n = 0;
+		     tree_dir_get(&d, offset, &e, &next); offset = next)
+			ck_assert_uint_lt(n++, LISTED_MAX);
+	}
+	for (uint64_t offset = 0; offset < 10000; offset++) {
+		tree_dir_init(&d, &tree, dir.node);
+		tree_dir_get(&d, offset, &e, &next);
+	}
+	close_fake();
+}
+END_TEST
+
 START_TEST(addresses_say_what_the_path_says)
 {
 	struct engine_address a;
@@ -353,6 +454,8 @@ int main(void)
 	tcase_add_test(t, states_have_their_attributes);
 	tcase_add_test(t, views_are_found_until_they_are_forgotten);
 	tcase_add_test(t, a_directory_can_be_read_on_from_any_entry);
+	tcase_add_test(t, a_state_that_comes_or_goes_hides_and_doubles_no_other);
+	tcase_add_test(t, any_offset_can_be_read_on_from);
 	tcase_add_test(t, addresses_say_what_the_path_says);
 	return run_suite(s, t);
 }
