@@ -133,10 +133,36 @@ static int restrict_files(const struct sandbox_folder *folders, size_t count)
 #define NUMBERS_END 0
 #endif
 
-/* System calls that a server of files never makes.  Calls on files are not here, as landlock
- * limits them, nor calls for memory and threads, which the libraries need.
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+#ifndef SYS_setxattrat
+#define SYS_setxattrat 463
+#define SYS_removexattrat 466
+#endif
+
+/* System calls that a server of files never makes.  Of calls on files only those are here that
+ * landlock does not limit; calls for memory and threads, which the libraries need, are not.
  */
 static const int refused[] = {
+#ifdef SYS_chmod /* not on new architectures */
+	SYS_chmod,
+	SYS_chown,
+	SYS_lchown,
+#endif
+	SYS_fchmod,
+	SYS_fchmodat,
+	SYS_fchmodat2,
+	SYS_fchown,
+	SYS_fchownat,
+	SYS_setxattr,
+	SYS_lsetxattr,
+	SYS_fsetxattr,
+	SYS_setxattrat,
+	SYS_removexattr,
+	SYS_lremovexattr,
+	SYS_fremovexattr,
+	SYS_removexattrat,
 	SYS_execve,
 	SYS_execveat,
 	SYS_process_vm_readv,

@@ -4,8 +4,9 @@
 
 /* Takes rights away from the process that parses a checkpoint, whose files may be hostile.
  * From then on it cannot open other files (landlock), use the network (landlock and seccomp),
- * start programs, trace processes or mount (seccomp), and has no capability but those to
- * read and write files of others and, with a folder that is writable, to set their times.
+ * start programs, trace processes, mount, or change permissions, owners and attributes of files
+ * (seccomp), and has no capability but those to read and write files of others and, with a
+ * folder that is writable, to set their times.
  */
 
 #include "engine/base/base.h"

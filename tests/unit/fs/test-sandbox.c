@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* Each case is a process of its own: Check forks. */
@@ -145,6 +146,29 @@ START_TEST(no_program_no_network_no_mount)
 }
 END_TEST
 
+/* Landlock lets a process do that to files which it may not open. */
+START_TEST(no_file_gets_other_permissions_or_another_owner)
+{
+	int fd = open(inside, O_RDWR);
+
+	enter(true);
+	ck_assert_int_eq(chmod(outside, 0777), -1);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_int_eq(fchmodat(AT_FDCWD, outside, 0777, 0), -1);
+	ck_assert_int_eq(fchmod(fd, 0777), -1);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_int_eq(chown(outside, geteuid(), getegid()), -1);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_int_eq(fchown(fd, geteuid(), getegid()), -1);
+	ck_assert_int_eq(fchownat(AT_FDCWD, outside, geteuid(), getegid(), 0), -1);
+	ck_assert_int_eq(setxattr(outside, "user.x", "", 0, 0), -1);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_int_eq(fsetxattr(fd, "user.x", "", 0, 0), -1);
+	ck_assert_int_eq(errno, EPERM);
+	close(fd);
+}
+END_TEST
+
 START_TEST(x32_is_no_way_around)
 {
 #ifdef __x86_64__
@@ -191,6 +215,7 @@ int main(void)
 	else
 		puts("skipped: root_sets_times_of_files_that_it_may_write");
 	tcase_add_test(c, no_program_no_network_no_mount);
+	tcase_add_test(c, no_file_gets_other_permissions_or_another_owner);
 	tcase_add_test(c, x32_is_no_way_around);
 	tcase_add_test(c, what_it_starts_is_in_it_too);
 	tcase_add_test(c, a_folder_that_is_not_there_is_said);
