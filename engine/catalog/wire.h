@@ -47,6 +47,9 @@
  * x -> r PLACE -> ACK, or REFUSE with the reason: r moves states to another tier at boundaries
  * of its own, since what they are does not change.
  *
+ * r -> o FABRIC -> ACK: o connects to r by the fabric, answers r's questions for bytes there,
+ * or stops (engine/node/fabric.h).
+ *
  * r -> m RENDEZVOUS -> RENDEZVOUS_OVER to all ranks of a group: they meet in frag_gather or
  * frag_scatter, before and after; m, the lowest live rank of the group, counts them.
  *

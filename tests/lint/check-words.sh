@@ -35,13 +35,15 @@ grep -v '^tests/' "$TMPDIR/sources" | xargs grep -n '\.[ch]\>' | grep -v ':#[ ]*
 	done >>"$TMPDIR/absent"
 [ ! -s "$TMPDIR/absent" ] || { cat "$TMPDIR/absent"; bad=1; }
 
-# Messages in the chart of wire.h: "x -> r NAME", "-> NAME", "NAME ->", "NAME*", "NAME{".
+# The chart of wire.h has all messages, and nothing else in capitals.
 wire=engine/catalog/wire.h
-sed -n 's/^	WIRE_\([A-Z_]*\)\( = [0-9]*\)\?,$/\1/p' "$wire" | sort -u >"$TMPDIR/types"
+sed -n '/^enum wire_type {/,/^};/s/^	WIRE_\([A-Z_]*\)\( = [0-9]*\)\?,$/\1/p' "$wire" |
+	grep -vx TYPES | sort -u >"$TMPDIR/types"
 sed -n '/^\/\* Messages/,/^ \*\//p' "$wire" | grep -o '[A-Z][A-Z_]*[A-Z]' | sort -u >"$TMPDIR/charted"
 [ -s "$TMPDIR/types" ] && [ -s "$TMPDIR/charted" ] || { echo "$wire: no messages, or no chart of them"; bad=1; }
-comm -13 "$TMPDIR/types" "$TMPDIR/charted" >"$TMPDIR/unknown"
-[ ! -s "$TMPDIR/unknown" ] || { sed "s:^:$wire has no message :" "$TMPDIR/unknown"; bad=1; }
+comm -13 "$TMPDIR/types" "$TMPDIR/charted" | sed "s:^:$wire has no message :" >"$TMPDIR/unknown"
+comm -23 "$TMPDIR/types" "$TMPDIR/charted" | sed "s:^:the chart of $wire lacks :" >>"$TMPDIR/unknown"
+[ ! -s "$TMPDIR/unknown" ] || { cat "$TMPDIR/unknown"; bad=1; }
 
 # Width, with tabs of 8; the first comment of a header.
 for f in $(cat "$TMPDIR/sources") $(grep "[.]cu$" "$TMPDIR/files"); do
