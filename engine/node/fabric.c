@@ -171,6 +171,15 @@ bool fabric_answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_
 	return r && !send_by(e, r, type, request, body, tail, size);
 }
 
+void fabric_reply(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
+		  const void *body, const void *tail, size_t size)
+{
+	if (fabric_answer(e, peer, type, request, body, tail, size))
+		return;
+	if (node_send(e, peer, type, request, body, tail, size) == -EAGAIN)
+		node_ack(e, peer, request, -EAGAIN);
+}
+
 static int begin(struct engine *e, struct reach *r, uint32_t peer,
 		 const struct wire_fabric *asked)
 {

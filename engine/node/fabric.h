@@ -43,6 +43,11 @@ void fabric_turn(struct engine *e, uint64_t now, fabric_receive receive);
  */
 bool fabric_answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
 		   const void *body, const void *tail, size_t size);
+/* Sends an answer by the fabric, or by message if the rank does not use the fabric.  A peer
+ * that does not take the messages that wait for it is told to ask again, by an ACK of -EAGAIN.
+ */
+void fabric_reply(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
+		  const void *body, const void *tail, size_t size);
 /* Answers FABRIC. */
 void fabric_serve(struct engine *e, uint32_t peer, const struct wire_header *header,
 		  const void *body);

@@ -21,7 +21,7 @@ const struct state_row *registry_row_at(const struct registry *r, uint64_t epoch
 					uint32_t number);
 
 /* Takes back that the row is to move. */
-void registry_place_forget(struct registry *r, struct state_row *row);
+void registry_forget_move(struct registry *r, struct state_row *row);
 /* Closes the memfd of the library's memory at that address. */
 void registry_drop_share(struct states *s, uint64_t address);
 

@@ -18,15 +18,6 @@ enum { CHUNK = 1 << 20 }; /* bytes of a copy between a device and NVMe */
 
 /* ---- what is to move: any thread, under the lock ---- */
 
-void registry_place_forget(struct registry *r, struct state_row *row)
-{
-	if (!row->wanted)
-		return;
-	row->wanted = 0;
-	r->placing.waiting_bytes -= states_row_whole(row);
-	atomic_fetch_sub_explicit(&r->placing.waiting, 1, memory_order_relaxed);
-}
-
 /* Returns true if the row is in the tier, or as near to it as its size allows. */
 static bool is_there(const struct registry *r, const struct state_row *row, enum state_tier to)
 {
@@ -51,7 +42,7 @@ static const char *why_not(const struct registry *r, const struct state_row *row
 
 static void want(struct registry *r, struct state_row *row, enum state_tier to)
 {
-	registry_place_forget(r, row);
+	registry_forget_move(r, row);
 	if (is_there(r, row, to))
 		return;
 	row->wanted = (uint8_t)(to + 1);
@@ -248,7 +239,7 @@ static int copy(struct registry *r, struct registry_move *m, const struct state_
 /* Under the lock. */
 static void count_failed(struct registry *r, struct state_row *row, int rc)
 {
-	registry_place_forget(r, row);
+	registry_forget_move(r, row);
 	r->placing.failed++;
 	r->placing.error = rc;
 }
@@ -339,7 +330,7 @@ void registry_place_switch(struct registry *r, struct registry_move *m)
 	else
 		rc = exchange(r, m);
 	if (!rc) {
-		registry_place_forget(r, row);
+		registry_forget_move(r, row);
 		row->stays = false;
 		r->placing.moved++;
 		r->placing.moved_bytes += m->bytes;

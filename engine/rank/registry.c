@@ -231,6 +231,15 @@ void registry_drop_share(struct states *s, uint64_t address)
 	}
 }
 
+void registry_forget_move(struct registry *r, struct state_row *row)
+{
+	if (!row->wanted)
+		return;
+	row->wanted = 0;
+	r->placing.waiting_bytes -= states_row_whole(row);
+	atomic_fetch_sub_explicit(&r->placing.waiting, 1, memory_order_relaxed);
+}
+
 /* Drops the row, and frees memory of the library that it had.  The epoch grows first: a
  * one-sided reader of memory that is freed, and perhaps used again, then reads the new epoch in
  * the control page.  Returns the old row, and in *device its memory on a device: to free that
@@ -244,7 +253,7 @@ static struct state_row drop_row(struct registry *r, uint32_t number, void **dev
 			 : old.swap_state ? states_row_whole(&old)
 					  : states_row_bytes(&old);
 
-	registry_place_forget(r, &r->states.rows[number]);
+	registry_forget_move(r, &r->states.rows[number]);
 	states_drop(&r->states, number);
 	registry_new_epoch(r);
 	registry_count(r, &old, -(int64_t)bytes);

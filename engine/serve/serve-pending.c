@@ -3,8 +3,8 @@
 
 #include "engine/base/queue.h"
 #include "engine/base/thread.h"
+#include "engine/node/fabric.h"
 #include "engine/serve/serve-pending.h"
-#include "engine/serve/serve.h"
 #include "engine/serve/tier-read.h"
 
 #include <assert.h>
@@ -122,10 +122,21 @@ static bool has_ended(struct serve_pending *l, const struct pending_read *r)
 	return ended;
 }
 
+void serve_pending_data(struct engine *e, uint32_t peer, uint64_t request, int status,
+			const void *bytes, uint32_t size)
+{
+	struct wire_data data = { .status = status, .size = status ? 0 : size };
+
+	/* the bytes were read before the control page, as by a one-sided read */
+	atomic_thread_fence(memory_order_acquire);
+	wire_control_from_page(&data.control, e->registry.control);
+	fabric_reply(e, peer, WIRE_DATA, request, &data, bytes, data.size);
+}
+
 static void answer(struct engine *e, struct pending_read *r, int status)
 {
 	for (unsigned i = 0; i < r->nrequests && !r->answered; i++)
-		serve_data(e, r->peer, r->requests[i], status, r->bytes, r->asked.size);
+		serve_pending_data(e, r->peer, r->requests[i], status, r->bytes, r->asked.size);
 	r->answered = true;
 }
 
@@ -275,7 +286,7 @@ bool serve_pending_start(struct engine *e, uint32_t peer, uint64_t request,
 		return false;
 	rc = join_or_begin(e, peer, request, read);
 	if (rc)
-		serve_data(e, peer, request, rc, NULL, 0);
+		serve_pending_data(e, peer, request, rc, NULL, 0);
 	else
 		/* the fetch may have ended within registry_fetch_begin */
 		serve_pending_turn(e, monotonic_ms());

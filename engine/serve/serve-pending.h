@@ -22,6 +22,11 @@ void serve_pending_free(struct engine *e);
 /* Serves a READ.  Returns false, having done nothing, if the row is in the host's memory. */
 bool serve_pending_start(struct engine *e, uint32_t peer, uint64_t request,
 			 const struct wire_read *read);
+/* Answers a READ of any row by DATA, with the control page as it is now, after the bytes were
+ * read.
+ */
+void serve_pending_data(struct engine *e, uint32_t peer, uint64_t request, int status,
+			const void *bytes, uint32_t size);
 /* Cancels the reads of a peer that has left. */
 void serve_pending_gone(struct engine *e, uint32_t peer);
 /* Answers the READs whose fetches have ended. */

@@ -51,15 +51,6 @@ struct served_request {
 /* Sends an answer.  A peer that does not take the messages that wait for it is told to ask
  * again.
  */
-static void answer(struct engine *e, uint32_t peer, enum wire_type type, uint64_t request,
-		   const void *body, const void *tail, size_t size)
-{
-	if (fabric_answer(e, peer, type, request, body, tail, size))
-		return;
-	if (node_send(e, peer, type, request, body, tail, size) == -EAGAIN)
-		node_ack(e, peer, request, -EAGAIN);
-}
-
 static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	CLEANUP(free) struct wire_entry *rows = NULL;
@@ -86,7 +77,7 @@ static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const
 		rows[i] = e->peers[t.first + i].entry;
 		rows[i].rank = t.first + i;
 	}
-	answer(e, peer, WIRE_TABLE, request, &t, rows, t.count * sizeof(rows[0]));
+	fabric_reply(e, peer, WIRE_TABLE, request, &t, rows, t.count * sizeof(rows[0]));
 }
 
 static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, const void *body)
@@ -110,8 +101,8 @@ static void serve_catalog(struct engine *e, uint32_t peer, uint64_t request, con
 	part.total = e->job.catalog_bytes.size;
 	part.offset = page.first;
 	part.size = u64_min(WIRE_CHUNK, part.total - part.offset);
-	answer(e, peer, WIRE_CATALOG, request, &part, e->job.catalog_bytes.data + part.offset,
-	       part.size);
+	fabric_reply(e, peer, WIRE_CATALOG, request, &part,
+		     e->job.catalog_bytes.data + part.offset, part.size);
 }
 
 static int encode_states(struct engine *e, struct wire_writer *w)
@@ -197,21 +188,10 @@ static void serve_states(struct engine *e, uint32_t peer, const struct wire_head
 		part.total = w.size;
 		part.offset = page.first;
 		part.size = u64_min(WIRE_CHUNK, w.size - page.first);
-		answer(e, peer, WIRE_STATES, header->request, &part, w.data + part.offset,
-		       part.size);
+		fabric_reply(e, peer, WIRE_STATES, header->request, &part, w.data + part.offset,
+			     part.size);
 	}
 	free(w.data);
-}
-
-void serve_data(struct engine *e, uint32_t peer, uint64_t request, int status,
-		const void *bytes, uint32_t size)
-{
-	struct wire_data data = { .status = status, .size = status ? 0 : size };
-
-	/* the bytes were read before the control page, as by a one-sided read */
-	atomic_thread_fence(memory_order_acquire);
-	wire_control_from_page(&data.control, e->registry.control);
-	answer(e, peer, WIRE_DATA, request, &data, bytes, data.size);
 }
 
 static int open_view(struct engine *e, uint32_t peer, const struct wire_view_open *open,
@@ -292,7 +272,7 @@ static void serve_read(struct engine *e, uint32_t peer, uint64_t request, const 
 		status = e->serve.state->chunk ? read_bytes(e, &read, e->serve.state->chunk)
 					       : -ENOMEM;
 	}
-	serve_data(e, peer, request, status, e->serve.state->chunk, read.size);
+	serve_pending_data(e, peer, request, status, e->serve.state->chunk, read.size);
 }
 
 static int check_stage(struct engine *e, const struct wire_stage *stage, size_t tail_size)

@@ -19,9 +19,6 @@ void serve_request(struct engine *e, uint32_t peer, const struct wire_header *he
 		   const void *body, const void *tail, size_t tail_size);
 /* Writes 8 bytes to e->serve.asked_fd (frag_asked), and closes it; without one, nothing. */
 void serve_tell_asked(struct engine *e);
-/* Answers a READ by DATA, with the control page as it is now, after the bytes were read. */
-void serve_data(struct engine *e, uint32_t peer, uint64_t request, int status,
-		const void *bytes, uint32_t size);
 /* A turn of the loop: tells writers that their edits were applied, answers pending reads, drops
  * views of silent observers, loses silent ranks, and carries barriers on.
  */
