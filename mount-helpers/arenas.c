@@ -3,7 +3,7 @@
 
 #include "engine/base/base.h"
 #include "engine/base/one-line.h"
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/mount-file.h"
 #include "mount-helpers/target.h"

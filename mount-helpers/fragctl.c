@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "engine/frag.h"
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/table.h"
 

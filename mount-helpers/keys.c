@@ -4,7 +4,7 @@
 #include "engine/base/key.h"
 #include "engine/base/one-line.h"
 #include "engine/launch/keyfile.h"
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 #include "mount-helpers/commands.h"
 
 #include <errno.h>

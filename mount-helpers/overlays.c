@@ -3,7 +3,7 @@
 
 #include "engine/base/one-line.h"
 #include "engine/overlay.h"
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/progress.h"
 

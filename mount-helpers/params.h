@@ -4,7 +4,7 @@
 
 /* The parameters of a mount, in its order, and their states. */
 
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 
 struct param {
 	char *name; /* "layers.0.weight"; "mp_rank_00/layers.0.weight" if there are parts */

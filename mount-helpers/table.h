@@ -7,7 +7,7 @@
  * prints numbers unrounded.
  */
 
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 
 enum table_kind {
 	TABLE_TEXT,

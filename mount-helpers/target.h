@@ -6,7 +6,7 @@
  * a checkpoint, which fragfs serves in a temporary folder until fragctl ends, also by a signal.
  */
 
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 
 #include <limits.h>
 

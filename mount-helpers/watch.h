@@ -4,7 +4,7 @@
 
 /* Events, as fragctl watch prints them. */
 
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 
 /* Prints a line of `events`, whose JSON is event: as it is with -J, else for people. */
 void watch_print(const struct call *call, const char *line, const json_t *event);

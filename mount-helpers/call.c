@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/command.h"
+#include "mount-helpers/call.h"
 
 #include "engine/base/base.h"
 #include "engine/base/one-line.h"

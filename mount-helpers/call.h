@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MOUNT_HELPERS_COMMAND_H
-#define MOUNT_HELPERS_COMMAND_H
+#ifndef MOUNT_HELPERS_CALL_H
+#define MOUNT_HELPERS_CALL_H
 
 /* The call of a command of fragctl, with its words and options, and what all commands need to
  * answer: exit statuses and JSON.  The table of commands is in fragctl.c.
