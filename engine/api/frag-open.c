@@ -19,6 +19,7 @@
 #include "engine/serve/serve-pending.h"
 #include "engine/serve/serve.h"
 #include "engine/swap/swapper.h"
+#include "engine/transport/transport-common.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -147,7 +148,6 @@ static int listen_as_zero(struct engine *e, const char *before)
 static int open_zero(struct engine *e)
 {
 	char path[1024];
-	const char *address;
 	struct jobfile left;
 	bool is_left = e->messages.ops == &transport_zmq && !jobfile_left(e->job.name, &left);
 	int rc = check_name_free(e);
@@ -162,9 +162,8 @@ static int open_zero(struct engine *e)
 	if (rc)
 		return rc;
 	e->job.incarnation = e->registry.control->cookie[0];
-	address = e->messages.ops->address(e->messages.transport);
 	snprintf(e->job.address, sizeof(e->job.address), "%s",
-		 strncmp(address, "tcp://", 6) ? address : address + 6);
+		 transport_address_shown(e->messages.ops->address(e->messages.transport)));
 	rc = publish(e, path);
 	if (e->messages.ops == &transport_zmq)
 		jobfile_sweep(); /* publish wrote the file of a job taken over anew: it stays */

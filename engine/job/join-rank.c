@@ -8,6 +8,7 @@
 #include "engine/job/listen.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
+#include "engine/transport/transport-common.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -154,7 +155,8 @@ void join_look_at_job_file(struct engine *e, uint64_t now)
 	if (!e->is_rank || e->job.ready || !j->seeds.of_job_file || now < j->rank.look_ms)
 		return;
 	j->rank.look_ms = now + LOOK_MS;
-	if (!read_job_file(e, &job) || strcmp(j->seeds.list + strlen("tcp://"), job.address))
+	if (!read_job_file(e, &job) ||
+	    strcmp(transport_address_shown(j->seeds.list), job.address))
 		join_find_anew(e);
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/job/join-internal.h"
+#include "engine/transport/transport-common.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -63,7 +64,7 @@ int join_link_seed(struct engine *e)
 	s->linked = !rc;
 	if (!rc)
 		snprintf(e->job.address, sizeof(e->job.address), "%.159s",
-			 strncmp(address, "tcp://", 6) ? address : address + 6);
+			 transport_address_shown(address));
 	return rc;
 }
 

@@ -5,7 +5,10 @@
 
 #include "engine/base/fork.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -99,6 +102,49 @@ void transport_message_fill(void *to, const struct iovec *parts, unsigned nparts
 			memcpy(at, parts[i].iov_base, parts[i].iov_len);
 		at += parts[i].iov_len;
 	}
+}
+
+int transport_address_cut(const char *address, const char *scheme, char host[TRANSPORT_ADDRESS],
+			  unsigned *port)
+{
+	const char *name = address + strlen(scheme), *colon = strrchr(address, ':');
+	char *end;
+
+	if (strncmp(address, scheme, strlen(scheme)) || strlen(address) >= TRANSPORT_ADDRESS)
+		return -EINVAL;
+	if (colon < name)
+		colon = address + strlen(address);
+	if (colon == name)
+		return -EINVAL;
+	snprintf(host, TRANSPORT_ADDRESS, "%.*s", (int)(colon - address), address);
+	*port = 0;
+	if (!*colon)
+		return 0;
+	if (colon[1] < '0' || colon[1] > '9')
+		return -EINVAL;
+	*port = (unsigned)strtoul(colon + 1, &end, 10);
+	return *end || *port > 65535 ? -EINVAL : 0;
+}
+
+int transport_address_parse(const char *address, const char *scheme, struct sockaddr_in *at)
+{
+	char host[TRANSPORT_ADDRESS];
+	struct in_addr ip;
+	unsigned port;
+	int rc = transport_address_cut(address, scheme, host, &port);
+
+	if (rc || inet_pton(AF_INET, host + strlen(scheme), &ip) != 1)
+		return -EINVAL;
+	*at = (struct sockaddr_in){ .sin_family = AF_INET,
+				    .sin_port = htons((uint16_t)port),
+				    .sin_addr = ip };
+	return 0;
+}
+
+const char *transport_address_shown(const char *address)
+{
+	return strncmp(address, "tcp://", strlen("tcp://")) ? address
+							    : address + strlen("tcp://");
 }
 
 int transport_bind_anywhere(int (*bind)(void *arg, uint16_t port), void *arg)

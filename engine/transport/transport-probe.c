@@ -3,9 +3,6 @@
 
 #include "engine/transport/transport-probe.h"
 
-#include "engine/transport/transport-socket.h"
-
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -16,14 +13,11 @@ enum { PROBE_MS = 3000 };
 
 static int begin(const char *address)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET };
-	char host[TRANSPORT_ADDRESS];
-	unsigned port;
-	int fd, rc = transport_socket_parse(address, host, &port);
+	struct sockaddr_in to;
+	int fd, rc = transport_address_parse(address, "tcp://", &to);
 
-	if (rc || inet_pton(AF_INET, host + strlen("tcp://"), &to.sin_addr) != 1)
-		return -EINVAL;
-	to.sin_port = htons((uint16_t)port);
+	if (rc)
+		return rc;
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;

@@ -3,8 +3,6 @@
 
 #include "engine/transport/transport-socket.h"
 
-#include "engine/transport/transport-common.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -110,35 +108,12 @@ static int bind_at(void *arg, uint16_t port)
 	return zmq_bind(b->socket, endpoint) ? transport_socket_error() : 0;
 }
 
-/* "tcp://HOST[:PORT]" -> "tcp://HOST" and the port, 0 where it is absent. */
-int transport_socket_parse(const char *address, char host[TRANSPORT_ADDRESS], unsigned *port)
-{
-	const char *name = address + strlen("tcp://"), *colon = strrchr(address, ':');
-	char *end;
-
-	if (strncmp(address, "tcp://", strlen("tcp://")) ||
-	    strlen(address) >= TRANSPORT_ADDRESS)
-		return -EINVAL;
-	if (colon < name)
-		colon = address + strlen(address);
-	if (colon == name)
-		return -EINVAL;
-	snprintf(host, TRANSPORT_ADDRESS, "%.*s", (int)(colon - address), address);
-	*port = 0;
-	if (!*colon)
-		return 0;
-	if (colon[1] < '0' || colon[1] > '9')
-		return -EINVAL;
-	*port = (unsigned)strtoul(colon + 1, &end, 10);
-	return *end || *port > 65535 ? -EINVAL : 0;
-}
-
 int transport_socket_bind(void *socket, const char *address, char bound[TRANSPORT_ADDRESS])
 {
 	struct binding b = { .socket = socket };
 	size_t size = TRANSPORT_ADDRESS;
 	unsigned port;
-	int rc = transport_socket_parse(address, b.host, &port);
+	int rc = transport_address_cut(address, "tcp://", b.host, &port);
 
 	if (!rc)
 		rc = port ? bind_at(&b, (uint16_t)port) : transport_bind_anywhere(bind_at, &b);

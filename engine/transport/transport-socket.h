@@ -2,11 +2,9 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_SOCKET_H
 #define ENGINE_TRANSPORT_TRANSPORT_SOCKET_H
 
-/* Sockets of libzmq with the options that transport zmq needs, and addresses. */
+/* Sockets of libzmq with the options that transport zmq needs. */
 
-#include "engine/transport/transport.h"
-
-enum { TRANSPORT_ADDRESS = 256 };
+#include "engine/transport/transport-common.h"
 
 /* The -errno of the last error of libzmq. */
 int transport_socket_error(void);
@@ -19,8 +17,5 @@ int transport_socket_open(void *context, const struct transport_config *config, 
 
 /* Binds to "tcp://HOST[:PORT]"; bound: the address with its port. */
 int transport_socket_bind(void *socket, const char *address, char bound[TRANSPORT_ADDRESS]);
-
-/* Cuts an address into "tcp://HOST" and the port, 0 where there is none.  -EINVAL. */
-int transport_socket_parse(const char *address, char host[TRANSPORT_ADDRESS], unsigned *port);
 
 #endif

@@ -241,7 +241,7 @@ static int transport_zmq_connect(struct transport *t, const char *address, uint3
 	struct transport_peer *peer;
 	unsigned port;
 	bool fresh;
-	int rc = transport_socket_parse(address, host, &port);
+	int rc = transport_address_cut(address, "tcp://", host, &port);
 
 	if (rc || !port)
 		return -EINVAL;

@@ -4,7 +4,6 @@
 #include "engine/base/log.h"
 #include "engine/transport/tls/tls-peers.h"
 #include "engine/transport/transport-common.h"
-#include "engine/transport/transport-socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -139,20 +138,6 @@ static void set_options(int fd)
 	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
 		setsockopt(fd, options[i].level, options[i].option, &options[i].value,
 			   sizeof(options[i].value));
-}
-
-/* -EINVAL: not "tcp://" and an IPv4 address. */
-static int parse(const char *address, struct sockaddr_in *to)
-{
-	char host[TRANSPORT_ADDRESS];
-	unsigned port;
-	int rc = transport_socket_parse(address, host, &port);
-
-	*to = (struct sockaddr_in){ .sin_family = AF_INET };
-	if (rc || inet_pton(AF_INET, host + strlen("tcp://"), &to->sin_addr) != 1)
-		return -EINVAL;
-	to->sin_port = htons((uint16_t)port);
-	return 0;
 }
 
 /* ---- the end of a connection ---- */
@@ -458,7 +443,7 @@ static int open_socket(int *fd)
 static void connect_out(struct transport *t, struct tls_peer *peer)
 {
 	struct sockaddr_in to;
-	int rc = parse(peer->address, &to);
+	int rc = transport_address_parse(peer->address, "tcp://", &to);
 
 	peer->state = TLS_PEER_CONNECTS;
 	if (!rc)
@@ -478,7 +463,7 @@ static int transport_tls_connect(struct transport *t, const char *address, uint3
 	struct tls_peer *peer;
 	struct sockaddr_in to;
 	bool fresh;
-	int rc = parse(address, &to);
+	int rc = transport_address_parse(address, "tcp://", &to);
 
 	if (rc || !to.sin_port)
 		return -EINVAL;
@@ -893,7 +878,7 @@ static int bind_listener(struct transport *t, const char *address)
 	struct binding b = { .fd = t->listener };
 	char host[INET_ADDRSTRLEN];
 	unsigned port;
-	int rc = parse(address, &b.at);
+	int rc = transport_address_parse(address, "tcp://", &b.at);
 
 	if (rc)
 		return rc;

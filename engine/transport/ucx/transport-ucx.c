@@ -123,7 +123,6 @@ struct transport {
 static_assert(sizeof(struct ucx_stamp) == 24, "stamp");
 static_assert(sizeof(struct ucx_hello) == 32, "hello");
 
-static int ucx_address_parse(const char *address, struct sockaddr_in *name);
 static void ucx_messages_pump(struct ucx_link *link);
 static void ucx_messages_give_up(struct ucx_link *link);
 static void ucx_messages_move(struct ucx_link *from, struct ucx_link *to);
@@ -318,7 +317,7 @@ static void connect_link(struct ucx_link *link, const char *address)
 
 	set_state(link, UCX_OPENING);
 	link->until_ms = monotonic_ms() + OPENING_MS;
-	if (ucx_address_parse(address, &name) || make(link, &param) != UCS_OK)
+	if (transport_address_parse(address, "ucx://", &name) || make(link, &param) != UCS_OK)
 		ucx_link_break(link);
 	else
 		say(link, AM_HELLO);
@@ -971,33 +970,6 @@ enum {
 	LINGER_MS = 100,
 };
 
-/* Parses "ucx://10.0.0.1:20001", or without a port, which then is 0.  -EINVAL. */
-static int ucx_address_parse(const char *address, struct sockaddr_in *name)
-{
-	static const char scheme[] = "ucx://";
-	char host[INET_ADDRSTRLEN];
-	const char *colon = strrchr(address, ':');
-	unsigned long port = 0;
-	char *end;
-
-	if (strncmp(address, scheme, strlen(scheme)))
-		return -EINVAL;
-	address += strlen(scheme);
-	if (colon < address) {
-		colon = address + strlen(address);
-	} else {
-		port = strtoul(colon + 1, &end, 10);
-		if (colon[1] < '0' || colon[1] > '9' || *end || port > 65535)
-			return -EINVAL;
-	}
-	if ((size_t)(colon - address) >= sizeof(host))
-		return -EINVAL;
-	snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
-	*name = (struct sockaddr_in){ .sin_family = AF_INET,
-				      .sin_port = htons((uint16_t)port) };
-	return inet_pton(AF_INET, host, &name->sin_addr) == 1 ? 0 : -EINVAL;
-}
-
 /* ---- open ---- */
 
 static int open_events(struct transport *t)
@@ -1100,7 +1072,7 @@ static int open_listener(struct transport *t, const char *address)
 {
 	struct listening l = { .t = t };
 	char host[INET_ADDRSTRLEN];
-	int rc = ucx_address_parse(address, &l.name);
+	int rc = transport_address_parse(address, "ucx://", &l.name);
 
 	if (!rc)
 		rc = check_address(&l.name);
@@ -1228,7 +1200,7 @@ static int transport_ucx_connect(struct transport *t, const char *address, uint3
 	bool fresh;
 	int rc;
 
-	if (ucx_address_parse(address, &name) || !name.sin_port)
+	if (transport_address_parse(address, "ucx://", &name) || !name.sin_port)
 		return -EINVAL;
 	rc = transport_peers_connect(&t->peers, address, &peer, &fresh);
 	if (rc)
