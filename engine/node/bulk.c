@@ -4,26 +4,12 @@
 #include "engine/base/log.h"
 #include "engine/node/bulk.h"
 #include "engine/node/rpc.h"
+#include "engine/transport/transport-common.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-enum {
-	CONNECTING_MS = 5000,
-	SILENT_MS = 3000,
-	AGAIN_MS = 10000, /* doubled up to */
-	AGAIN_MAX_MS = 640000,
-};
-
 /* ---- the port ---- */
-
-/* "tcp://10.0.0.1:21017" -> "tcp://10.0.0.1" */
-static void host_of(const char *address, char *host, size_t size)
-{
-	const char *colon = strrchr(address, ':');
-
-	snprintf(host, size, "%.*s", colon ? (int)(colon - address) : 0, address);
-}
 
 void bulk_open(struct engine *e, const char *address)
 {
@@ -31,13 +17,12 @@ void bulk_open(struct engine *e, const char *address)
 					   .reads_only = e->job.key.reads_only,
 					   .expected = e->world,
 					   .second = true };
-	char host[160];
+	char host[TRANSPORT_ADDRESS];
+	unsigned port;
 	int rc;
 
-	if (address) {
-		host_of(address, host, sizeof(host));
+	if (address && !transport_address_cut(address, "tcp://", host, &port))
 		config.bind = host;
-	}
 	e->bulk.ops = &transport_tls;
 	rc = e->bulk.ops->open(&e->bulk.transport, &config);
 	if (rc)
@@ -59,9 +44,10 @@ void bulk_close(struct engine *e)
 uint16_t bulk_listens_at(const struct engine *e)
 {
 	const char *address = e->bulk.transport ? e->bulk.ops->address(e->bulk.transport) : "";
-	const char *colon = strrchr(address, ':');
+	char host[TRANSPORT_ADDRESS];
+	unsigned port;
 
-	return colon ? (uint16_t)atoi(colon + 1) : 0;
+	return transport_address_cut(address, "tcp://", host, &port) ? 0 : (uint16_t)port;
 }
 
 /* ---- a rank ---- */
@@ -97,7 +83,7 @@ static void give_up(struct engine *e, uint32_t rank, uint64_t now, const char *w
 	log_line(told ? LOG_INFO : LOG_WARN, "rank %u %s by TLS at port %u: ZeroMQ goes on",
 		 rank, why, p->entry.bulk);
 	e->bulk_told |= !p->bulk;
-	p->bulk_pause_ms = u64_max(AGAIN_MS, u64_min(2 * p->bulk_pause_ms, AGAIN_MAX_MS));
+	p->bulk_pause_ms = peer_pause_ms(p->bulk_pause_ms);
 	drop_link(e, rank, now + p->bulk_pause_ms);
 }
 
@@ -105,7 +91,7 @@ static void give_up(struct engine *e, uint32_t rank, uint64_t now, const char *w
 static void break_off(struct engine *e, uint32_t rank, uint64_t now)
 {
 	log_info("rank %u breaks off by TLS", rank);
-	drop_link(e, rank, now + AGAIN_MS);
+	drop_link(e, rank, now + PEER_AGAIN_MS);
 }
 
 static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct answer *answer)
@@ -130,14 +116,16 @@ static void ping(struct engine *e, uint32_t rank, uint64_t now)
 static void connect_to(struct engine *e, uint32_t rank, uint64_t now)
 {
 	struct peer *p = &e->peers[rank];
-	char host[160], address[170];
+	char host[TRANSPORT_ADDRESS], address[TRANSPORT_ADDRESS + 16];
+	unsigned port;
 
 	if (!e->bulk.transport)
 		bulk_open(e, NULL);
-	p->bulk_again_ms = now + AGAIN_MS;
+	p->bulk_again_ms = now + PEER_AGAIN_MS;
 	if (!e->bulk.transport)
 		return;
-	host_of(p->entry.address, host, sizeof(host));
+	if (transport_address_cut(p->entry.address, "tcp://", host, &port))
+		return;
 	snprintf(address, sizeof(address), "%s:%u", host, p->entry.bulk);
 	if (e->bulk.ops->connect(e->bulk.transport, address, &p->bulk_link))
 		return;
@@ -146,15 +134,15 @@ static void connect_to(struct engine *e, uint32_t rank, uint64_t now)
 	ping(e, rank, now);
 }
 
-/* Returns true if nothing has come by the bulk port for SILENT_MS, although PINGs go there, and
- * a message has come in the second half of that time: the rank itself is not silent.
+/* Returns true if nothing has come by the bulk port for PEER_SILENT_MS, although PINGs go
+ * there, and a message has come in the second half of that time: the rank itself is not silent.
  */
 static bool is_silent(struct peer *p, uint64_t now)
 {
 	if (!p->bulk_quiet_ms && p->heard_ms > p->bulk_heard_ms + NODE_PING_MS)
 		p->bulk_quiet_ms = now;
-	return p->bulk_quiet_ms && now >= p->bulk_quiet_ms + SILENT_MS &&
-	       p->heard_ms >= p->bulk_quiet_ms + SILENT_MS / 2;
+	return p->bulk_quiet_ms && now >= p->bulk_quiet_ms + PEER_SILENT_MS &&
+	       p->heard_ms >= p->bulk_quiet_ms + PEER_SILENT_MS / 2;
 }
 
 static void turn_rank(struct engine *e, uint32_t rank, uint64_t now)
@@ -167,7 +155,7 @@ static void turn_rank(struct engine *e, uint32_t rank, uint64_t now)
 			connect_to(e, rank, now);
 	} else if (e->bulk.ops->refused(e->bulk.transport, p->bulk_link)) {
 		give_up(e, rank, now, "refuses this engine");
-	} else if (!p->bulk && now >= p->bulk_heard_ms + CONNECTING_MS) {
+	} else if (!p->bulk && now >= p->bulk_heard_ms + PEER_CALLING_MS) {
 		give_up(e, rank, now, "does not answer");
 	} else if (p->bulk_broken) {
 		break_off(e, rank, now);

@@ -9,13 +9,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 
-enum {
-	MESSAGES_PER_TURN = 64,
-	CALLING_MS = 5000,
-	SILENT_MS = 3000,
-	AGAIN_MS = 10000, /* doubled up to */
-	AGAIN_MAX_MS = 640000,
-};
+enum { MESSAGES_PER_TURN = 64 };
 
 enum calling { IDLE, CALLED, HEARD, USED, STOPPING };
 
@@ -267,7 +261,7 @@ static void give_up(struct engine *e, uint32_t rank, const char *why)
 
 	log_warn("rank %u %s by UCX: ZeroMQ goes on", rank, why);
 	r->state = STOPPING;
-	r->pause_ms = u64_max(AGAIN_MS, u64_min(2 * r->pause_ms, AGAIN_MAX_MS));
+	r->pause_ms = peer_pause_ms(r->pause_ms);
 	r->until_ms = monotonic_ms() + r->pause_ms;
 	e->peers[rank].fabric = false;
 	if (!r->asking)
@@ -294,7 +288,7 @@ static void call(struct engine *e, uint32_t rank, uint64_t now)
 		return;
 	ask(e, rank, WIRE_FABRIC_CALL);
 	r->state = r->asking ? CALLED : IDLE;
-	r->until_ms = now + CALLING_MS;
+	r->until_ms = now + PEER_CALLING_MS;
 }
 
 static void use(struct engine *e, uint32_t rank)
@@ -312,7 +306,7 @@ static void use(struct engine *e, uint32_t rank)
 	p->fabric = true;
 }
 
-/* Returns true if PONGs have come by message alone for SILENT_MS. */
+/* Returns true if PONGs have come by message alone for PEER_SILENT_MS. */
 static bool is_silent(struct reach *r, const struct peer *p, uint64_t now)
 {
 	if (p->pong == r->pong)
@@ -320,7 +314,7 @@ static bool is_silent(struct reach *r, const struct peer *p, uint64_t now)
 	r->pong = p->pong;
 	if (!r->quiet_ms)
 		r->quiet_ms = now;
-	return now >= r->quiet_ms + SILENT_MS;
+	return now >= r->quiet_ms + PEER_SILENT_MS;
 }
 
 static void turn_rank(struct engine *e, uint32_t rank, uint64_t now)

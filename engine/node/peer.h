@@ -10,6 +10,13 @@
 
 enum peer_way { PEER_WAY_UNKNOWN, PEER_WAY_MEMORY, PEER_WAY_MESSAGES };
 
+enum {                         /* a second transport to a rank: bulk.h, fabric.h */
+       PEER_CALLING_MS = 5000, /* a rank that has not answered there by then is given up */
+       PEER_SILENT_MS = 3000,  /* so is one that is heard by message alone for so long */
+       PEER_AGAIN_MS = 10000,  /* from then to the next try, doubled up to */
+       PEER_AGAIN_MAX_MS = 640000,
+};
+
 struct peer {
 	struct wire_entry entry; /* of the table of ranks; present 0: the rank has not come */
 	uint64_t incarnation;    /* the job's, when the rank's process came */
@@ -85,6 +92,12 @@ struct peer {
 	bool replaced;        /* another process answers at the rank's address */
 	bool failing;         /* the engine thread is to end the lost rank's requests */
 };
+
+/* Returns the pause to the next try of a second transport; last: the pause before, 0: none. */
+static inline uint64_t peer_pause_ms(uint64_t last)
+{
+	return u64_max(PEER_AGAIN_MS, u64_min(2 * last, PEER_AGAIN_MAX_MS));
+}
 
 static inline bool peer_is_live(const struct peer *p)
 {
