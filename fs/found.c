@@ -4,6 +4,7 @@
 #include "fs/found.h"
 
 #include "engine/base/thread.h"
+#include "fs/names.h"
 
 #include <errno.h>
 #include <string.h>
@@ -25,12 +26,7 @@ void found_fini(struct found *f)
 
 static uint32_t *head_of(struct found *f, uint64_t dir, const char *text)
 {
-	/* FNV-1a; the mask keeps the low bits, so the high ones are mixed in. */
-	uint64_t h = 0xcbf29ce484222325 ^ dir;
-
-	for (; *text; text++)
-		h = (h ^ (unsigned char)*text) * 0x100000001b3;
-	return &f->heads[(h ^ h >> 32) & (f->room - 1)];
+	return &f->heads[names_hash(text, dir) & (f->room - 1)];
 }
 
 static void insert(struct found *f, uint32_t number)

@@ -73,7 +73,7 @@ size_t names_escape_first(const char *name, char *out, size_t size)
 	return finish(&o);
 }
 
-static uint64_t hash(const char *text, uint64_t seed)
+uint64_t names_hash(const char *text, uint64_t seed)
 {
 	/* FNV-1a; the mask keeps the low bits, so the high ones are mixed in. */
 	uint64_t h = 0xcbf29ce484222325 ^ seed;
@@ -114,7 +114,7 @@ static size_t cut(const char *file, size_t length)
 
 static void insert(struct names *n, uint32_t number)
 {
-	uint32_t slot = (uint32_t)hash(n->files[number], 0) & n->mask;
+	uint32_t slot = (uint32_t)names_hash(n->files[number], 0) & n->mask;
 
 	while (n->slots[slot])
 		slot = (slot + 1) & n->mask;
@@ -149,7 +149,7 @@ static char *add(struct names *n, uint32_t number, const char *name, const char 
 	strcpy(file, whole);
 	for (uint64_t salt = 0; shortened && (!salt || names_find(n, file) >= 0); salt++) {
 		sprintf(strcpy(file, whole) + cut(whole, NAMES_FILE_MAX - HASH_TEXT),
-			"~%016" PRIx64, hash(whole, salt));
+			"~%016" PRIx64, names_hash(whole, salt));
 	}
 	if (!strcmp(file, name)) {
 		n->files[number] = name;
@@ -204,7 +204,7 @@ void names_fini(struct names *n)
 
 int64_t names_find(const struct names *n, const char *file)
 {
-	uint32_t slot = (uint32_t)hash(file, 0) & n->mask;
+	uint32_t slot = (uint32_t)names_hash(file, 0) & n->mask;
 
 	for (; n->slots[slot]; slot = (slot + 1) & n->mask) {
 		if (!strcmp(n->files[n->slots[slot] - 1], file))

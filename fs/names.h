@@ -26,6 +26,9 @@ size_t names_escape(const char *name, char *out, size_t size);
  */
 size_t names_escape_first(const char *name, char *out, size_t size);
 
+/* Returns a hash of the text, whose low bits alone will do for a table. */
+uint64_t names_hash(const char *text, uint64_t seed);
+
 struct names {
 	uint32_t count;
 	uint32_t mask;   /* of slots, a power of two - 1 */
