@@ -54,14 +54,9 @@ int frag_arena_open(struct frag *f, const struct frag_arena *arena)
 	return rc;
 }
 
-/* Preserves what open files still need of a parameter. */
 static void keep_for_views(struct engine *e, struct arena_lp lp)
 {
-	enum frag_dtype dtype;
-	int row = registry_find(&e->registry, arena_memory_kind(lp), lp.param, 0, "", &dtype);
-
-	if (row >= 0 && view_owner_any(&e->view_owner))
-		view_owner_keep_row(&e->view_owner, &e->registry, (uint32_t)row);
+	api_keep_for_views(e, arena_memory_kind(lp), lp.param, 0, "");
 }
 
 static int forget(struct engine *e, struct arena_lp lp)

@@ -305,12 +305,11 @@ int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dty
 	return frag_fragments_keep(f, &param, 1, key, dtype, &memory);
 }
 
-/* Preserves what open files still need of a state.  Returns its row's number, or -ENOENT. */
-static int keep_for_views(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
-			  const char *key)
+int api_keep_for_views(struct engine *e, enum state_kind kind, uint32_t index, uint32_t sub,
+		       const char *key)
 {
 	enum frag_dtype dtype;
-	int row = registry_find(&e->registry, kind, group, sub, key, &dtype);
+	int row = registry_find(&e->registry, kind, index, sub, key, &dtype);
 
 	if (row >= 0 && view_owner_any(&e->view_owner))
 		view_owner_keep_row(&e->view_owner, &e->registry, (uint32_t)row);
@@ -320,7 +319,7 @@ static int keep_for_views(struct engine *e, enum state_kind kind, uint32_t group
 static int move_segments(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
 			 const char *key, const struct state_segment *segments, size_t n)
 {
-	int row = keep_for_views(e, kind, group, sub, key);
+	int row = api_keep_for_views(e, kind, group, sub, key);
 
 	return row < 0 ? row
 		       : registry_replace(&e->registry, kind, group, sub, key, segments, n);
@@ -329,7 +328,7 @@ static int move_segments(struct engine *e, enum state_kind kind, uint32_t group,
 static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
 		      const char *key)
 {
-	int row = keep_for_views(e, kind, group, sub, key);
+	int row = api_keep_for_views(e, kind, group, sub, key);
 
 	return row < 0 ? row : registry_drop(&e->registry, kind, group, sub, key);
 }
