@@ -61,13 +61,6 @@ void fragments_free(struct fragments *f)
 	free(f->list);
 }
 
-static int by_number(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 char *fragments_ranks(const struct fragments *f)
 {
 	CLEANUP(free) uint32_t *ranks = calloc(f->n + 1, sizeof(*ranks));
@@ -83,7 +76,7 @@ char *fragments_ranks(const struct fragments *f)
 	}
 	for (size_t i = 0; i < f->n; i++)
 		ranks[i] = f->list[i].rank;
-	qsort(ranks, f->n, sizeof(*ranks), by_number);
+	qsort(ranks, f->n, sizeof(*ranks), u32_compare);
 	for (size_t i = 0; i < f->n; i = last + 1) {
 		for (last = i; last + 1 < f->n && ranks[last + 1] <= ranks[last] + 1;)
 			last++;

@@ -36,8 +36,7 @@ static int load(struct hwloc *h, char *why, size_t whysize)
 		return -ENODEV;
 	}
 #define FIND(name)                                                                             \
-	h->name = (__typeof__(h->name))dlsym(h->library, #name);                               \
-	if (!h->name)                                                                          \
+	if (!library_find(h->library, #name, &h->name))                                        \
 		goto old;
 	HWLOC_CALLS(FIND)
 #undef FIND

@@ -2,9 +2,10 @@
 #ifndef ENGINE_BASE_BASE_H
 #define ENGINE_BASE_BASE_H
 
-/* Used by every module: checked arithmetic, cleanup, the clock, the environment. */
+/* Used by every module: checked arithmetic, cleanup, texts, the clock, the environment. */
 
 #include <assert.h>
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,6 +66,14 @@ static inline uint64_t u64_max(uint64_t a, uint64_t b)
 		low_;                                                                          \
 	})
 
+/* For qsort(3) and bsearch(3) of uint32_t. */
+static inline int u32_compare(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
 /* divisor > 0; never overflows. */
 static inline uint64_t u64_div_ceil(uint64_t n, uint64_t divisor)
 {
@@ -82,6 +91,26 @@ static inline char *text_copy(const void *bytes, size_t size)
 	memcpy(text, bytes, size);
 	text[size] = '\0';
 	return text;
+}
+
+/* Returns the value of a hexadecimal digit; -1: c is none. */
+static inline int hex_digit(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
+}
+
+/* Finds a function of a library that was loaded by dlopen(3), and sets *function, a pointer to
+ * a function.  False: the library has none of that name.
+ */
+static inline bool library_find(void *library, const char *name, void *function)
+{
+	void *found = dlsym(library, name);
+
+	*(void **)function = found;
+	return found;
 }
 
 /* A variable of the environment; NULL: not set, or empty. */

@@ -245,13 +245,6 @@ uint64_t catalog_lp_held(const struct catalog *c, uint32_t param, uint32_t rank)
 	return own.numel;
 }
 
-static int compare_u32(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Returns 1 if a value is there twice, else 0.  -ENOMEM. */
 static int has_twice(const uint32_t *values, uint32_t n)
 {
@@ -260,7 +253,7 @@ static int has_twice(const uint32_t *values, uint32_t n)
 	if (!sorted)
 		return -ENOMEM;
 	memcpy(sorted, values, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), compare_u32);
+	qsort(sorted, n, sizeof(*sorted), u32_compare);
 	for (uint32_t i = 1; i < n; i++)
 		if (sorted[i] == sorted[i - 1])
 			return 1;

@@ -9,19 +9,11 @@
 
 enum { VERSION_MIN = NCCL_VERSION(2, 18, 0) };
 
-static bool find(void *library, const char *name, void *function)
-{
-	void *found = dlsym(library, name);
-
-	*(void **)function = found;
-	return found;
-}
-
 /* Returns the first function that the library lacks; NULL: it has all. */
 static const char *find_all(struct nccl *nccl, void *library)
 {
 #define FIND(name)                                                                             \
-	if (!find(library, "nccl" #name, &nccl->name))                                         \
+	if (!library_find(library, "nccl" #name, &nccl->name))                                 \
 		return "nccl" #name;
 	NCCL_CALLS(FIND)
 #undef FIND

@@ -25,20 +25,12 @@ static void *open_library(const char *name)
 	return library;
 }
 
-static bool find(void *library, const char *name, void *function)
-{
-	void *found = dlsym(library, name);
-
-	*(void **)function = found;
-	return found;
-}
-
 static const char *find_all(struct cuda *cuda, void *library)
 {
 #define FIND(name)                                                                             \
-	if (!find(library, "cuda" #name, &cuda->name))                                         \
+	if (!library_find(library, "cuda" #name, &cuda->name))                                 \
 		return "cuda" #name;
-#define FIND_LATER(name) find(library, "cuda" #name, &cuda->name);
+#define FIND_LATER(name) library_find(library, "cuda" #name, &cuda->name);
 	CUDA_CALLS(FIND)
 	CUDA_LATER_CALLS(FIND_LATER)
 #undef FIND

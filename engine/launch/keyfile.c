@@ -7,7 +7,6 @@
 #include "engine/launch/job-folder.h"
 #include "engine/launch/jobfile.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,14 +68,6 @@ int keyfile_create(const char *job, const char *path, char *path_out, size_t siz
 	if (!rc)
 		snprintf(path_out, size, "%s", path ? path : usual);
 	return rc;
-}
-
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)tolower((unsigned char)c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static bool decode_hex(const char *text, uint8_t key[KEYFILE_BYTES])

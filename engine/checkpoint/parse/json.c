@@ -92,12 +92,10 @@ static uint32_t take_hex(struct json *j)
 	uint32_t code = 0;
 
 	for (int i = 0; i < 4; i++) {
-		uint8_t c = peek(j);
+		int digit = hex_digit((char)peek(j));
 
-		if (c >= '0' && c <= '9')
-			code = code << 4 | (uint32_t)(c - '0');
-		else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-			code = code << 4 | (uint32_t)((c | 0x20) - 'a' + 10);
+		if (digit >= 0)
+			code = code << 4 | (uint32_t)digit;
 		else
 			json_fail(j, -EBADMSG, "not four hexadecimal digits");
 		j->at += !j->rc;

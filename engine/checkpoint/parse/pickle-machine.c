@@ -431,23 +431,17 @@ uint32_t pickle_machine_read_float(struct pickle_machine *m)
 
 /* ---- texts with escapes ---- */
 
-static int hex(uint8_t c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-				      : -1;
-}
-
 static bool take_hex(const uint8_t *in, size_t left, size_t digits, uint32_t *out)
 {
 	*out = 0;
 	if (left < digits)
 		return false;
 	for (size_t i = 0; i < digits; i++) {
-		if (hex(in[i]) < 0)
+		int digit = hex_digit((char)in[i]);
+
+		if (digit < 0)
 			return false;
-		*out = *out << 4 | (uint32_t)hex(in[i]);
+		*out = *out << 4 | (uint32_t)digit;
 	}
 	return true;
 }

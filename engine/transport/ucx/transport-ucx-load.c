@@ -31,9 +31,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool find(void *library, const char *name, void *function)
 {
-	void *found = dlsym(library, name);
+	bool found = library_find(library, name, function);
 
-	*(void **)function = found;
 	if (!found)
 		log_warn("no UCX: this libucp has no %s", name);
 	return found;
