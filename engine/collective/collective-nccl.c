@@ -430,19 +430,6 @@ static bool make_id(struct collective *c)
 	return true;
 }
 
-/* Makes a stream of the least priority: the trainer's kernels go first. */
-static int make_stream(struct collective *c)
-{
-	struct cuda *cuda = &c->cuda;
-	int least, greatest;
-	int rc = CUDA_CALL(cuda, DeviceGetStreamPriorityRange, &least, &greatest);
-
-	if (rc)
-		return rc;
-	return CUDA_CALL(cuda, StreamCreateWithPriority, &c->stream, cudaStreamNonBlocking,
-			 least);
-}
-
 /* Bytes of memory for warming up, in whole pages: for each rank one to send, one to receive and
  * one to gather.
  */
@@ -466,7 +453,7 @@ static bool prepare(struct collective *c)
 	int rc = CUDA_CALL(cuda, SetDevice, c->options.number);
 
 	if (!rc)
-		rc = make_stream(c);
+		rc = device_cuda_make_stream(&c->cuda, &c->stream);
 	if (!rc)
 		rc = pin_warm(c);
 	if (rc)

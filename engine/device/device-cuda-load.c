@@ -82,3 +82,13 @@ int device_cuda_result(const struct cuda *cuda, const char *call, cudaError_t er
 		log_warn("%s: %s", call, cuda->GetErrorString(error));
 	return rc;
 }
+
+int device_cuda_make_stream(const struct cuda *cuda, cudaStream_t *stream)
+{
+	int least, greatest;
+	int rc = CUDA_CALL(cuda, DeviceGetStreamPriorityRange, &least, &greatest);
+
+	if (rc)
+		return rc;
+	return CUDA_CALL(cuda, StreamCreateWithPriority, stream, cudaStreamNonBlocking, least);
+}

@@ -72,6 +72,10 @@ int device_cuda_errno(const struct cuda *cuda, cudaError_t error);
  * text".
  */
 int device_cuda_result(const struct cuda *cuda, const char *call, cudaError_t error);
+/* Makes a stream of the least priority, so that the trainer's kernels go first.  Errors of
+ * device_cuda_result.
+ */
+int device_cuda_make_stream(const struct cuda *cuda, cudaStream_t *stream);
 #define CUDA_CALL(cuda, name, ...)                                                             \
 	device_cuda_result(cuda, "cuda" #name, (cuda)->name(__VA_ARGS__))
 

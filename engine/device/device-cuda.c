@@ -44,19 +44,6 @@ int device_cuda_choose(struct device *d, int number)
 	return rc ? -EIO : 0;
 }
 
-/* Makes a stream of the least priority: the trainer's kernels go first. */
-static int make_stream(struct device *d, struct cuda_device *dev)
-{
-	struct cuda *c = &d->cuda;
-	int least, greatest;
-	int rc = CUDA_CALL(c, DeviceGetStreamPriorityRange, &least, &greatest);
-
-	if (rc)
-		return rc;
-	return CUDA_CALL(c, StreamCreateWithPriority, &dev->stream, cudaStreamNonBlocking,
-			 least);
-}
-
 static int make_ring(struct device *d, struct cuda_device *dev)
 {
 	struct cuda *c = &d->cuda;
@@ -132,7 +119,7 @@ static void free_staging(struct device *d, struct cuda_device *dev)
 /* The caller has made `dev` the current device. */
 static int make_device(struct device *d, struct cuda_device *dev)
 {
-	int rc = make_stream(d, dev);
+	int rc = device_cuda_make_stream(&d->cuda, &dev->stream);
 
 	if (rc)
 		return rc;
