@@ -199,9 +199,12 @@ static void print_fields(const struct table *t)
 	json_t *row;
 	char text[CELL_MAX];
 
-	json_array_foreach(t->rows, index, row) for (size_t i = 0; i < t->nshown; i++) printf(
-		"%s%c", cell_text(t, t->shown[i], json_array_get(row, t->shown[i]), text),
-		i + 1 < t->nshown ? '\t' : '\n');
+	json_array_foreach (t->rows, index, row)
+		for (size_t i = 0; i < t->nshown; i++)
+			printf("%s%c",
+			       cell_text(t, t->shown[i], json_array_get(row, t->shown[i]),
+					 text),
+			       i + 1 < t->nshown ? '\t' : '\n');
 }
 
 /* Returns the columns of a terminal that UTF-8 takes: the bytes that begin a character. */
@@ -255,8 +258,7 @@ static void print_aligned(const struct table *t)
 		return;
 	for (size_t i = 0; i < t->nshown; i++) {
 		widths[i] = (int)strlen(t->columns[t->shown[i]].name);
-		json_array_foreach(t->rows, index, row)
-		{
+		json_array_foreach (t->rows, index, row) {
 			int width = width_of(cell_text(t, t->shown[i],
 						       json_array_get(row, t->shown[i]), text));
 
@@ -264,7 +266,8 @@ static void print_aligned(const struct table *t)
 		}
 	}
 	print_row(t, widths, NULL);
-	json_array_foreach(t->rows, index, row) print_row(t, widths, row);
+	json_array_foreach (t->rows, index, row)
+		print_row(t, widths, row);
 	free(widths);
 }
 
@@ -273,8 +276,7 @@ json_t *table_rows_json(const struct table *t)
 	json_t *list = json_array(), *row, *object;
 	size_t index;
 
-	json_array_foreach(t->rows, index, row)
-	{
+	json_array_foreach (t->rows, index, row) {
 		object = json_object();
 		for (size_t i = 0; i < t->nshown; i++)
 			json_object_set(object, t->columns[t->shown[i]].name,

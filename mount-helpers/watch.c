@@ -59,8 +59,7 @@ static void print_event(const json_t *event)
 		strcpy(clock, "-");
 	one_line(name ? name : "?", kind, sizeof(kind));
 	printf("%s.%03d  %-12s", clock, (int)((seconds - (double)whole) * 1000), kind);
-	json_object_foreach((json_t *)event, name, value)
-	{
+	json_object_foreach ((json_t *)event, name, value) {
 		char *text;
 
 		if (!strcmp(name, "event") || !strcmp(name, "time"))

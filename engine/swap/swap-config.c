@@ -230,8 +230,7 @@ static int take_section(const struct config_reader *r, const char *section, json
 	if (!json_is_object(values))
 		return bad(r, "%s: %s: is not an object", r->path, section);
 	begin_section(s, section);
-	json_object_foreach(values, name, value)
-	{
+	json_object_foreach (values, name, value) {
 		const struct key *k = find_key(section, name);
 
 		if (!rc)
@@ -271,8 +270,7 @@ static int take_sections(const struct config_reader *r, json_t *root, struct sec
 		return bad(r, "%s: is not an object", r->path);
 	if (json_object_get(root, "zero_optimization"))
 		return take_whole(r, root, s);
-	json_object_foreach(root, section, values)
-	{
+	json_object_foreach (root, section, values) {
 		if (!rc)
 			rc = take_section(r, section, values, s);
 	}

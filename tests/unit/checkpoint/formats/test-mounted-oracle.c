@@ -50,8 +50,7 @@ START_TEST(bad_files_get_their_verdicts)
 	snprintf(path, sizeof(path), "%s/bad/manifest.json", oracle);
 	all = json_load_file(path, 0, NULL);
 	ck_assert_uint_gt(json_array_size(all), 0);
-	json_array_foreach(all, i, entry)
-	{
+	json_array_foreach (all, i, entry) {
 		judge(json_string_value(json_object_get(entry, "path")),
 		      !strcmp(json_string_value(json_object_get(entry, "expect")), "accept"),
 		      json_string_value(json_object_get(entry, "why")));

@@ -181,7 +181,8 @@ static void judge_manifest(const char *folder)
 	snprintf(path, sizeof(path), "%s/manifest.json", folder);
 	all = json_load_file(path, 0, NULL);
 	so_far.wrong += !all;
-	json_array_foreach(all, i, entry) judge_entry(folder, entry);
+	json_array_foreach (all, i, entry)
+		judge_entry(folder, entry);
 	json_decref(all);
 }
 
