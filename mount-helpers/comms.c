@@ -43,11 +43,7 @@ static void add_block(struct table *t, char **text)
 
 	while ((line = strsep(text, "\n")) && *line) {
 		has = table_cut(line, fields); /* a rank that is left out has fewer fields */
-		table_row(t);
-		for (size_t column = 0; t->columns[column].name; column++)
-			table_field(t, column,
-				    table_find(names, fields, has < n ? has : n,
-					       t->columns[column].name));
+		table_fields(t, names, fields, has < n ? has : n);
 	}
 }
 

@@ -93,10 +93,7 @@ static void read_ranks(char *text, struct table *t, struct sums *sums)
 			snprintf(sums->unknown, sizeof(sums->unknown), "rank %s: %s",
 				 table_find(names, fields, has, "rank"), error);
 		if (t)
-			table_row(t);
-		for (size_t column = 0; t && t->columns[column].name; column++)
-			table_field(t, column,
-				    table_find(names, fields, has, t->columns[column].name));
+			table_fields(t, names, fields, has);
 	}
 }
 

@@ -137,6 +137,13 @@ void table_field(struct table *t, size_t column, const char *text)
 		table_text(t, column, text);
 }
 
+void table_fields(struct table *t, char *const *names, char *const *fields, size_t n)
+{
+	table_row(t);
+	for (size_t column = 0; t->columns[column].name; column++)
+		table_field(t, column, table_find(names, fields, n, t->columns[column].name));
+}
+
 void table_text(struct table *t, size_t column, const char *text)
 {
 	table_json(t, column, one_line_json(text));

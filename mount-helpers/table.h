@@ -51,6 +51,8 @@ size_t table_cut(char *line, char *fields[TABLE_FIELDS_MAX]);
 const char *table_find(char *const *names, char *const *fields, size_t n, const char *name);
 /* Fills a cell from a field's text; "-" is no value. */
 void table_field(struct table *t, size_t column, const char *text);
+/* Adds a row, whose cells are the n fields with the columns' names as headings. */
+void table_fields(struct table *t, char *const *names, char *const *fields, size_t n);
 
 /* Prints the table to standard output; as JSON, an object that has the rows under `name`.
  * Returns the exit status.
