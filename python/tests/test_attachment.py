@@ -6,6 +6,7 @@ import copy
 import errno
 import gc
 import importlib.util
+import inspect
 import io
 import os
 import pickle
@@ -17,11 +18,13 @@ import threading
 import time
 import unittest
 import unittest.mock
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import fragfs
+from fragfs.adapters.base import wrap_method
 from fragfs.attachment import _Hypers
 
 TORCH = importlib.util.find_spec("torch")
@@ -416,6 +419,62 @@ class Memory(unittest.TestCase):
         code = "import pickle, sys, torch\nsys.modules['fragfs'] = None\nmodel = pickle.load(sys.stdin.buffer)\n" \
                "model(torch.ones(2, 8)).sum().backward()\nmodel.zero_grad()\npickle.dumps(model)"
         subprocess.run([sys.executable, "-c", code], input=pickle.dumps(self.model), check=True)
+
+
+@unittest.skipUnless(TORCH, "torch is not installed")
+class Methods(unittest.TestCase):
+    """What stands in place of a method is one to those who look at it."""
+
+    def setUp(self) -> None:
+        import torch
+
+        self.model = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        self.calls: list[dict[str, Any]] = []
+
+    def wrap(self, name: str) -> Callable[[], None]:
+        def watched(method: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self.calls.append(kwargs)
+                return method(*args, **kwargs)
+            return call
+
+        return wrap_method(self.optimizer, name, watched)
+
+    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "accelerate is not installed")
+    def test_accelerate_gives_zero_grad_what_it_takes(self) -> None:
+        from accelerate import Accelerator
+
+        optimizer = Accelerator(cpu=True).prepare(self.optimizer)
+        undo = [self.wrap("zero_grad"), self.wrap("zero_grad")]
+        for set_to_none in (False, True):
+            optimizer.zero_grad(set_to_none=set_to_none)
+        self.assertEqual(self.calls, [{"set_to_none": False}] * 2 + [{"set_to_none": True}] * 2)
+        for one in undo[::-1]:
+            one()
+        self.assertNotIn("zero_grad", vars(self.optimizer))
+
+    def test_a_scheduler_that_is_made_before_or_behind(self) -> None:
+        import torch
+
+        for is_before in (False, True):
+            with self.subTest(is_before), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                self.setUp()
+                if is_before:
+                    scheduler = torch.optim.lr_scheduler.ConstantLR(self.optimizer)
+                undo = self.wrap("step")
+                if not is_before:
+                    scheduler = torch.optim.lr_scheduler.ConstantLR(self.optimizer)
+                for _ in range(2):
+                    self.model(torch.ones(2, 2)).sum().backward()
+                    self.assertIsNone(self.optimizer.step())
+                    scheduler.step()
+                self.assertEqual(len(self.calls), 2)
+                self.assertIn("closure", inspect.signature(self.optimizer.step).parameters)
+                undo()
+                self.optimizer.step()
+                self.assertEqual(len(self.calls), 2)
 
 
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,6 +104,24 @@ class HereOnly:
         return operator.getitem, ((self.elsewhere,), 0)
 
 
+class _Method(HereOnly):
+    """In place of a method: it has the method's signature, which Accelerate looks at before it calls zero_grad, and the marks
+    that others have set, such as LRScheduler's at step.
+    """
+
+    def __init__(self, function: Callable[..., Any], method: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, method)
+        super().__init__(function, method)
+        self.__self__ = getattr(method, "__self__", None)
+
+    @property
+    def __func__(self) -> Callable[..., Any]:
+        """What LRScheduler, whose own wrapper goes around this, binds to the optimizer anew."""
+        def call(_: Any, *args: Any, **kwargs: Any) -> Any:
+            return self(*args, **kwargs)
+        return functools.update_wrapper(call, self, updated=())
+
+
 def wrap_method(thing: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
                 ) -> Callable[[], None]:
     """Sets thing.name to make(the method that was there); the result undoes that.
@@ -111,7 +130,7 @@ def wrap_method(thing: Any, name: str, make: Callable[[Callable[..., Any]], Call
     """
     had = name in vars(thing)
     method = getattr(thing, name)
-    call = HereOnly(make(method), method)
+    call = _Method(make(method), method)
 
     def undo() -> None:
         call.function = method
