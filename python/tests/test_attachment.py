@@ -214,6 +214,25 @@ class Memory(unittest.TestCase):
             for shown in (grad, mine.grad.torch()):
                 self.assertTrue(torch.equal(shown, unscaled))  # the scale is a power of 2
 
+    def test_a_step_is_given_all_that_it_takes(self) -> None:
+        """Some optimizers' take more than a closure, or no closure first."""
+        import torch
+
+        given: list[Any] = []
+
+        class Wide(torch.optim.SGD):
+            def step(self, closure: Any = None, scale: float = 1, *, more: int = 0) -> None:
+                given.append((super().step(closure) if callable(closure) else closure, scale, more))
+
+        self.start(1, mount=False, make=lambda params: Wide(params, lr=0.1))
+        for args, kwargs, want in (((lambda: 7, 2), {"more": 3}, (7, 2, 3)), ((), {"closure": lambda: 7, "more": 3}, (7, 1, 3)),
+                                   ((5, 2), {"more": 3}, (5, 2, 3)), ((None, 2), {}, (None, 2, 0))):
+            given.clear()
+            self.optimizer.step(*args, **kwargs)
+            self.assertEqual(given, [want])
+        with fragfs.open(self.attachment.address) as mount:
+            self.assertEqual(mount.step, 7)
+
     def test_when_the_last_mount_has_gone_nobody_looks_again(self) -> None:
         import torch
 

@@ -312,12 +312,13 @@ class TorchAdapter(Adapter):
             return wrapped
 
         def before_step(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            """args: the optimizer, then what step() was given."""
-            closure = args[1] if len(args) > 1 else kwargs.get("closure")
-            if closure is None:
-                begin()
-                return None
-            return (args[0], begin_after(closure)), {}
+            """args: the optimizer, then what step() was given, which may be other things than a closure, and more."""
+            if len(args) > 1 and callable(args[1]):
+                return (args[0], begin_after(args[1]), *args[2:]), kwargs
+            if callable(kwargs.get("closure")):
+                return args, {**kwargs, "closure": begin_after(kwargs["closure"])}
+            begin()
+            return None
 
         def after_step(*_: Any) -> None:
             if is_scaled():
