@@ -233,6 +233,22 @@ class Memory(unittest.TestCase):
         with fragfs.open(self.attachment.address) as mount:
             self.assertEqual(mount.step, 7)
 
+    def test_a_forward_pass_of_another_thread_ends_no_step(self) -> None:
+        import torch
+
+        test, phases = self, []
+
+        class Busy(torch.optim.SGD):
+            def step(self) -> None:
+                other = threading.Thread(target=test.model, args=(torch.ones(2, 8),))
+                other.start()
+                other.join()
+                phases.append(test.attachment._in_step)
+                super().step()
+
+        self.start(1, mount=False, make=Busy)
+        self.assertEqual(phases, [True] * 3)
+
     def test_when_the_last_mount_has_gone_nobody_looks_again(self) -> None:
         import torch
 

@@ -6,6 +6,7 @@ Each parameter is its own master.
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -290,11 +291,14 @@ class TorchAdapter(Adapter):
         import torch
 
         in_closure = False
+        trainer = 0  # the thread that steps: others may call the model meanwhile
 
         def is_scaled() -> bool:
             return getattr(self.optimizer, "grad_scale", None) is not None
 
         def begin() -> None:
+            nonlocal trainer
+            trainer = threading.get_ident()
             if not is_scaled():
                 boundaries.grads_valid(1.0)
             boundaries.step_begin()
@@ -328,7 +332,7 @@ class TorchAdapter(Adapter):
         def gone(*_: Any) -> None:
             if torch.compiler.is_compiling():  # the pass itself, which has no word of this then
                 return
-            if not in_closure:  # an exception has ended the step, and not after_step
+            if not in_closure and threading.get_ident() == trainer:  # an exception has ended the step, and not after_step
                 boundaries.step_end()
             boundaries.grads_gone()
 
