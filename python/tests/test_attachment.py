@@ -187,6 +187,32 @@ class Memory(unittest.TestCase):
         self.step()
         self.assertTrue(torch.equal(mine.grad.torch(), self.weight.grad))
 
+    def test_gradients_that_a_step_changes_are_shown_behind_it(self) -> None:
+        """As the foreach form of SGD with nesterov does, which adds the momentum to them."""
+        import torch
+
+        self.start(1, make=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, nesterov=True, foreach=True))
+        mine, job, seen = self.mount["0.weight"], self.attachment._job, []
+        valid = job.grads_valid
+
+        def look(loss_scale: float) -> None:
+            seen.append(self.weight.grad.clone())
+            valid(loss_scale)
+
+        job.grads_valid = look
+        mine.grad.torch()
+        for weight_decay in (0, 0.1):  # with which torch leaves the gradients alone
+            self.optimizer.param_groups[0]["weight_decay"] = weight_decay
+            self.optimizer.zero_grad()
+            loss = self.model(torch.ones(2, 8)).square().mean()
+            computed, = torch.autograd.grad(loss, self.weight, retain_graph=True)
+            loss.backward()
+            seen.clear()
+            self.optimizer.step()
+            self.assertEqual(torch.equal(self.weight.grad, computed), bool(weight_decay))
+            for shown in (*seen, mine.grad.torch()):
+                self.assertTrue(torch.equal(shown, self.weight.grad))
+
     def test_gradients_that_a_fused_step_divides_are_shown_behind_it(self) -> None:
         import torch
 

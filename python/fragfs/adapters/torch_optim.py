@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .. import _libfrag
 from .._job import Job
 from .._log import say
-from . import _is
+from . import _is, _names
 from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Place, wrap_method
 
 _FEW = 16  # parameters: each step compares the addresses of all
@@ -31,6 +31,14 @@ def _local(tensor: Any) -> Any:
 
 def _is_master(p: Any) -> bool:
     return str(p.dtype) == "torch.float32"
+
+
+def _computes_in_gradients(options: Mapping[str, Any]) -> bool:
+    """Whether torch's SGD adds the momentum to the gradients themselves, as its foreach form does, which it takes on devices."""
+    if not options.get("nesterov") or any(map(options.get, ("weight_decay", "maximize", "fused"))):
+        return False
+    foreach = options.get("foreach")
+    return foreach or foreach is None and any(p.device.type != "cpu" for p in options["params"][:1])
 
 
 def _prefix(model: Any) -> str:
@@ -285,21 +293,25 @@ class TorchAdapter(Adapter):
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
         """Gradients are valid from the optimizer's step on, until zero_grad or the next forward pass.
 
-        A step that takes a closure begins where the closure, which computes the gradients, has ended.  A step that a GradScaler
-        gives grad_scale, as it does to fused optimizers, divides the gradients itself: they are valid from its end on.
+        A step that takes a closure begins where the closure, which computes the gradients, has ended.  Where the step changes the
+        gradients themselves, they are valid from its end on: one that a GradScaler gives grad_scale, as it does to fused optimizers,
+        divides them; SGD with nesterov may add the momentum.
         """
         import torch
 
         in_closure = False
         trainer = 0  # the thread that steps: others may call the model meanwhile
 
-        def is_scaled() -> bool:
-            return getattr(self.optimizer, "grad_scale", None) is not None
+        is_sgd = "torch.optim.sgd.SGD" in _names(self.optimizer)
+
+        def changes_gradients() -> bool:
+            return (getattr(self.optimizer, "grad_scale", None) is not None or
+                    is_sgd and any(map(_computes_in_gradients, self.optimizer.param_groups)))
 
         def begin() -> None:
             nonlocal trainer
             trainer = threading.get_ident()
-            if not is_scaled():
+            if not changes_gradients():
                 boundaries.grads_valid(1.0)
             boundaries.step_begin()
 
@@ -325,7 +337,7 @@ class TorchAdapter(Adapter):
             return None
 
         def after_step(*_: Any) -> None:
-            if is_scaled():
+            if changes_gradients():
                 boundaries.grads_valid(1.0)
             boundaries.step_end()
 
