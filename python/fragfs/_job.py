@@ -30,10 +30,6 @@ class Fragment(NamedTuple):
     numel: int
 
 
-class SeveralDtypes(ValueError):
-    """A state of a group has one dtype."""
-
-
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
@@ -231,7 +227,7 @@ class Job:
         for param, tensor in zip(params, tensors):
             self._need(tensor, self.numel(param), key)
         if len({tensor.dtype for tensor in tensors}) > 1:
-            raise SeveralDtypes(f"{key} has several dtypes in one param group")
+            raise ValueError(f"{key} has several dtypes in one param group")
         if tensors:
             for tensor in tensors:
                 self._use_device(tensor)

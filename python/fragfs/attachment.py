@@ -6,6 +6,7 @@ The job never stops for it.  A hook that fails says so in one line and detaches;
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -16,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ._job import Job, SeveralDtypes
+from ._job import Job
 from ._log import say
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
@@ -407,18 +408,22 @@ class Attachment:
     def _keep(self, place: Place, kept: Kept, signature: int) -> None:
         assert self._job is not None
         self._registered[place] = _Registered(kept, signature, functools.partial(_forget, weakref.ref(self), place))
-        if kept.kind == "fragments":
-            try:
+        try:
+            if kept.kind == "fragments":
                 self._job.keep_fragments(kept.numbers, place.key, kept.tensors)
-            except SeveralDtypes as e:  # as of optimizers that have small tensors' states in float32, and large ones' in 8 bits
-                self._registered[place].is_shown = False
-                if place.key not in self._not_shown:
-                    self._not_shown.add(place.key)
-                    say(f"{e}: it is not shown")
-        elif kept.kind == "whole":
-            self._job.keep_whole(place.group, place.key, kept.tensors[0])
-        else:
-            self._job.keep(place.group, place.sub, place.key, kept.tensors[0])
+            elif kept.kind == "whole":
+                self._job.keep_whole(place.group, place.key, kept.tensors[0])
+            else:
+                self._job.keep(place.group, place.sub, place.key, kept.tensors[0])
+        except (TypeError, ValueError, OSError) as e:  # as of 8-bit optimizers, whose states of small tensors are float32
+            if place.key in ("fp32", "grad"):
+                raise
+            self._registered[place].is_shown = False
+            with contextlib.suppress(ValueError, OSError):  # some of its fragments may have been taken
+                self._job.drop(*place)
+            if place.key not in self._not_shown:
+                self._not_shown.add(place.key)
+                say(f"{e.strerror if isinstance(e, OSError) else e}: it is not shown")
 
     def _drop(self, place: Place) -> None:
         job = self._job

@@ -328,6 +328,29 @@ class Memory(unittest.TestCase):
         self.assertEqual([line for line in said.getvalue().splitlines() if "shown" in line],
                          ["fragfs: rank 0: narrow has several dtypes in one param group: it is not shown"])
 
+    def test_a_state_that_libfrag_does_not_take_is_left_out(self) -> None:
+        import torch
+
+        class Odd(torch.optim.Adam):
+            def step(self) -> None:
+                super().step()
+                for p, state in self.state.items():
+                    for key in ("a/b", 7, "fp32", "grad"):
+                        state.setdefault(key, torch.full_like(p, 3))
+
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.start(2, make=Odd)
+            for _ in range(2):
+                self.assertTrue(self.compare())
+                self.assertTrue(torch.equal(self.mount["0.weight"].grad.torch(), self.weight.grad))
+                for key in ("a/b", 7, "fp32", "grad"):
+                    self.optimizer.state[self.weight][key] = self.weight.detach().clone()
+                self.step()
+            self.assertEqual(set(self.mount["0.weight"].states), {"fp32", "grad", *STATES})
+            self.assertTrue(self.attachment)
+        self.assertEqual([line for line in said.getvalue().splitlines() if "shown" in line],
+                         ["fragfs: rank 0: frag_fragments_keep of a/b: Invalid argument: it is not shown"])
+
     def test_a_state_that_another_thread_frees_while_states_are_looked_at(self) -> None:
         import torch
 

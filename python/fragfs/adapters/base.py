@@ -159,8 +159,16 @@ class Fragments(dict[str, Kept]):
             yield Place(group, 0, key), kept
 
 
+def tensors_of(state: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """The tensors among an optimizer's states of one parameter whose keys can stand beside fp32 and grad, but for the count of
+    steps."""
+    for key, value in state.items():
+        if isinstance(key, str) and key not in ("step", "fp32", "grad") and hasattr(value, "data_ptr"):
+            yield key, value
+
+
 def partition_states(optimizer: Any, flat: Any) -> Iterator[tuple[str, Any]]:
     """The optimizer's states of one flat parameter that have its number of elements."""
-    for key, value in optimizer.state.get(flat, {}).items():
-        if hasattr(value, "data_ptr") and value.dim() and value.numel() == flat.numel():
+    for key, value in tensors_of(optimizer.state.get(flat, {})):
+        if value.dim() and value.numel() == flat.numel():
             yield key, value

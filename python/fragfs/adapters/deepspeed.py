@@ -10,7 +10,7 @@ from typing import Any
 from .. import _libfrag
 from .._job import Job
 from .._log import say
-from .base import Adapter, Boundaries, Declared, Fragments, Kept, Place, partition_states, wrap_method
+from .base import Adapter, Boundaries, Declared, Fragments, Kept, Place, partition_states, tensors_of, wrap_method
 from .torch_optim import TorchAdapter
 
 # What DeepSpeed calls between steps, on all ranks alike, and what gives states other values or other memory.
@@ -215,8 +215,8 @@ class Stage0(_DeepSpeed):
         """Of masters that are tensors of their own."""
         fragments = Fragments()
         for p, master in zip(self.optimizer.fp16_groups[number], self.optimizer.fp32_groups[number]):
-            for key, value in (("fp32", master), *self._inner().state.get(master, {}).items()):
-                if hasattr(value, "data_ptr") and value.shape == master.shape and value.numel():
+            for key, value in (("fp32", master), *tensors_of(self._inner().state.get(master, {}))):
+                if value.shape == master.shape and value.numel():
                     fragments.add(key, self.numbers[p], value)
         yield from fragments.of(group)
 

@@ -18,7 +18,7 @@ from .. import _libfrag
 from .._job import Job
 from .._log import say
 from . import _is, _names
-from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Place, wrap_method
+from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Place, tensors_of, wrap_method
 
 _FEW = 16  # parameters: each step compares the addresses of all
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
@@ -235,8 +235,8 @@ class TorchAdapter(Adapter):
             for number, p in zip(numbers, here):
                 if _is_master(p) and self._lies_as(p, "fp32", p):
                     fragments.add("fp32", number, _local(p))
-                for key, value in state.get(p, {}).items():
-                    if hasattr(value, "data_ptr") and value.shape == p.shape and key != "step" and self._lies_as(p, key, value):
+                for key, value in tensors_of(state.get(p, {})):
+                    if value.shape == p.shape and self._lies_as(p, key, value):
                         fragments.add(key, number, _local(value))
             yield from fragments.of(group)
 
