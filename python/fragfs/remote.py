@@ -17,6 +17,7 @@ import re
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -30,9 +31,19 @@ from ._output import say
 
 PACKAGE = Path(__file__).resolve().parent
 
+_LET_GO_S = 10  # how long a debugger may take to let go of a process
+
+# An answer of a rank, whose folder belongs to the process: anything may be there.
+_ANSWER = re.compile(r"(found \d{1,9} \d{1,9}|done|refused) .*|step \d{1,18} \d+\.\d+|ready \d{1,18}")
+_ANSWERS_MAX = 16 << 20  # bytes
+
 
 class Refused(Exception):
     """Why a process cannot be given an order, in one line."""
+
+
+def _printable(line: str) -> str:
+    return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)
 
 
 # ---- the code that a rank is given ----
@@ -116,10 +127,13 @@ def _by_debugger(command: list[str], timeout: float, is_over: threading.Event) -
     if output is None:
         debugger.send_signal(signal.SIGINT)  # ends its call in the process, takes the call's frame away, and lets go
         try:
-            output = debugger.communicate(timeout=10)[0]
+            output = debugger.communicate(timeout=_LET_GO_S)[0]
         except subprocess.TimeoutExpired:
             debugger.terminate()
-            output = debugger.communicate()[0]
+            try:
+                output = debugger.communicate(timeout=_LET_GO_S)[0]
+            except subprocess.TimeoutExpired:  # a killed one would leave the process in the middle of the call, which ends it
+                raise Refused(f"{Path(command[0]).name} (process {debugger.pid}) does not let go of it") from None
     if re.search(r"fragfs: 0$|\(int\) \$\d+ = 0$", output, re.M):
         return
     if "PyRun_SimpleString" in output and re.search("No symbol|undeclared identifier", output):
@@ -207,7 +221,8 @@ class Rank:
 
     def __init__(self, pid: int) -> None:
         self.pid, self.root = pid, f"/proc/{pid}/root"
-        self.folder: Path | None = None
+        self._tmp = self._folder = -1  # descriptors of its /tmp and of the order's folder there
+        self._name = ""  # of the folder
         self.answers: list[list[str]] = []
         self.told = 0.0  # when the last answer came
         if not os.path.exists(f"/proc/{pid}"):
@@ -234,14 +249,16 @@ class Rank:
     def order(self, action: str, config: dict[str, Any], library: str | None, timeout: float, is_over: threading.Event) -> None:
         """Has the process run the order, when its main thread comes back to Python."""
         uid, gid = (int(_status(self.pid, field).split()[1]) for field in ("Uid", "Gid"))
-        folder = self.folder = Path(tempfile.mkdtemp(prefix="fragfs-", dir=f"{self.root}/tmp"))
-        inside = "/tmp/" + folder.name
+        self._tmp = os.open(f"{self.root}/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # there also when the process has ended
+        self._name = Path(tempfile.mkdtemp(prefix="fragfs-", dir=f"/proc/self/fd/{self._tmp}")).name
+        self._folder = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._tmp)
+        folder, inside = Path(f"/proc/self/fd/{self._folder}"), "/tmp/" + self._name
         order = _ORDER.format(folder=inside, package=str(PACKAGE), action=action, config=config, library=library)
         call = _CALL.format(folder=inside)
         for name, text in (("order.py", order), ("call.py", call)):
             (folder / name).write_text(text)
             os.chown(folder / name, uid, gid)
-        os.chown(folder, uid, gid)
+        os.chown(self._folder, uid, gid)
         if self._inject is _by_remote_exec:
             self._inject(self.pid, Path(inside, "call.py"), timeout, is_over)
             return
@@ -250,9 +267,21 @@ class Rank:
             self._inject(self.pid, Path(own, "call.py"), timeout, is_over)
 
     def hear(self) -> None:
-        answers = [line.split(" ") for line in _read(f"{self.folder}/answers").split("\n")[:-1]]
+        answers = [_printable(line).split(" ") for line in self._text().split("\n")[:-1] if _ANSWER.fullmatch(line)]
         if len(answers) > len(self.answers):
             self.answers, self.told = answers, time.monotonic()
+
+    def _text(self) -> str:
+        """The answers' file, which the process could replace by anything."""
+        try:
+            fd = os.open("answers", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+        except OSError:
+            return ""
+        try:
+            text = os.read(fd, _ANSWERS_MAX) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        finally:
+            os.close(fd)
+        return text.decode(errors="replace")
 
     def said(self, word: str) -> list[list[str]]:
         """What followed the word, each time."""
@@ -266,32 +295,35 @@ class Rank:
 
     def _put(self, name: str, text: str) -> None:
         """Writes a file to the folder, which belongs to the process by now."""
-        new = os.open(f"{self.folder}/{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)  # follows no link
+        new = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=self._folder)  # follows no link
         os.write(new, text.encode())
         os.close(new)
-        os.replace(f"{self.folder}/{name}.new", f"{self.folder}/{name}")
+        os.replace(f"{name}.new", name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
     def take_back(self) -> bool:
         """Takes the order back.  True: it was, or it is over; false: the rank carries it out just now."""
-        if not self.folder:
+        if self._folder < 0:
             return True
         for name in ("order.py", "taken"):
             try:
-                os.unlink(f"{self.folder}/{name}")
+                os.unlink(name, dir_fd=self._folder)
                 return True
             except OSError:
                 pass
         return bool(self.said("done") or self.said("refused")) or not self.is_alive()
 
     def clean(self) -> None:
-        if not self.folder:
-            return
-        if self._inject is _by_remote_exec and not self.answers and self.is_alive():
+        if self._inject is _by_remote_exec and self._folder >= 0 and not self.answers and self.is_alive():
             # The process opens call.py when it comes back to Python, however late, and would complain if that were not there.
             with contextlib.suppress(OSError):
-                self._put("call.py", _CLEAN.format(folder="/tmp/" + self.folder.name))
-            return
-        shutil.rmtree(self.folder, ignore_errors=True)
+                self._put("call.py", _CLEAN.format(folder="/tmp/" + self._name))
+        elif self._name:
+            shutil.rmtree(f"/proc/self/fd/{self._tmp}/{self._name}", ignore_errors=True)
+        for fd in (self._folder, self._tmp):
+            if fd >= 0:
+                os.close(fd)
+        self._tmp = self._folder = -1
+        self._name = ""
 
 
 def _processes() -> dict[int, list[int]]:
@@ -370,7 +402,7 @@ class Round:
         self.wait(lambda rank: len(rank.said("step")) > 1, "no two steps have ended in it")
         latest = max(int(rank.said("step")[-1][0]) for rank in self.ranks)
         (first, began), (last, ended) = self.ranks[0].said("step")[0], self.ranks[0].said("step")[-1]
-        seconds = (float(ended) - float(began)) / (int(last) - int(first))
+        seconds = (float(ended) - float(began)) / max(1, int(last) - int(first))
         return latest + max(2, min(100000, math.ceil(ahead_s / max(seconds, 1e-5))))
 
     def take_back(self) -> bool:

@@ -17,6 +17,7 @@ import time
 import unittest
 import unittest.mock
 from pathlib import Path
+from typing import Any
 
 from test_torch import HERE, TIMEOUT_S, free_port, needs
 
@@ -207,6 +208,74 @@ class Attach(unittest.TestCase):
                     contextlib.redirect_stdout(io.StringIO()) as said:
                 self.assertEqual(remote.main([*detach, "7", "8"]), 130)
                 self.assertEqual(said.getvalue().splitlines()[-2:], [f"fragfs: {words}", "fragfs: interrupted"])
+
+    def told(self, pid: int) -> tuple[remote.Rank, Path]:
+        """A rank that has been given an order, and does nothing; the order's folder."""
+        with unittest.mock.patch.object(sys, "remote_exec", lambda *_: None, create=True):
+            rank = remote.Rank(pid)
+            self.addCleanup(rank.clean)
+            rank.order("attach", {}, None, 1, threading.Event())
+        return rank, Path("/tmp", rank._name)
+
+    def test_a_process_that_puts_other_things_where_its_answers_are(self) -> None:
+        rank, folder = self.told(os.getpid())
+        answers = folder / "answers"
+
+        def hear() -> list[list[str]]:
+            hearing = threading.Thread(target=rank.hear, daemon=True)
+            hearing.start()
+            hearing.join(60)
+            self.assertFalse(hearing.is_alive())
+            return rank.answers
+
+        for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink("/etc/passwd", path)):
+            make(answers)
+            self.assertEqual(hear(), [])
+            os.rmdir(answers) if answers.is_dir() else os.unlink(answers)
+        answers.write_bytes(b"\xff\nfound\nfound 1 x AdamW\nstep 1\nstep x 1.5\nstep 2 3.5\nready\n\ndone\nrefused \x1b[2J\nready 5")
+        self.assertEqual(hear(), [["step", "2", "3.5"], ["refused", "?[2J"]])
+
+    def test_a_process_that_puts_a_link_where_its_folder_is(self) -> None:
+        rank, folder = self.told(os.getpid())
+        there = Path(self.folder, "there")
+        there.mkdir()
+        (there / "taken").touch()
+        folder.rename(folder.with_suffix(".moved"))
+        folder.symlink_to(there)
+        rank.begin_behind(5)
+        self.assertTrue(rank.take_back())
+        rank.clean()
+        self.assertEqual(os.listdir(there), ["taken"])
+        folder.unlink()
+        shutil.rmtree(folder.with_suffix(".moved"))
+
+    def test_the_folder_of_a_process_that_has_ended_goes(self) -> None:
+        process = self.process("import time\nprint('here', flush=True)\ntime.sleep(1000)")
+        rank, folder = self.told(process.pid)
+        process.kill()
+        process.wait()
+        self.assertTrue(rank.take_back())
+        rank.clean()
+        self.assertFalse(folder.exists())
+
+    def test_a_debugger_that_does_not_let_go(self) -> None:
+        stubborn = [sys.executable, "-c", "import signal, time\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\n"
+                    "print('here', flush=True)\ntime.sleep(1000)"]
+        started: list[subprocess.Popen] = []
+
+        class Popen(subprocess.Popen):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                started.append(self)
+
+        limit = threading.Timer(60, lambda: started[0].kill())
+        limit.start()
+        self.addCleanup(limit.cancel)
+        with unittest.mock.patch.object(subprocess, "Popen", Popen), unittest.mock.patch.object(remote, "_LET_GO_S", 1, create=True):
+            with self.assertRaisesRegex(remote.Refused, r"\(process [0-9]+\) does not let go of it"):
+                remote._by_debugger(stubborn, 5, threading.Event())
+        started[0].kill()
+        started[0].communicate()
 
     def test_ranks_of_several_jobs_are_refused(self) -> None:
         class FakeRank:
