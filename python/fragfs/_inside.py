@@ -20,29 +20,40 @@ class Refused(Exception):
     """Why this process is not attached or detached, in one line."""
 
 
-_has_hook = False
-
-
 def _after_any_step(optimizer: Any, *_: Any) -> None:
     for order in [*vars(optimizer).get("_fragfs_orders", ())]:
         order._after_step()
+
+
+class _Behind:
+    """In place of a hook of others, which it calls: ours comes behind that."""
+
+    def __init__(self, other: Callable[..., Any]) -> None:
+        self.other = other
+
+    def __call__(self, optimizer: Any, *args: Any) -> None:
+        self.other(optimizer, *args)
+        _after_any_step(optimizer)
 
 
 def _hook_steps(order: Order) -> Callable[[], None]:
     """Has torch call the order after each step of its optimizer, also where somebody sets optimizer.step to another method for
     each step, as Accelerate does for a GradScaler.  The result ends that.
 
-    The hook of torch is for all optimizers, and stays: torch may be iterating over its hooks.  Nor is it added to hooks of others,
-    which may be running just now: then the optimizer's own step is wrapped.
+    The hook of torch is for all optimizers, and stays: torch may be going through its hooks just now, and there must not be more
+    or fewer of them behind one than before it.
     """
-    global _has_hook
-    from torch.optim import optimizer as hooks
+    from torch.optim import optimizer as torch_hooks
 
-    if not _has_hook and getattr(hooks, "_global_optimizer_post_hooks", True):
+    hooks = getattr(torch_hooks, "_global_optimizer_post_hooks", None)
+    if hooks is None:
         return wrap_method(order.optimizer, "step", order._around)
-    if not _has_hook:
-        hooks.register_optimizer_step_post_hook(_after_any_step)
-        _has_hook = True
+    if not any(hook is _after_any_step or isinstance(hook, _Behind) for hook in hooks.values()):
+        if hooks:
+            last = next(reversed(hooks))
+            hooks[last] = _Behind(hooks[last])
+        else:
+            torch_hooks.register_optimizer_step_post_hook(_after_any_step)
     orders = vars(order.optimizer).setdefault("_fragfs_orders", [])
     orders.append(order)
     return lambda: orders.remove(order) if order in orders else None

@@ -22,7 +22,7 @@ from typing import Any
 from test_torch import HERE, TIMEOUT_S, free_port, needs
 
 import fragfs
-from fragfs import remote
+from fragfs import _inside, remote
 
 ATTACH = [sys.executable, "-m", "fragfs", "attach"]
 
@@ -61,6 +61,48 @@ class PlainJob:
         finally:
             self.launcher.kill()
         return self.lines()
+
+
+@needs("torch")
+class Hooks(unittest.TestCase):
+    def test_steps_are_counted_beside_hooks_of_others(self) -> None:
+        """Also from within such a hook, and where optimizer.step is another method in each step."""
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        class Order:
+            steps = 0
+
+            def __init__(self, optimizer: Any) -> None:
+                self.optimizer = optimizer
+
+            def _around(self, step: Any) -> Any:
+                return step
+
+            def _after_step(self) -> None:
+                self.steps += 1
+
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])
+        order, called, undo = Order(optimizer), [], []
+
+        def other(*_: Any) -> None:
+            called.append(1)
+            if not undo:
+                undo.append(_inside._hook_steps(order))
+
+        handles = [register_optimizer_step_post_hook(other) for _ in range(2)]
+        for handle in handles:
+            self.addCleanup(handle.remove)
+        for _ in range(4):
+            optimizer.step()
+        self.assertEqual(len(called), 8)
+        self.assertIn(order.steps, (3, 4))
+        undo[0]()
+        handles[1].remove()
+        again = Order(optimizer)
+        _inside._hook_steps(again)
+        optimizer.step()
+        self.assertEqual((len(called), again.steps), (9, 1))
 
 
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
