@@ -210,7 +210,8 @@ class Attachment:
             self._hypers = _Hypers(self._adapter.param_groups())
             self._job.hypers(self._hypers.names, self._hypers.get, self._hypers.put)
             self._sync()
-            self._gradients = [_Gradients(self._job, *declared) for declared in self._adapter.declared()]
+            if self._adapter.shows_gradients():
+                self._gradients = [_Gradients(self._job, *declared) for declared in self._adapter.declared()]
             self._job.ready()
             self._listen()
             self._unhook = self._adapter.hook(Boundaries(
@@ -371,7 +372,7 @@ class Attachment:
         self._hypers.find(self._adapter.param_groups())
         gone, changed = set(self._registered), False
         for place, kept in self._adapter.states():
-            if not kept.tensors:
+            if not kept.tensors or place.key == "grad" and not self._adapter.shows_gradients():
                 continue
             gone.discard(place)
             signature, registered = _signature(kept), self._registered.get(place)

@@ -57,6 +57,10 @@ class Adapter:
         """All states that there are now, and gradients whose memory stays over the steps."""
         raise NotImplementedError
 
+    def shows_gradients(self) -> bool:
+        """False: there is no time at which they can be read, and states() and declared() are not asked for them."""
+        return True
+
     def declared(self) -> Iterator[tuple[Place, Declared]]:
         """The gradients that are other tensors in each step."""
         yield from ()

@@ -53,6 +53,10 @@ class _Engine(Adapter):
             return float(scaler.get_scale())
         return float(getattr(self.optimizer, "loss_scale", 1) or 1)
 
+    def shows_gradients(self) -> bool:
+        is_managed = getattr(self.engine, "managed_gradient_accumulation", None)
+        return not is_managed or bool(is_managed())
+
     def _are_reduced(self) -> bool:
         """Whether the backward pass that has ended was the last one before a step."""
         return not getattr(self.engine, "inside_no_sync_ctxt", False) and self.engine.is_gradient_accumulation_boundary()
@@ -104,8 +108,7 @@ class _Engine(Adapter):
                 return result
             return wrapped
 
-        is_managed = getattr(self.engine, "managed_gradient_accumulation", None)
-        if is_managed and not is_managed():
+        if not self.shows_gradients():
             say("gradients are not shown: without managed_gradient_accumulation DeepSpeed reduces them in the step alone")
         # loss.backward() and engine.backward() both end in _backward_epilogue, where there is one.
         backward = "_backward_epilogue" if hasattr(self.engine, "_backward_epilogue") else "backward"
