@@ -274,7 +274,7 @@ class Attachment:
             if self._job is None:  # a failure within this one has closed it
                 return
             self._close()  # this is a hook: torch goes through its hooks, and they must not change meanwhile
-            say(f"{e}; detached, training goes on")
+            say(f"{_reason(e)}; detached, training goes on")
 
     def _grads_gone(self, job: Job) -> None:
         with job.lock:
@@ -436,6 +436,13 @@ class Attachment:
                 job.drop(*place)
 
 
+def _reason(e: Exception) -> str:
+    """One line.  Some exceptions of Python say no more than a name, or nothing."""
+    text = " ".join(str(e).split())
+    needs_type = not text or isinstance(e, (AssertionError, AttributeError, IndexError, KeyError))
+    return f"{type(e).__name__}{': ' if text else ''}{text}" if needs_type else text
+
+
 _last: Callable[[], Attachment | None] = lambda: None  # the one that was made last
 
 
@@ -548,5 +555,5 @@ def attach(*things: Any, strict: bool = False, **config: Any) -> Attachment | _N
     except Exception as e:
         if strict:
             raise
-        say(f"not attached: {e}")
+        say(f"not attached: {_reason(e)}")
         return _Nothing()

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fragfs
+from fragfs.adapters import adapter_for
 from fragfs.adapters.base import wrap_method
 from fragfs.attachment import _Hypers
 
@@ -622,6 +623,24 @@ class Optimizers(unittest.TestCase):
         for name, kind in kinds.items():
             with self.subTest(name):
                 self.train(name, kind)
+
+
+@unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
+class Reasons(unittest.TestCase):
+    def test_a_reason_is_one_line(self) -> None:
+        self.enterContext(unittest.mock.patch.dict(
+            os.environ, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", FRAG_PLAIN="1",
+            FRAG_JOB_ID=f"reasons-{os.getpid()}"))
+        deepspeed = type("DeepSpeedEngine", (), {"__module__": "deepspeed.runtime.engine", "optimizer": None})
+        for make, want in ((lambda *_: (_ for _ in ()).throw(RuntimeError("one\n  two\n")), "one two"),
+                           (lambda *_: {}["name"], "KeyError: 'name'"), (lambda *_: [].name, "AttributeError: 'list' object has no"),
+                           (lambda *_: (_ for _ in ()).throw(AssertionError()), "AssertionError"),
+                           (lambda job: adapter_for(job, (deepspeed(),)), "the DeepSpeedEngine has no optimizer")):
+            with self.subTest(want), unittest.mock.patch("fragfs.adapters.adapter_for", lambda job, things: make(job)), \
+                    contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertFalse(fragfs.attach())
+                line, = said.getvalue().splitlines()
+                self.assertIn(f"not attached: {want}", line)
 
 
 @unittest.skipUnless(TORCH, "torch is not installed")

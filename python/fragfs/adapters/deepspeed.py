@@ -388,6 +388,8 @@ _ADAPTERS = {"DeepSpeedZeroOptimizer": Zero12, "DeepSpeedZeroOptimizer_Stage3": 
 def adapter_for_engine(job: Job, engine: Any) -> Adapter:
     """TypeError: no adapter knows the engine's optimizer."""
     name = type(engine.optimizer).__name__
+    if engine.optimizer is None:
+        raise TypeError("the DeepSpeedEngine has no optimizer")
     if name in _ADAPTERS:
         return _ADAPTERS[name](job, engine)
     if hasattr(engine.optimizer, "register_step_pre_hook"):
