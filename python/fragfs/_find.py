@@ -82,7 +82,8 @@ def main_optimizer() -> Any:
     engines = [module for module in instances(torch.nn.Module) if _is(module, "deepspeed", "DeepSpeedEngine")]
     engines = [engine for engine in engines if engine.optimizer is not None]
     if engines:
-        return max(engines, key=lambda engine: sum(p.numel() for p in engine.module.parameters())).optimizer
+        # of stage 3 a parameter has no elements between two uses
+        return max(engines, key=lambda engine: sum(getattr(p, "ds_numel", p.numel()) for p in engine.module.parameters())).optimizer
     optimizers = [thing for thing in instances(torch.optim.Optimizer) if getattr(thing, "param_groups", None)]
     inner = [thing for thing in optimizers  # not one that wraps another, such as Accelerate's
              if not issubclass(type(getattr(thing, "optimizer", None)), torch.optim.Optimizer)]

@@ -22,7 +22,7 @@ from typing import Any
 from test_torch import HERE, TIMEOUT_S, free_port, needs
 
 import fragfs
-from fragfs import _inside, remote
+from fragfs import _find, _inside, remote
 
 ATTACH = [sys.executable, "-m", "fragfs", "attach"]
 
@@ -61,6 +61,23 @@ class PlainJob:
         finally:
             self.launcher.kill()
         return self.lines()
+
+
+@needs("torch")
+class Find(unittest.TestCase):
+    def test_of_several_engines_the_one_with_most_parameters(self) -> None:
+        """Also of stage 3, whose parameters have no elements between two uses."""
+        import torch
+
+        def engine(numel: int) -> Any:
+            made = Engine()
+            made.module, made.optimizer = torch.nn.Linear(1, 1, bias=False), object()
+            made.module.weight.data, made.module.weight.ds_numel = torch.empty(0), numel
+            return made
+
+        Engine = type("DeepSpeedEngine", (torch.nn.Module,), {"__module__": "deepspeed.runtime.engine"})
+        engines = [engine(numel) for numel in (2, 7, 3)]
+        self.assertIs(_find.main_optimizer(), engines[1].optimizer)
 
 
 @needs("torch")
