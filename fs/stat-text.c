@@ -57,9 +57,9 @@ static void look(void *arg, const struct engine_fragment *f)
 	p->offset = offset;
 }
 
-/* Prints the indices of an element of a state with `count` elements, as elem/ takes them: "12,7".
- * A state with other elements than the parameter's, such as a step, is a number, or a row of
- * numbers.
+/* Prints the indices of an element of a state with `count` elements, as elem/ takes them:
+ * "12,7".  A state with other elements than the parameter's, such as a step, is a number, or a
+ * row of numbers.
  */
 static void put_indices(FILE *out, const struct engine_param *p, uint64_t count,
 			uint64_t element)
