@@ -149,7 +149,6 @@ END_TEST
 START_TEST(a_thaw_waits_for_the_queue_of_a_rank_and_not_for_ever)
 {
 	open_training();
-	engine_of(3)->timeout_ms = _i ? 200 : 60000;
 	ask(&first, 1, LONG_MS, 0);
 	ck_assert_int_eq(result_of(&first), 0);
 	loss = (struct loss){ .from = 3, .to = 2, .type = WIRE_THAW, .result = -EAGAIN };
