@@ -12,7 +12,7 @@ enum { SLAB_BLOCKS = STAGING_SLAB / STAGING_BLOCK };
 static_assert(SLAB_BLOCKS == 32, "a slab's blocks are the bits of a word");
 
 struct staging_slab {
-	struct staging_slab *next;
+	SLIST_ENTRY(staging_slab) link;
 	unsigned char *memory;
 	uint32_t taken; /* bit per block */
 };
@@ -36,11 +36,11 @@ void staging_pool_init(struct staging_pool *p, uint64_t limit)
 
 void staging_pool_fini(struct staging_pool *p)
 {
-	assert(!p->used);
-	while (p->slabs) {
-		struct staging_slab *slab = p->slabs;
+	struct staging_slab *slab;
 
-		p->slabs = slab->next;
+	assert(!p->used);
+	while ((slab = SLIST_FIRST(&p->slabs))) {
+		SLIST_REMOVE_HEAD(&p->slabs, link);
 		munmap(slab->memory, STAGING_SLAB);
 		free(slab);
 	}
@@ -75,8 +75,7 @@ static struct staging_slab *slab_new(struct staging_pool *p)
 		free(slab);
 		return NULL;
 	}
-	slab->next = p->slabs;
-	p->slabs = slab;
+	SLIST_INSERT_HEAD(&p->slabs, slab, link);
 	return slab;
 }
 
@@ -87,23 +86,21 @@ static struct staging_slab *slab_get(struct staging_pool *p, unsigned *block)
 
 	if (p->used + STAGING_BLOCK > p->limit)
 		return NULL;
-	slab = p->slabs ? p->slabs : slab_new(p);
+	slab = SLIST_EMPTY(&p->slabs) ? slab_new(p) : SLIST_FIRST(&p->slabs);
 	if (!slab)
 		return NULL;
 	*block = (unsigned)__builtin_ctz(~slab->taken);
 	slab->taken |= 1u << *block;
 	if (slab->taken == UINT32_MAX)
-		p->slabs = slab->next;
+		SLIST_REMOVE_HEAD(&p->slabs, link);
 	p->used += STAGING_BLOCK;
 	return slab;
 }
 
 static void slab_put(struct staging_pool *p, struct staging_slab *slab, unsigned block)
 {
-	if (slab->taken == UINT32_MAX) {
-		slab->next = p->slabs;
-		p->slabs = slab;
-	}
+	if (slab->taken == UINT32_MAX)
+		SLIST_INSERT_HEAD(&p->slabs, slab, link);
 	slab->taken &= ~(1u << block);
 	p->used -= STAGING_BLOCK;
 	if (!slab->taken)

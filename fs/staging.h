@@ -13,6 +13,7 @@
  */
 
 #include "engine/base/base.h"
+#include "engine/base/queue.h"
 #include "engine/engine.h"
 
 #include <pthread.h>
@@ -25,7 +26,7 @@ struct staging_pool {
 	pthread_mutex_t lock;
 	uint64_t limit; /* bytes in blocks, over all files */
 	uint64_t used;
-	struct staging_slab *slabs; /* those with a free block */
+	SLIST_HEAD(, staging_slab) slabs; /* those with a free block */
 };
 
 void staging_pool_init(struct staging_pool *p, uint64_t limit);

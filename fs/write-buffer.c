@@ -6,6 +6,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/element.h"
 #include "engine/base/log.h"
+#include "engine/base/queue.h"
 #include "fs/hyper.h"
 
 #include <errno.h>
@@ -17,9 +18,11 @@
 enum { HOLE_BLOCK = 4096 }; /* holes of files are whole blocks of their file system */
 
 struct pending_flush {
-	struct pending_flush *next;
+	SLIST_ENTRY(pending_flush) link;
 	fuse_req_t req;
 };
+
+SLIST_HEAD(pending_flushes, pending_flush);
 
 struct write_buffer {
 	pthread_mutex_t lock;   /* of all below */
@@ -41,8 +44,8 @@ struct write_buffer {
 		double hyper;
 		unsigned char element[ELEMENT_BYTES_MAX];
 	} value;
-	struct engine_extent *extents; /* while committing */
-	struct pending_flush *waiters; /* flushes that came while committing */
+	struct engine_extent *extents;  /* while committing */
+	struct pending_flushes waiters; /* flushes that came while committing */
 };
 
 static bool is_hyper(const struct handle *h)
@@ -315,14 +318,14 @@ size_t write_buffer_text(struct handle *h, char *out, size_t size)
 
 /* ---- committing ---- */
 
-static void reply_waiters(struct pending_flush *w, int error)
+static void reply_waiters(struct pending_flushes *waiters, int error)
 {
-	while (w) {
-		struct pending_flush *next = w->next;
+	struct pending_flush *w;
 
+	while ((w = SLIST_FIRST(waiters))) {
+		SLIST_REMOVE_HEAD(waiters, link);
 		fuse_reply_err(w->req, error);
 		free(w);
-		w = next;
 	}
 }
 
@@ -333,7 +336,7 @@ static void committed(struct engine_write *write, int result)
 	struct write_buffer *d = h->write_buffer;
 	int error = request_error(result);
 	size_t written = r->size;
-	struct pending_flush *waiters;
+	struct pending_flushes waiters;
 	char path[TREE_PATH_MAX];
 
 	request_done(r);
@@ -361,13 +364,13 @@ static void committed(struct engine_write *write, int result)
 		}
 	}
 	waiters = d->waiters;
-	d->waiters = NULL;
+	SLIST_INIT(&d->waiters);
 	pthread_mutex_unlock(&d->lock);
 	if (written && !error)
 		fuse_reply_write(r->req, written);
 	else
 		fuse_reply_err(r->req, error);
-	reply_waiters(waiters, error);
+	reply_waiters(&waiters, error);
 	request_put(r);
 }
 
@@ -494,8 +497,8 @@ static int wait_for(struct write_buffer *d, fuse_req_t req)
 
 	if (!w)
 		return -ENOMEM;
-	*w = (struct pending_flush){ d->waiters, req };
-	d->waiters = w;
+	w->req = req;
+	SLIST_INSERT_HEAD(&d->waiters, w, link);
 	return 1;
 }
 

@@ -418,7 +418,8 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 	bool self = e->is_rank && rank == e->rank;
 	int rc;
 
-	if (!(self ? e->rpc->list != NULL : p->linked) || now < p->pinged_ms + NODE_PING_MS)
+	if (!(self ? !LIST_EMPTY(&e->rpc->list) : p->linked) ||
+	    now < p->pinged_ms + NODE_PING_MS)
 		return;
 	p->pinged_ms = now;
 	/* a lost rank is pinged as WIRE_OBSERVER: its silence must not lose it again */

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/queue.h"
 #include "engine/base/slot-map.h"
 #include "engine/node/comms.h"
 #include "engine/node/event-log.h"
@@ -12,7 +13,7 @@
 enum { TELL_MS = 2000 }; /* of a rank's silence, before the log tells of it */
 
 struct rpc {
-	struct rpc *next;
+	LIST_ENTRY(rpc) link;
 	uint64_t number;
 	uint32_t rank; /* WIRE_OBSERVER: sent to a peer without a rank */
 	uint32_t peer;
@@ -52,8 +53,7 @@ int rpc_call_from(const char *caller, struct engine *e, uint32_t rank, uint32_t 
 	assert(node_is_engine_thread(e));
 	if (!rpc)
 		return -ENOMEM;
-	*rpc = (struct rpc){ .next = e->rpc->list,
-			     .number = ++e->rpc->number,
+	*rpc = (struct rpc){ .number = ++e->rpc->number,
 			     .rank = rank,
 			     .peer = peer,
 			     .sent_ms = monotonic_ms(),
@@ -69,7 +69,7 @@ int rpc_call_from(const char *caller, struct engine *e, uint32_t rank, uint32_t 
 		free(rpc);
 		return rc;
 	}
-	e->rpc->list = rpc;
+	LIST_INSERT_HEAD(&e->rpc->list, rpc, link);
 	return 0;
 }
 
@@ -78,14 +78,12 @@ int rpc_call_from(const char *caller, struct engine *e, uint32_t rank, uint32_t 
  */
 static void sweep(struct engine *e)
 {
-	for (struct rpc **at = &e->rpc->list; *at;) {
-		struct rpc *rpc = *at;
+	struct rpc *rpc, *next;
 
-		if (!rpc->ended) {
-			at = &rpc->next;
+	LIST_FOREACH_SAFE (rpc, &e->rpc->list, link, next) {
+		if (!rpc->ended)
 			continue;
-		}
-		*at = rpc->next;
+		LIST_REMOVE(rpc, link);
 		free(rpc);
 	}
 }
@@ -98,22 +96,30 @@ static bool is_asked_alike(enum comms_op op)
 	return op == COMMS_VIEW || op == COMMS_PREPARE || op == COMMS_APPLY;
 }
 
-/* Counts an answer.  Where several ranks were asked the same, comms_behind counts how long each
- * answers after the first one.
- */
-static void count(struct engine *e, struct rpc *rpc, const struct answer *answer)
+/* Notes, in the requests to other ranks that ask the same, when the first answer came. */
+static void note_first(struct engine *e, struct rpc *rpc, uint64_t ns)
 {
-	uint64_t ns = monotonic_ns() - rpc->began_ns;
-	bool first = !rpc->first_ns && is_asked_alike(rpc->op);
+	struct rpc *other;
 
-	comms_count(e->comms, rpc->op, 0, rpc->bytes + answer->tail_size, ns, rpc->caller);
-	for (struct rpc *other = e->rpc->list; other && first; other = other->next) {
+	LIST_FOREACH (other, &e->rpc->list, link) {
 		if (other == rpc || other->ended || other->owner != rpc->owner ||
 		    other->op != rpc->op || other->rank == rpc->rank || other->first_ns)
 			continue;
 		other->first_ns = ns;
 		rpc->first_ns = ns;
 	}
+}
+
+/* Counts an answer.  Where several ranks were asked the same, comms_behind counts how long each
+ * answers after the first one.
+ */
+static void count(struct engine *e, struct rpc *rpc, const struct answer *answer)
+{
+	uint64_t ns = monotonic_ns() - rpc->began_ns;
+
+	comms_count(e->comms, rpc->op, 0, rpc->bytes + answer->tail_size, ns, rpc->caller);
+	if (!rpc->first_ns && is_asked_alike(rpc->op))
+		note_first(e, rpc, ns);
 	if (rpc->first_ns && rpc->rank < e->world)
 		comms_behind(e->comms, rpc->rank, ns - u64_min(rpc->first_ns, ns));
 }
@@ -134,8 +140,9 @@ void rpc_ask_again(struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
 	uint64_t pong = p->fabric ? u64_min(p->pong, p->fabric_pong) : p->pong;
+	struct rpc *rpc;
 
-	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
+	LIST_FOREACH (rpc, &e->rpc->list, link)
 		if (rpc->rank == rank &&
 		    rpc->number < (slot_map_is_second(rpc->peer) ? p->bulk_pong : pong))
 			end(e, rpc, &(struct answer){ .status = -EAGAIN });
@@ -149,11 +156,12 @@ static bool is_of(const struct engine *e, uint32_t rank, const struct wire_heade
 
 bool rpc_answer(struct engine *e, const struct wire_header *header, const struct answer *answer)
 {
-	struct rpc *rpc = e->rpc->list;
+	struct rpc *rpc;
 
 	assert(node_is_engine_thread(e));
-	while (rpc && (rpc->number != header->request || rpc->peer != answer->peer))
-		rpc = rpc->next;
+	LIST_FOREACH (rpc, &e->rpc->list, link)
+		if (rpc->number == header->request && rpc->peer == answer->peer)
+			break;
 	if (!rpc)
 		return false;
 	/* another process answers at the rank's address: peers_turn loses the rank */
@@ -187,8 +195,9 @@ uint64_t rpc_silence_ms(const struct engine *e, const void *owner, uint32_t *ran
 {
 	uint64_t now = monotonic_ms(), longest = 0;
 	uint32_t of = *rank;
+	const struct rpc *rpc;
 
-	for (const struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next) {
+	LIST_FOREACH (rpc, &e->rpc->list, link) {
 		uint64_t ms = now - u64_min(last_sign(e, rpc), now);
 
 		if (rpc->ended || rpc->rank >= e->world || (owner && rpc->owner != owner) ||
@@ -217,8 +226,10 @@ static void tell_silence(struct engine *e, uint32_t rank, uint64_t ms)
 
 void rpc_expire(struct engine *e, uint64_t now)
 {
+	struct rpc *rpc;
+
 	assert(node_is_engine_thread(e));
-	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next) {
+	LIST_FOREACH (rpc, &e->rpc->list, link) {
 		uint64_t sign = last_sign(e, rpc);
 
 		if (!rpc->ended && rpc->rank < e->world && now > sign)
@@ -234,28 +245,36 @@ void rpc_expire(struct engine *e, uint64_t now)
 
 void rpc_fail_rank(struct engine *e, uint32_t rank, int status)
 {
-	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
+	struct rpc *rpc;
+
+	LIST_FOREACH (rpc, &e->rpc->list, link)
 		if (rpc->rank == rank)
 			end(e, rpc, &(struct answer){ .status = status });
 }
 
 void rpc_fail_peer(struct engine *e, uint32_t peer, int status)
 {
-	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
+	struct rpc *rpc;
+
+	LIST_FOREACH (rpc, &e->rpc->list, link)
 		if (rpc->peer == peer)
 			end(e, rpc, &(struct answer){ .status = status });
 }
 
 void rpc_forget(struct engine *e, const void *owner)
 {
-	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
+	struct rpc *rpc;
+
+	LIST_FOREACH (rpc, &e->rpc->list, link)
 		if (rpc->owner == owner)
 			rpc->ended = true;
 }
 
 void rpc_free(struct engine *e)
 {
-	for (struct rpc *rpc = e->rpc->list; rpc; rpc = rpc->next)
+	struct rpc *rpc;
+
+	LIST_FOREACH (rpc, &e->rpc->list, link)
 		rpc->ended = true;
 	sweep(e);
 }

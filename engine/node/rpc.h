@@ -13,8 +13,8 @@
 #include "engine/node/node.h"
 
 struct rpc_table {
-	struct rpc *list;
-	uint64_t number; /* of the newest request */
+	LIST_HEAD(, rpc) list; /* newest first */
+	uint64_t number;       /* of the newest request */
 };
 
 void rpc_free(struct engine *e);

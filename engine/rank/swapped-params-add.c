@@ -21,6 +21,7 @@ int swapped_params_new(struct swapped_params **out, const struct swapped_params_
 				      .least = o->least,
 				      .stay = o->stay,
 				      .buffer = f.slice };
+	TAILQ_INIT(&s->packs);
 	*out = s;
 	return 0;
 }
@@ -233,10 +234,7 @@ static int add_pack(struct swapped_params *s, const struct swapped_param_given *
 		free(p);
 		return rc;
 	}
-	p->next = s->packs;
-	if (p->next)
-		p->next->after = p;
-	s->packs = p;
+	TAILQ_INSERT_TAIL(&s->packs, p, link);
 	return rc;
 }
 

@@ -4,14 +4,14 @@
 
 /* The structs of swapped low-precision parameters, which swapped-params*.c share. */
 
+#include "engine/base/queue.h"
 #include "engine/rank/swapped-params.h"
 #include "engine/swap/swapper.h"
 
 enum pack_where { PACK_OUT, PACK_IN, PACK_UNSENT };
 
 struct pack {
-	struct pack *next;  /* the one that was added before it */
-	struct pack *after; /* the one that was added next; NULL: it is the last */
+	TAILQ_ENTRY(pack) link;
 	struct swapper_state *state;
 	enum pack_where where;
 	unsigned users; /* pieces that are in, each counted as often as it is in */
@@ -35,7 +35,7 @@ struct swapped_params {
 	struct registry *registry;
 	struct swapper *swapper;
 	uint64_t least, stay, stayed, buffer;
-	struct pack *packs;           /* the last that was added first */
+	TAILQ_HEAD(, pack) packs;     /* in the order in which they were added */
 	struct pack *looked_at;       /* by swapped_params_look, the last time; NULL: none */
 	unsigned idle;                /* packs that are in, without users */
 	unsigned unsent;              /* packs */

@@ -73,9 +73,12 @@ static int send(struct swapped_params *s, struct pack *p)
 
 int swapped_params_settle(struct swapped_params *s)
 {
+	struct pack *p;
 	int rc = 0;
 
-	for (struct pack *p = s->unsent ? s->packs : NULL; p; p = p->next)
+	if (!s->unsent)
+		return 0;
+	TAILQ_FOREACH (p, &s->packs, link)
 		if (p->where == PACK_UNSENT) {
 			int one = send(s, p);
 
@@ -87,8 +90,11 @@ int swapped_params_settle(struct swapped_params *s)
 bool swapped_params_make_room(struct swapped_params *s)
 {
 	bool made = s->idle > 0;
+	struct pack *p;
 
-	for (struct pack *p = made ? s->packs : NULL; p; p = p->next)
+	if (!made)
+		return false;
+	TAILQ_FOREACH (p, &s->packs, link)
 		if (p->where == PACK_IN && !p->users)
 			give_back(s, p);
 	s->idle = 0;
@@ -102,8 +108,8 @@ void swapped_params_leave(struct swapped_params *s)
 	if (!s)
 		return;
 	swapped_params_settle(s);
-	while ((p = s->packs)) {
-		s->packs = p->next;
+	while ((p = TAILQ_FIRST(&s->packs))) {
+		TAILQ_REMOVE(&s->packs, p, link);
 		give_back(s, p);
 		free(p);
 	}
@@ -279,7 +285,7 @@ static void read_ahead(struct swapped_params *s, const struct pack *p, unsigned 
 {
 	unsigned taken = p->n;
 
-	for (struct pack *next = p->after; next; next = next->after) {
+	for (struct pack *next = TAILQ_NEXT(p, link); next; next = TAILQ_NEXT(next, link)) {
 		taken += next->n;
 		if (taken > buffers || !bring_idle(s, next, 0))
 			break;

@@ -70,7 +70,7 @@ END_TEST
 START_TEST(an_observer_whose_connection_is_refused_makes_another)
 {
 	open_near();
-	while (!observer->peers[0].linked || observer->rpc->list)
+	while (!observer->peers[0].linked || !LIST_EMPTY(&observer->rpc->list))
 		turn(NULL);
 	observer->messages.ops->disconnect(observer->messages.transport,
 					   observer->peers[0].link);

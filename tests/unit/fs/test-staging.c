@@ -204,12 +204,12 @@ START_TEST(memory_is_used_again)
 	begin(4 * STAGING_SLAB, 2 * STAGING_SLAB);
 	write_bytes(0, 2 * STAGING_SLAB, 0);
 	staging_fini(&staging);
-	ck_assert_ptr_nonnull(pool.slabs);
+	ck_assert(!SLIST_EMPTY(&pool.slabs));
 	for (int i = 1; i < 20; i++) {
 		unsigned char out[2] = { 0, 0 };
 
 		write_bytes(0, 2 * STAGING_SLAB, i);
-		ck_assert_ptr_null(pool.slabs);
+		ck_assert(SLIST_EMPTY(&pool.slabs));
 		ck_assert_uint_eq(pool.used, 2 * STAGING_SLAB);
 		staging_overlay(&staging, STAGING_SLAB - 1, out, 2);
 		ck_assert(out[0] == i && out[1] == i);
