@@ -255,6 +255,8 @@ class Attachment:
         self._registered.clear()
         self._lps.clear()
         self._gradients.clear()
+        if self._adapter:
+            self._adapter.let_go()  # the hooks may stay, and have it
         self._adapter = self._hypers = None  # who keeps this object keeps no model
         if job.is_open:
             job.close()
@@ -368,6 +370,8 @@ class Attachment:
 
     def _look(self) -> None:
         self._dirty = False
+        if self._adapter.is_outdated():
+            raise RuntimeError("parameters were replaced by others, in the model and its optimizer: attach again to see these")
         self._addresses = self._adapter.addresses()
         self._hypers.find(self._adapter.param_groups())
         gone, changed = set(self._registered), False

@@ -461,6 +461,27 @@ class Memory(unittest.TestCase):
                                  "trained now: detach and attach again to see their states\n")
                 self.attachment.detach()
 
+    def test_parameters_that_were_replaced_end_it(self) -> None:
+        """As training does that grows a model, or prunes it.  Those that the optimizer alone has let go are the model's still."""
+        import torch
+
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.start(2)
+            del self.optimizer.param_groups[0]["params"][2:]
+            for _ in range(20):
+                self.step()
+            self.assertTrue(self.compare())
+            params, old = self.optimizer.param_groups[0]["params"], weakref.ref(self.weight.untyped_storage())
+            self.optimizer.state.pop(self.weight)
+            params[0] = self.model[0].weight = self.weight = torch.nn.Parameter(torch.ones(8, 8))
+            self.step()
+            self.step()
+            self.assertFalse(self.attachment)
+            gc.collect()
+            self.assertIsNone(old())
+        self.assertEqual(said.getvalue(), "fragfs: rank 0: parameters were replaced by others, in the model and its optimizer: attach "
+                                          "again to see these; detached, training goes on\n")
+
     def test_gradients_are_gone_before_their_memory_is_freed_or_set_to_zero(self) -> None:
         def free() -> None:
             for p in self.model.parameters():

@@ -85,9 +85,16 @@ class Adapter:
         """Whether parameters are trained now that were not when they were described; asked at looks at all tensors."""
         return False
 
+    def is_outdated(self) -> bool:
+        """Whether parameters that were described are neither the optimizer's nor the model's any more; asked at such looks, too."""
+        return False
+
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(number of the group, the optimizer's dict of hyper-parameters)."""
         raise NotImplementedError
+
+    def let_go(self) -> None:
+        """Lets go of the parameters: no more than the hooks is called from now on."""
 
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
         """Hooks the step and the gradients' window; the result takes the hooks away again."""

@@ -142,6 +142,10 @@ class _DeepSpeed(_Engine):
         self._describe()
         self._describe_others([p for p in self.names if p not in self.numbers])
 
+    def let_go(self) -> None:
+        self.names.clear()
+        self.numbers.clear()
+
     def _describe(self) -> None:
         raise NotImplementedError
 

@@ -139,7 +139,7 @@ class TorchAdapter(Adapter):
         self._say_what_is_odd()
         self._few = list(islice(self.names, _FEW if len(self.names) <= _FEW else 1))
         self._frozen = [p for p in self.names if not p.requires_grad]
-        self._sizes = self._count_params()
+        self._count, self._known = self._count_params(), self._hash_params()
         self.names.clear()  # a model has tens of thousands
         self.numbers.clear()
 
@@ -280,15 +280,29 @@ class TorchAdapter(Adapter):
     def addresses(self) -> list[int]:
         return [_local(p).data_ptr() for p in self._few]
 
-    def _count_params(self) -> list[int]:
-        return [len(options["params"]) for options in self.optimizer.param_groups]
+    def _count_params(self) -> int:
+        return sum(len(options["params"]) for options in self.optimizer.param_groups)
 
     def trains_more(self) -> bool:
-        return self._count_params() != self._sizes or any(p.requires_grad for p in self._frozen)
+        return self._count_params() > self._count or any(p.requires_grad for p in self._frozen)
+
+    def _hash_params(self) -> int:
+        return hash(array("Q", [id(p) for options in self.optimizer.param_groups for p in options["params"]]).tobytes())
+
+    def is_outdated(self) -> bool:
+        if self._hash_params() == self._known:
+            return False
+        present = {id(p) for options in self.optimizer.param_groups for p in options["params"]}
+        present.update(map(id, self.model.parameters()))
+        return any(id(p) not in present for _, here in self._here.values() for p in here)
 
     def param_groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for group, place in self.groups:  # load_state_dict makes other dicts
             yield group, self.optimizer.param_groups[place]
+
+    def let_go(self) -> None:
+        self._here.clear()
+        self._lps, self._few, self._frozen = (array("i"), []), [], []
 
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
         """Gradients are valid from the optimizer's step on, until zero_grad or the next forward pass.
@@ -404,6 +418,8 @@ class FlatAdapter(TorchAdapter):
                     self._units[p] = flat, layout
                     self._shapes[p] = tuple(shape)
         super().__init__(job, model, optimizer)
+        self._units.clear()
+        self._shapes.clear()
 
     def _say_what_is_odd(self) -> None:
         units: dict[int, dict[int, str]] = {}  # of a flat tensor: its param groups, and a parameter of each
