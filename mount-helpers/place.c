@@ -7,6 +7,7 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
+#include "engine/base/vec.h"
 #include "engine/base/one-line.h"
 
 #include <errno.h>
@@ -34,8 +35,7 @@ struct sums {
 	uint64_t waiting, waiting_bytes, moved_bytes, failed;
 	/* the first rank that is silent and may be alive, and why; "": none */
 	char unknown[256];
-	uint64_t *gone; /* ranks whose process is gone */
-	size_t ngone;
+	struct vec gone; /* of uint64_t: ranks whose process is gone */
 };
 
 /* ---- .frag/place ---- */
@@ -54,29 +54,30 @@ static bool says_nothing(char **names, char **fields, size_t n)
 
 static bool is_gone(const struct sums *sums, uint64_t rank)
 {
-	for (size_t i = 0; i < sums->ngone; i++)
-		if (sums->gone[i] == rank)
+	const uint64_t *gone = sums->gone.items;
+
+	for (uint32_t i = 0; i < sums->gone.count; i++)
+		if (gone[i] == rank)
 			return true;
 	return false;
 }
 
 static void add_gone(struct sums *sums, uint64_t rank)
 {
-	uint64_t *gone = reallocarray(sums->gone, sums->ngone + 1, sizeof(*gone));
+	uint64_t *gone = vec_add(&sums->gone, sizeof(*gone));
 
-	if (!gone)
-		return;
-	sums->gone = gone;
-	gone[sums->ngone++] = rank;
+	if (gone)
+		*gone = rank;
 }
 
-/* Adds up the ranks' lines, and makes each a row of t, unless t is NULL. */
+/* Replaces *sums by those of the ranks' lines; makes each line a row of t, unless t is NULL. */
 static void read_ranks(char *text, struct table *t, struct sums *sums)
 {
 	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(&text, "\n");
 	size_t n = table_cut(line, names), has;
 	const char *error;
 
+	free(sums->gone.items);
 	*sums = (struct sums){ 0 };
 	while ((line = strsep(&text, "\n")) && *line) {
 		has = table_cut(line, fields);
@@ -120,7 +121,7 @@ static int show(const struct call *call, const char *mountpoint)
 	rc = look(mountpoint, &t, &sums);
 	if (!rc)
 		rc = table_print(&t, "ranks");
-	free(sums.gone);
+	free(sums.gone.items);
 	table_fini(&t);
 	return rc;
 }
@@ -194,7 +195,6 @@ static int wait_for_moves(const char *mountpoint, struct table *t, struct sums *
 	while (!(rc = look(mountpoint, t, sums)) && sums->waiting) {
 		progress_step(&progress, sums->moved_bytes,
 			      sums->moved_bytes + sums->waiting_bytes);
-		free(sums->gone);
 		json_array_clear(t->rows);
 		usleep(ms * 1000);
 		ms = ms * 2 < LOOK_MS ? ms * 2 : LOOK_MS;
@@ -206,16 +206,18 @@ static int wait_for_moves(const char *mountpoint, struct table *t, struct sums *
 /* Prints why an order was not carried out.  before: the sums before the order. */
 static int judge(const char *mountpoint, const struct sums *before, const struct sums *sums)
 {
+	const uint64_t *gone = sums->gone.items;
+
 	if (sums->failed)
 		return call_fail("%" PRIu64 " states stay where they were: %s/ranks/R/log says "
 				 "why",
 				 sums->failed, target_name(mountpoint));
 	if (*sums->unknown)
 		return call_fail("%s: its states may not have moved", sums->unknown);
-	for (size_t i = 0; i < sums->ngone; i++)
-		if (!is_gone(before, sums->gone[i]))
+	for (uint32_t i = 0; i < sums->gone.count; i++)
+		if (!is_gone(before, gone[i]))
 			return call_fail("rank %" PRIu64 ": lost before its states had moved",
-					 sums->gone[i]);
+					 gone[i]);
 	return 0;
 }
 
@@ -235,7 +237,7 @@ static int follow(const char *mountpoint, const struct sums *before, struct tabl
 		rc = wait_for_moves(mountpoint, t, &sums);
 		if (!rc)
 			rc = judge(mountpoint, before, &sums);
-		free(sums.gone);
+		free(sums.gone.items);
 		if (!rc)
 			e = say_line(mountpoint, "placed", states, tier);
 	} while (!rc && e == EBUSY);
@@ -276,7 +278,7 @@ static int order(const struct call *call, const char *mountpoint, const char *st
 		said = report(call, &t, states, tier);
 		rc = rc ? rc : said;
 	}
-	free(before.gone);
+	free(before.gone.items);
 	table_fini(&t);
 	return rc;
 }

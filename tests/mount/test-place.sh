@@ -192,3 +192,16 @@ wait $order || rc=$?
 ! fragctl place -j "$M" -o rank,foo '*/*' host 2>err || fail "no such column"
 grep -q 'foo: a column' err || fail "$(cat err)"
 kill -KILL $ranks 2>/dev/null || :
+drop_mount "$M"
+wait_until_gone
+
+# ---- the mount ends while an order waits, a rank of which is lost
+
+mount_fake rw
+place 'params/*/fp32' host 2>err &
+order=$!
+sleep 1
+drop_mount "$M"
+rc=0
+wait $order || rc=$?
+[ $rc = 1 ] && grep -q '^fragctl: .*/.frag/place: ' err || fail "the mount has ended: $rc: $(cat err)"
