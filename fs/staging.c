@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "fs/staging.h"
+#include "engine/base/vec.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -137,17 +138,7 @@ static void block_free(struct staging_pool *p, struct staging_block *b)
 /* Reserves memory for one more range, so that adding a range cannot fail. */
 static bool block_reserve(struct staging_block *b)
 {
-	uint32_t room = b->room ? 2 * b->room : 4;
-	struct dirty_range *ranges;
-
-	if (b->nranges < b->room)
-		return true;
-	ranges = realloc(b->ranges, room * sizeof(*ranges));
-	if (!ranges)
-		return false;
-	b->ranges = ranges;
-	b->room = room;
-	return true;
+	return vec_grow(&b->ranges, b->nranges, &b->room, sizeof(*b->ranges));
 }
 
 /* Returns the first range that ends at `start` or behind it. */

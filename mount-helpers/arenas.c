@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/base.h"
+#include "engine/base/vec.h"
 #include "engine/base/one-line.h"
 #include "mount-helpers/call.h"
 #include "mount-helpers/commands.h"
@@ -32,7 +33,7 @@ struct map {
 	char *text;
 	struct figures figures;
 	struct shown_block *blocks;
-	uint64_t n; /* blocks in the text */
+	uint32_t n, room; /* blocks in the text */
 };
 
 static void map_free(struct map *m)
@@ -72,15 +73,9 @@ static bool parse_block(char *line, struct shown_block *b)
 
 static int add_block(struct map *m, const struct shown_block *b)
 {
-	struct shown_block *blocks = m->blocks;
-
-	if (!(m->n & (m->n - 1))) { /* doubles the array at each power of two */
-		blocks = realloc(blocks, (m->n ? m->n * 2 : 1) * sizeof(*blocks));
-		if (!blocks)
-			return -ENOMEM;
-		m->blocks = blocks;
-	}
-	blocks[m->n++] = *b;
+	if (!vec_grow(&m->blocks, m->n, &m->room, sizeof(*m->blocks)))
+		return -ENOMEM;
+	m->blocks[m->n++] = *b;
 	return 0;
 }
 
@@ -221,7 +216,7 @@ static void print(const struct map *m, bool ascii, FILE *to)
 		table_size(f->largest, e), fragmentation(f) * 100, table_size(f->moved, g));
 	print_map(m, ascii, to);
 	if (m->n < f->blocks)
-		fprintf(to, "(the map has the first %" PRIu64 " blocks)\n", m->n);
+		fprintf(to, "(the map has the first %" PRIu32 " blocks)\n", m->n);
 }
 
 /* ---- for programs ---- */

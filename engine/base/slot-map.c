@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/slot-map.h"
+#include "engine/base/vec.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -26,18 +27,6 @@ void slot_map_set_second(struct slot_map *s)
 	s->second = true;
 }
 
-static int grow(struct slot_map *s)
-{
-	uint32_t size = s->size ? s->size * 2 : 16;
-	struct slot *slots = realloc(s->slots, size * sizeof(*slots));
-
-	if (!slots)
-		return -ENOMEM;
-	s->slots = slots;
-	s->size = size;
-	return 0;
-}
-
 static uint32_t take_free(struct slot_map *s)
 {
 	uint32_t slot = s->first_free;
@@ -58,7 +47,7 @@ int slot_map_add(struct slot_map *s, void *item, uint32_t *number)
 	} else {
 		if (s->top == s->max)
 			return -ENFILE;
-		if (s->top == s->size && grow(s))
+		if (!vec_grow(&s->slots, s->top, &s->size, sizeof(*s->slots)))
 			return -ENOMEM;
 		slot = s->top++;
 		s->slots[slot].generation = s->second;

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/catalog/states.h"
+#include "engine/base/vec.h"
 
 #include <errno.h>
 #include <string.h>
@@ -110,32 +111,13 @@ int states_find(const struct states *s, enum state_kind kind, uint32_t index, ui
 	return found ? (int)found - 1 : -ENOENT;
 }
 
-static int room_for_row(struct states *s)
-{
-	uint32_t room = s->rows_room ? s->rows_room * 2 : 64;
-	struct state_row *rows;
-
-	if (s->nrows < s->rows_room)
-		return 0;
-	rows = realloc(s->rows, room * sizeof(*rows));
-	if (!rows)
-		return -ENOMEM;
-	s->rows = rows;
-	s->rows_room = room;
-	return 0;
-}
-
 static int note_group_row(struct states *s, enum state_kind kind, uint32_t number)
 {
-	uint32_t *rows;
-
 	if (kind != STATE_PARTITION && kind != STATE_WHOLE && kind != STATE_HYPER)
 		return 0;
-	rows = realloc(s->group_rows, (s->ngroup_rows + 1) * sizeof(*rows));
-	if (!rows)
+	if (!vec_grow(&s->group_rows, s->ngroup_rows, &s->group_room, sizeof(*s->group_rows)))
 		return -ENOMEM;
-	s->group_rows = rows;
-	rows[s->ngroup_rows++] = number;
+	s->group_rows[s->ngroup_rows++] = number;
 	return 0;
 }
 
@@ -176,7 +158,9 @@ int states_add(struct states *s, enum state_kind kind, uint32_t index, uint32_t 
 		return -EEXIST;
 	if (number == STATES_ROWS_MAX)
 		return -ENOSPC;
-	if ((number == s->nrows && room_for_row(s)) || note_group_row(s, kind, number))
+	if ((number == s->nrows &&
+	     !vec_grow(&s->rows, s->nrows, &s->rows_room, sizeof(*s->rows))) ||
+	    note_group_row(s, kind, number))
 		return -ENOMEM;
 	row = &s->rows[number];
 	if (number < s->nrows)
@@ -260,11 +244,8 @@ struct state_extent *states_find_extent(struct state_row *row, uint64_t start, u
 
 int states_add_share(struct states *s, struct state_share share)
 {
-	struct state_share *shares = realloc(s->shares, (s->nshares + 1) * sizeof(*shares));
-
-	if (!shares)
+	if (!vec_grow(&s->shares, s->nshares, &s->shares_room, sizeof(*s->shares)))
 		return -ENOMEM;
-	s->shares = shares;
 	s->shares[s->nshares++] = share;
 	return 0;
 }

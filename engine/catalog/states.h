@@ -95,9 +95,9 @@ struct states {
 	uint32_t nrows, rows_room;
 	uint32_t unused;      /* a dropped row, which is used again, + 1; 0: none */
 	uint32_t *group_rows; /* numbers of the rows of groups: few */
-	uint32_t ngroup_rows;
+	uint32_t ngroup_rows, group_room;
 	struct state_share *shares;
-	uint32_t nshares;
+	uint32_t nshares, shares_room;
 	uint32_t *index; /* open addressing: row + 1 */
 	uint32_t index_room;
 };

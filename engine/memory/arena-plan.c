@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/memory/arena-internal.h"
+#include "engine/base/vec.h"
 
 #include <errno.h>
 
@@ -66,15 +67,8 @@ static int add_move(struct arena *a, uint32_t block, uint64_t to)
 	struct arena_plan *p = &a->plan;
 	struct arena_block *b = &a->blocks[block];
 
-	if (p->nmoves == p->allocated) {
-		uint32_t n = p->allocated ? p->allocated * 2 : 64;
-		struct arena_move *moves = realloc(p->moves, n * sizeof(*moves));
-
-		if (!moves)
-			return -ENOMEM;
-		p->moves = moves;
-		p->allocated = n;
-	}
+	if (!vec_grow(&p->moves, p->nmoves, &p->allocated, sizeof(*p->moves)))
+		return -ENOMEM;
 	p->moves[p->nmoves++] =
 		(struct arena_move){ handle_of(a, block), b->start, to, b->size };
 	p->units += b->size;

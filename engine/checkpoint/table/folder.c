@@ -4,6 +4,7 @@
 #include "engine/checkpoint/table/folder.h"
 
 #include "engine/base/log.h"
+#include "engine/base/vec.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -80,17 +81,10 @@ static int compare_entries(const void *a, const void *b)
 
 static int add_name(struct folder *f, const char *name)
 {
-	char **bigger;
-
 	if (f->count == FOLDER_ENTRIES_MAX)
 		return -E2BIG;
-	/* at each power of two the room doubles */
-	if (!(f->count & (f->count - 1))) {
-		bigger = reallocarray(f->names, f->count ? f->count * 2 : 1, sizeof(*bigger));
-		if (!bigger)
-			return -ENOMEM;
-		f->names = bigger;
-	}
+	if (!vec_grow(&f->names, f->count, &f->room, sizeof(*f->names)))
+		return -ENOMEM;
 	f->names[f->count] = strdup(name);
 	if (!f->names[f->count])
 		return -ENOMEM;

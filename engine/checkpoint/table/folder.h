@@ -19,7 +19,7 @@ struct folder {
 	char *only;   /* the one file; NULL: a folder */
 	int only_fd;  /* -1: a folder */
 	char **names; /* [count], of all entries, in the order of folder_compare */
-	size_t count;
+	uint32_t count, room;
 };
 
 /* Opens the folder or file at `path`.
