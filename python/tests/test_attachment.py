@@ -461,6 +461,18 @@ class Memory(unittest.TestCase):
                                  "trained now: detach and attach again to see their states\n")
                 self.attachment.detach()
 
+    def test_detach_within_a_step(self) -> None:
+        """Torch goes through the optimizer's hooks there, and there must not be fewer of them suddenly."""
+        import torch
+
+        self.build(1)
+        hooks = [self.optimizer._optimizer_step_post_hooks, self.optimizer._optimizer_step_pre_hooks, self.model._forward_pre_hooks]
+        self.optimizer.register_step_post_hook(lambda *_: self.attachment.detach())
+        with unittest.mock.patch.object(self, "build", lambda layers: None):
+            self.start(1, mount=False)
+        self.assertFalse(self.attachment)
+        self.assertEqual([len(one) for one in hooks], [1, 0, 0])
+
     def test_parameters_that_were_replaced_end_it(self) -> None:
         """As training does that grows a model, or prunes it.  Those that the optimizer alone has let go are the model's still."""
         import torch

@@ -6,6 +6,7 @@ Each parameter is its own master.
 
 from __future__ import annotations
 
+import sys
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,18 @@ def _computes_in_gradients(options: Mapping[str, Any]) -> bool:
         return False
     foreach = options.get("foreach")
     return foreach or foreach is None and any(p.device.type != "cpu" for p in options["params"][:1])
+
+
+def _is_running(function: Any) -> bool:
+    """Whether a thread is within a function."""
+    code = getattr(function, "__code__", None)
+    for frame in sys._current_frames().values():
+        at: Any = frame
+        while at is not None:
+            if at.f_code is code:
+                return True
+            at = at.f_back
+    return False
 
 
 def _prefix(model: Any) -> str:
@@ -313,7 +326,7 @@ class TorchAdapter(Adapter):
         """
         import torch
 
-        in_closure = False
+        in_closure = is_over = False
         trainer = 0  # the thread that steps: others may call the model meanwhile
 
         is_sgd = "torch.optim.sgd.SGD" in _names(self.optimizer)
@@ -358,6 +371,8 @@ class TorchAdapter(Adapter):
         def gone(*_: Any) -> None:
             if torch.compiler.is_compiling():  # the pass itself, which has no word of this then
                 return
+            if is_over:
+                remove()
             if not in_closure and threading.get_ident() == trainer:  # an exception has ended the step, and not after_step
                 boundaries.step_end()
             boundaries.grads_gone()
@@ -374,11 +389,17 @@ class TorchAdapter(Adapter):
         undo = [wrap_method(self.optimizer, "zero_grad", before_zero),
                 wrap_method(self.model, "zero_grad", before_zero)]
 
-        def unhook() -> None:
+        def remove() -> None:
             for hook in hooks:
                 hook.remove()
+
+        def unhook() -> None:
+            nonlocal is_over
             for one in undo:
                 one()
+            is_over = True
+            if not _is_running(type(self.optimizer).step):  # which goes through its hooks: else behind the next forward pass
+                remove()
 
         return unhook
 
