@@ -27,8 +27,8 @@ class DeepSpeed(unittest.TestCase):
         self.run_cases("2 3 4", "0-fp32")
 
     def test_stages_1_and_2(self) -> None:
-        self.run_cases("2", "1-bf16", "1-fp32", "1-fp16", "2-bf16", "2-fp32", "2-fp16", "2-fp32-grads", "2-aligned")
-        self.run_cases("3 4", "1-bf16", "2-bf16", "2-aligned")
+        self.run_cases("2 4", "1-bf16", "1-fp32", "1-fp16", "2-bf16", "2-fp32", "2-fp16", "2-fp32-grads", "2-aligned")
+        self.run_cases("3", "1-bf16", "2-bf16", "2-aligned")
 
     def test_several_param_groups(self) -> None:
         self.run_cases("2 3 4", "1-groups", "2-groups")
@@ -37,11 +37,11 @@ class DeepSpeed(unittest.TestCase):
         self.run_cases("2 3 4", "1-round-robin", "2-round-robin")
 
     def test_gradients_that_are_not_contiguous(self) -> None:
-        self.run_cases("2", "1-scattered", "2-scattered", "2-overlap")
+        self.run_cases("2 4", "1-scattered", "2-scattered", "2-overlap")
 
     def test_offload_to_the_host(self) -> None:
-        self.run_cases("2", "1-offload", "2-offload", "2-offload-groups", "3-offload", "3-offload-all", "3-offload-fp32")
-        self.run_cases("3 4", "2-offload-groups", "3-offload-all")
+        self.run_cases("2 4", "1-offload", "2-offload", "2-offload-groups", "3-offload", "3-offload-all", "3-offload-fp32")
+        self.run_cases("3", "2-offload-groups", "3-offload-all")
 
     def test_bf16_optimizer(self) -> None:
         self.run_cases("2 3 4", "bf16-optimizer")
@@ -63,21 +63,23 @@ class DeepSpeed(unittest.TestCase):
             self.assertRegex(output, "fragfs: rank 0: attached: fragfs [0-9.]+:[0-9]+ /frag")
 
     def test_gradients_are_shown_while_nothing_changes_them(self) -> None:
-        self.run_cases("2", "twice/2-bf16", "twice/3-bf16", "clipped/0-clipped")
+        self.run_cases("2 4", "twice/2-bf16", "twice/3-bf16", "clipped/0-clipped")
 
     def test_gradients_that_are_reduced_in_the_step_are_said_not_to_be_shown(self) -> None:
-        output = self.run_ranks([JOB, "unmanaged/2-unmanaged"], "unmanaged", 2)
-        self.assertIn("gradients are not shown", output)
+        for world in (2, 4):
+            output = self.run_ranks([JOB, "unmanaged/2-unmanaged"], "unmanaged", world)
+            self.assertIn("gradients are not shown", output)
 
     def test_stage_3(self) -> None:
-        self.run_cases("2", "3-bf16", "3-fp16", "3-fp32", "3-subs", "3-partitioned")
-        self.run_cases("3 4", "3-bf16", "3-subs", "3-partitioned")
+        self.run_cases("2 4", "3-bf16", "3-fp16", "3-fp32", "3-subs", "3-partitioned")
+        self.run_cases("3", "3-bf16", "3-subs", "3-partitioned")
 
     def test_a_checkpoint_has_edits_and_load_checkpoint_is_followed(self) -> None:
-        self.run_cases("2", "checkpoint/2-bf16")
+        self.run_cases("2 4", "checkpoint/2-bf16", "checkpoint/3-bf16")
+        self.run_cases("2", "checkpoint/1-groups", "checkpoint/bf16-optimizer", "checkpoint/2-offload", "checkpoint/0-fp16")
 
     def test_all_can_be_set_and_got(self) -> None:
-        self.run_cases("2", "fragments/1-bf16", "fragments/2-bf16", "fragments/3-bf16")
+        self.run_cases("2", "fragments/1-bf16", "fragments/2-bf16", "fragments/3-bf16", "fragments/bf16-optimizer")
 
     def test_offload_states_is_followed(self) -> None:
         self.run_cases("2", "offloaded/2-bf16")
@@ -86,7 +88,7 @@ class DeepSpeed(unittest.TestCase):
         self.run_cases("2", "replaced/2-bf16")
 
     def test_the_sign_of_zero_stays(self) -> None:
-        self.run_cases("2", "zeros/2-bf16")
+        self.run_cases("2", "zeros/2-bf16", "zeros/3-bf16")
 
 
 if __name__ == "__main__":
