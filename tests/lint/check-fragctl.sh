@@ -72,6 +72,14 @@ if command -v bash >/dev/null; then
 	names=$(JOBS="a \$(touch '$TMPDIR/ran') b	127.0.0.1:9" complete_of fragfs a)
 	[ "$names" = "a\\ \\\$\\(touch\\ \\'$TMPDIR/ran\\'\\)\\ b" ] && [ ! -e "$TMPDIR/ran" ] || { echo "bash: jobs: $names"; bad=1; }
 	complete_words jobs -o job,wo | grep -qx job,world || { echo "bash: columns of jobs"; bad=1; }
+	# Folders alone, or files too, as the command's words are.
+	: >"$TMPDIR/m/file"
+	for name in overlay discard commit; do
+		[ "$(complete_words $name "$TMPDIR/m/")" = "$TMPDIR/m/params" ] ||
+			{ echo "bash: folders of $name: $(complete_words $name "$TMPDIR/m/")"; bad=1; }
+	done
+	[ "$(complete_words key "$TMPDIR/m/")" = "$TMPDIR/m/file
+$TMPDIR/m/params" ] || { echo "bash: files of key: $(complete_words key "$TMPDIR/m/")"; bad=1; }
 fi
 ! command -v zsh >/dev/null || zsh -n mount-helpers/completion/_fragctl || bad=1
 exit $bad
