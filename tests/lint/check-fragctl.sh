@@ -69,6 +69,11 @@ if command -v bash >/dev/null; then
 	names=$(MOUNT=$TMPDIR/m complete_words get '')
 	[ "$names" = "$(printf '%s\n' '\$\(echo\ ran\)' 'b\ c' "it\\'s" | sort)" ] ||
 		{ echo "bash: parameters: $names"; bad=1; }
+	mkdir -p "$TMPDIR/n/params/of-n"
+	for option in -j --job; do
+		names=$(MOUNT=$TMPDIR/m complete_words get $option "$TMPDIR/n" '')
+		[ "$names" = of-n ] || { echo "bash: parameters of $option: $names"; bad=1; }
+	done
 	names=$(JOBS="a \$(touch '$TMPDIR/ran') b	127.0.0.1:9" complete_of fragfs a)
 	[ "$names" = "a\\ \\\$\\(touch\\ \\'$TMPDIR/ran\\'\\)\\ b" ] && [ ! -e "$TMPDIR/ran" ] || { echo "bash: jobs: $names"; bad=1; }
 	complete_words jobs -o job,wo | grep -qx job,world || { echo "bash: columns of jobs"; bad=1; }
