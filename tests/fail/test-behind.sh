@@ -95,9 +95,22 @@ for way in auto zmq; do
 	shows got 31 || fail "$way: $(od -A n -v -t f4 -w4 got | sort | uniq -c)"
 done
 
-# Rank 1 is behind when an owner is lost: nobody waits for timeout=.
+# A checkpoint that is read through the mount, as export/ is, waits as well.
 printf s >&4
 wait_until 60 stands_at 0 64 || fail "$(cat patient/.frag/health)"
+FRAGFS=$top_builddir/fragfs fragctl get -j patient/export 'w[0,:2]' >late 2>why &
+reader=$!
+started $reader
+wait_until 60 grep -q '^read w .*, waits ' patient/.frag/inflight || fail "export is not read: $(cat why)"
+printf s >&5
+printf s >&6
+wait_until 60 is_over $reader || fail "$(cat patient/.frag/inflight)"
+wait $reader || fail "export: $(cat why)"
+[ "$(cat late)" = '32  32' ] || fail "export: $(cat late)"
+
+# Rank 1 is behind when an owner is lost: nobody waits for timeout=.
+printf s >&4
+wait_until 60 stands_at 0 66 || fail "$(cat patient/.frag/health)"
 cat patient/params/w/fp32 >late 2>why &
 reader=$!
 started $reader

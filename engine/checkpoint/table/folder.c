@@ -114,6 +114,16 @@ static int list(struct folder *f)
 	return rc;
 }
 
+/* O_NONBLOCK is for open(2) alone, which must not wait at a FIFO: a read of a file of a mount of
+ * fragfs may wait for a rank.
+ */
+static int let_wait(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) ? -errno : 0;
+}
+
 /* Makes a folder of one file; the folder that the file is in is not read. */
 static int open_one_file(struct folder *f, const char *path, int fd)
 {
@@ -147,7 +157,8 @@ static int open_fd(struct folder **out, const char *path, int fd)
 		rc = list(f);
 	} else {
 		rc = open_one_file(f, path, fd);
-		rc = S_ISREG(st.st_mode) ? rc : -EINVAL;
+		if (!rc)
+			rc = S_ISREG(st.st_mode) ? let_wait(fd) : -EINVAL;
 	}
 	if (rc) {
 		folder_close(f);
@@ -170,7 +181,6 @@ static int tell(const char *path, int error, char *why, size_t whysize)
 
 int folder_open(struct folder **f, const char *path, char *why, size_t whysize)
 {
-	/* O_NONBLOCK: a FIFO must not block the open */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	int rc = fd < 0 ? -errno : open_fd(f, path, fd);
 
@@ -255,8 +265,8 @@ int folder_open_file(const struct folder *f, const char *name, struct stat *st)
 		return fd;
 	if (fstat(fd, st))
 		rc = -errno;
-	else if (!S_ISREG(st->st_mode))
-		rc = -EINVAL;
+	else
+		rc = S_ISREG(st->st_mode) ? let_wait(fd) : -EINVAL;
 	if (!rc)
 		return fd;
 	close(fd);
@@ -281,7 +291,7 @@ int folder_open_path(int dir, const char *path, int access, struct stat *st)
 	const int common = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 	CLEANUP(close) int below = -1;
 	char name[NAME_MAX + 1];
-	int fd = dir;
+	int fd = dir, rc;
 
 	do {
 		if (!next_name(&path, name))
@@ -295,8 +305,9 @@ int folder_open_path(int dir, const char *path, int access, struct stat *st)
 	} while (*path);
 	if (fstat(fd, st))
 		return -errno;
-	if (!S_ISREG(st->st_mode))
-		return -EINVAL;
+	rc = S_ISREG(st->st_mode) ? let_wait(fd) : -EINVAL;
+	if (rc)
+		return rc;
 	below = -1;
 	return fd;
 }
