@@ -3,6 +3,8 @@
 
 #include "fs/options.h"
 
+#include "engine/base/text.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -451,10 +453,7 @@ char *options_text(const struct options *o)
 		put_escaped(out, path ? path : o->given[i]);
 	}
 	fputc('\n', out);
-	if (!fclose(out))
-		return text;
-	free(text);
-	return NULL;
+	return text_end(out, &text);
 }
 
 void options_help(FILE *out, const char *program)

@@ -4,6 +4,7 @@
 #include "fs/stat-text.h"
 
 #include "engine/base/element.h"
+#include "engine/base/text.h"
 #include "fs/hyper.h"
 
 #include <inttypes.h>
@@ -232,7 +233,7 @@ char *stat_text_build(struct tree *t, struct node n, const struct stats *s)
 		fputs(number, out);
 		break;
 	}
-	return fclose(out) ? NULL : text;
+	return text_end(out, &text);
 }
 
 char *stat_text_hash(uint64_t hash)

@@ -4,6 +4,7 @@
 #include "fs/text.h"
 
 #include "engine/base/one-line.h"
+#include "engine/base/text.h"
 #include "fs/hyper.h"
 
 #include <errno.h>
@@ -147,7 +148,7 @@ static int fragments_text(struct tree *t, struct node n, char **text)
 		if (!(states[i].flags & ENGINE_STATE_LP))
 			engine_fragments(t->engine, n.item, p.key, put_fragment, &p);
 	}
-	return fclose(p.out) ? -ENOMEM : 0;
+	return text_end(p.out, text) ? 0 : -ENOMEM;
 }
 
 static char *rank_state_text(const struct engine_rank *r)
@@ -207,10 +208,7 @@ static char *ranks_text(const struct engine_group *g)
 	fputs("rank\tshard\treplica\n", out);
 	for (uint32_t i = 0; i < g->nranks; i++)
 		fprintf(out, "%u\t%u\t%u\n", g->ranks[i], i % g->shards, i / g->shards);
-	if (!fclose(out))
-		return text;
-	free(text);
-	return NULL;
+	return text_end(out, &text);
 }
 
 /* Prints the loss scale of the group's first live rank; "": its gradients are not valid. */

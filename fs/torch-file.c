@@ -5,6 +5,7 @@
 
 #include "engine/base/base.h"
 #include "engine/base/one-line.h"
+#include "engine/base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -293,5 +294,5 @@ int torch_file_make(const char *pickle, size_t size, const void *bytes, uint64_t
 	begin = (uint64_t)ftello(out);
 	put_directory(out, entries, ENTRIES, *head + nbytes);
 	*tail = (uint64_t)ftello(out) - begin;
-	return fclose(out) ? -ENOMEM : 0;
+	return text_end(out, text) ? 0 : -ENOMEM;
 }

@@ -4,6 +4,7 @@
 #include "mount-helpers/fragments.h"
 
 #include "engine/base/base.h"
+#include "engine/base/text.h"
 #include "engine/base/vec.h"
 #include "mount-helpers/mount-file.h"
 
@@ -84,7 +85,7 @@ char *fragments_ranks(const struct fragments *f)
 		if (ranks[last] != ranks[i])
 			fprintf(to, "-%" PRIu32, ranks[last]);
 	}
-	return fclose(to) ? NULL : text;
+	return text_end(to, &text);
 }
 
 char *fragments_tiers(const struct fragments *f)
@@ -101,5 +102,5 @@ char *fragments_tiers(const struct fragments *f)
 		if (k == i)
 			fprintf(to, "%s%s", i ? "," : "", f->list[i].tier);
 	}
-	return fclose(to) ? NULL : text;
+	return text_end(to, &text);
 }

@@ -7,6 +7,7 @@
 #include "mount-helpers/target.h"
 
 #include "engine/base/base.h"
+#include "engine/base/fd.h"
 #include "engine/base/one-line.h"
 #include "engine/base/element.h"
 
@@ -95,17 +96,6 @@ static int show(const struct call *call, const struct state_slice *p, const char
 
 /* ---- to a file ---- */
 
-static int write_all(int fd, const char *from, size_t size)
-{
-	for (ssize_t put; size; from += put, size -= (size_t)put) {
-		put = write(fd, from, size);
-		if (put < 0 && errno != EINTR)
-			return -errno;
-		put = put < 0 ? 0 : put;
-	}
-	return 0;
-}
-
 static int copy_elements(const struct state_slice *p, int to, char *bytes)
 {
 	uint64_t at_once = CHUNK_BYTES / p->file.element;
@@ -118,7 +108,7 @@ static int copy_elements(const struct state_slice *p, int to, char *bytes)
 		progress_step(&progress, k, p->slice.numel);
 		e = state_slice_read(p, k, bytes, n);
 		if (!e)
-			e = write_all(to, bytes, n * p->file.element);
+			e = fd_put_all(to, bytes, n * p->file.element);
 	}
 	progress_end(&progress);
 	return e;
@@ -135,7 +125,7 @@ static int copy_npy(const struct state_slice *p, const char *mountpoint, int to,
 
 	progress_begin(&progress, "bytes");
 	for (; !e && (got = read(from, bytes, CHUNK_BYTES)); done += (uint64_t)got) {
-		e = got < 0 ? -errno : write_all(to, bytes, (size_t)got);
+		e = got < 0 ? -errno : fd_put_all(to, bytes, (size_t)got);
 		progress_step(&progress, done, p->slice.numel * p->file.element);
 	}
 	progress_end(&progress);

@@ -36,6 +36,18 @@ int fd_write_all(int fd, const void *bytes, size_t size, uint64_t offset)
 	return 0;
 }
 
+int fd_put_all(int fd, const void *bytes, size_t size)
+{
+	for (size_t done = 0; done < size;) {
+		ssize_t n = write(fd, (const char *)bytes + done, size - done);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	return 0;
+}
+
 int fd_lock(int fd, unsigned ms)
 {
 	/* 10 ms */

@@ -12,6 +12,8 @@
  */
 int fd_read_all(int fd, void *bytes, size_t size, uint64_t offset);
 int fd_write_all(int fd, const void *bytes, size_t size, uint64_t offset);
+/* Writes size bytes at the file's own offset, to a pipe too.  Errors of write. */
+int fd_put_all(int fd, const void *bytes, size_t size);
 
 /* Takes an exclusive flock(2), which has no timeout: tries again until ms have passed.
  * -EBUSY: another process still has the lock.

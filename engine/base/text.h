@@ -2,6 +2,8 @@
 #ifndef ENGINE_BASE_TEXT_H
 #define ENGINE_BASE_TEXT_H
 
+/* Texts that are written as files, by open_memstream(3). */
+
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -59,16 +59,9 @@ struct journal_writer {
 
 static void flush(struct journal_writer *o)
 {
-	size_t done = 0;
-
 	o->checksum = (uint32_t)crc32_z(o->checksum, o->buffer, o->used);
-	while (done < o->used && !o->rc) {
-		ssize_t n = write(o->fd, o->buffer + done, o->used - done);
-
-		if (n < 0 && errno != EINTR)
-			o->rc = -errno;
-		done += n > 0 ? (size_t)n : 0;
-	}
+	if (!o->rc)
+		o->rc = fd_put_all(o->fd, o->buffer, o->used);
 	o->used = 0;
 }
 
