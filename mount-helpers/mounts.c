@@ -71,6 +71,8 @@ int mounts_read_own(bool privates, struct mount_entry **entries)
 
 static void ask_for_one(const struct mount_entry *entries, int n)
 {
+	if (n < 0)
+		fprintf(stderr, "fragctl: /proc/self/mounts: %s", strerror(-n));
 	if (!n)
 		fputs("fragctl: nothing is mounted by fragfs here", stderr);
 	for (int i = 0; i < n; i++)

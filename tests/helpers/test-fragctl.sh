@@ -304,3 +304,9 @@ fails 1 'm/ranks/3/comms: nothing is counted without FRAG_COMMS=1' comms -R 3 m
 fails 1 'm: there is no rank 99, they are 0 to 3' comms -R 99 m
 fails 1 "$TMPDIR: no mount of a job is there" comms "$TMPDIR"
 fails 1 'm/params: no mount of a job is there' arena m/params
+# Where mounts cannot be listed the line says why.
+if unshare -m true 2>/dev/null; then
+	got=0
+	unshare -m sh -c 'mount -t tmpfs none /proc && exec fragctl ls' >out 2>&1 || got=$?
+	[ "$got" = 1 ] && grep -q '^fragctl: /proc/self/mounts: No such file or directory$' out || { cat out; exit 1; }
+fi
