@@ -8,10 +8,10 @@
 #include "engine/base/text.h"
 #include "engine/catalog/leaves.h"
 #include "engine/node/comms.h"
+#include "engine/rank/arena-memory.h"
 #include "engine/rank/registry-place.h"
 #include "engine/rank/swap-text.h"
 #include "engine/rounds/landing.h"
-#include "engine/serve/serve-arena.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -49,9 +49,38 @@ static int put_pinned(struct engine *e, FILE *out)
 						 : strdup("none\n"));
 }
 
+/* Escapes bytes that would end a field or a line, and @ and /, which begin what follows a name.
+ */
+static void put_escaped(FILE *out, const char *text)
+{
+	for (const char *c = text; *c; c++)
+		if ((unsigned char)*c <= ' ' || *c == '%' || *c == '@' || *c == '/' ||
+		    *c == 127)
+			fprintf(out, "%%%02X", (unsigned char)*c);
+		else
+			putc(*c, out);
+}
+
+/* Puts the name of the parameter's folder in a mount. */
+static void put_name(void *arg, FILE *out, uint32_t param)
+{
+	const struct catalog *own = arg;
+	const char *coordinate = catalog_coordinate(own, param);
+
+	put_escaped(out, catalog_name(own, param));
+	if (!*coordinate)
+		return;
+	putc('@', out);
+	put_escaped(out, coordinate);
+}
+
 static int put_arena(struct engine *e, FILE *out)
 {
-	return put_made(out, serve_arena_text(e));
+	if (e->arena)
+		arena_memory_tell(e->arena, put_name, e->own, out);
+	else
+		fputs("none\n", out);
+	return 0;
 }
 
 static int put_nccl(struct engine *e, FILE *out)
@@ -124,6 +153,7 @@ void serve_texts_answer(struct engine *e, uint32_t peer, uint64_t request, const
 	CLEANUP(free) char *text = NULL;
 	int rc = -EINVAL;
 
+	assert(node_is_engine_thread(e));
 	memcpy(&query, body, sizeof(query));
 	if (wire_text_ok(query.what, sizeof(query.what)))
 		rc = make_text(e, query.what, &text);

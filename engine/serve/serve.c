@@ -18,11 +18,10 @@
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
 #include "engine/serve/checks.h"
-#include "engine/serve/serve-device.h"
+#include "engine/serve/serve-figures.h"
 #include "engine/serve/serve-place.h"
 #include "engine/serve/serve-pending.h"
 #include "engine/serve/serve-stats.h"
-#include "engine/serve/serve-swap.h"
 #include "engine/serve/serve-texts.h"
 #include "engine/serve/serve.h"
 #include "engine/serve/watch-server.h"
@@ -570,8 +569,7 @@ void serve_turn(struct engine *e, uint64_t now)
 	serve_pending_turn(e, now);
 	serve_stats_turn(e);
 	checks_turn(e, now);
-	serve_swap_turn(e, now);
-	serve_device_turn(e);
+	serve_figures_turn(e, now);
 	drop_silent_views(e, now);
 	free_rooms(e, now);
 	find_silent(e, now);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/serve/serve-swap.h"
+#include "engine/serve/serve-figures.h"
 
+#include "engine/rank/devices.h"
 #include "engine/serve/serve.h"
 #include "engine/swap/swapper.h"
 
 enum { FIGURES_MS = 100 };
 
-static void show_figures(struct engine *e)
+static void put_swapper(struct engine *e)
 {
 	struct control_page *c = e->registry.control;
 	struct swapper_figures f;
@@ -27,10 +28,25 @@ static void show_figures(struct engine *e)
 	control_put(&c->pinned_lent, f.pinned.size * f.pinned.lent);
 }
 
-void serve_swap_turn(struct engine *e, uint64_t now)
+static void put_devices(struct engine *e)
 {
-	if (!e->registry.swapper || now < e->serve.state->figures_ms + FIGURES_MS)
-		return;
-	e->serve.state->figures_ms = now;
-	show_figures(e);
+	struct control_page *c = e->registry.control;
+	struct devices_figures f;
+
+	devices_figures(e->registry.devices, &f);
+	control_put(&c->device_from_bytes, f.from_bytes);
+	control_put(&c->device_to_bytes, f.to_bytes);
+	control_put(&c->device_errors, f.errors);
+	control_put(&c->device_kept, f.kept);
+}
+
+void serve_figures_turn(struct engine *e, uint64_t now)
+{
+	assert(node_is_engine_thread(e));
+	if (e->registry.swapper && now >= e->serve.state->figures_ms + FIGURES_MS) {
+		e->serve.state->figures_ms = now;
+		put_swapper(e);
+	}
+	if (e->registry.devices)
+		put_devices(e);
 }
