@@ -84,6 +84,7 @@ static void ask_again(struct engine *e, struct proposal *p)
 
 void proposal_turn(struct engine *e, struct proposal *p, bool cancel)
 {
+	assert(node_is_engine_thread(e));
 	if (p->repeat && !proposal_is_over(p))
 		ask_again(e, p);
 	if (cancel && !proposal_is_over(p))

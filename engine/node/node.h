@@ -33,6 +33,7 @@
  *   7  disk's lock (uring, threads)    swap: the queue of requests
  *      swap_sum_threads.lock           swap: the queue of chunks whose checksums are computed
  *   8  NCCL's calls -> its lock        collective: calls of NCCL; what is launched
+ *        -> its warnings' lock         the text of the newest warning
  *      collective-host's lock          collective: all communicators of this process
  *   9  a device's lock (host, cuda)    device: ranges, events, blocks of its pool
  *      streams' lock (host)            device: streams of the host's device

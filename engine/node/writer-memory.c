@@ -93,6 +93,7 @@ int writer_memory_copy(const struct engine *e, const struct wire_memory *from,
 {
 	int rc = -EPERM;
 
+	assert(node_is_engine_thread(e));
 	if (e->write.by_memory && e->is_rank && from->pid <= INT_MAX &&
 	    !is_a_rank(e, from->pid))
 		rc = copy(e, from, to, n);

@@ -99,6 +99,7 @@ void serve_place(struct engine *e, uint32_t peer, uint64_t request, const void *
 	char why[100] = "";
 	int rc = -EINVAL;
 
+	assert(node_is_engine_thread(e));
 	memcpy(order, body, sizeof(*order));
 	if (e->job.ready && order->tier < STATE_TIERS &&
 	    wire_text_ok(order->key, sizeof(order->key)) &&
