@@ -18,7 +18,7 @@ struct set { /* an edit under way */
 	char *line; /* behind the struct */
 };
 
-struct words { /* of a line; arrays are NUL-terminated */
+struct set_words { /* of a line; arrays are NUL-terminated */
 	char name[NAMES_FILE_MAX + 1];
 	char state[NAMES_FILE_MAX + 1];
 	char slice[256]; /* with its brackets; "": all elements */
@@ -39,12 +39,12 @@ static bool take(const char **at, size_t length, char *to, size_t size)
 }
 
 /* Splits a line.  A parameter's name may have blanks and brackets, a state's has neither. */
-static bool split(struct words *w, const char *at)
+static bool split(struct set_words *w, const char *at)
 {
 	static const char folder[] = "params/";
 	const char *close;
 
-	*w = (struct words){ .slice = "" };
+	*w = (struct set_words){ .slice = "" };
 	at += strspn(at, " ");
 	if (strncmp(at, folder, strlen(folder)) != 0)
 		return false;
@@ -63,7 +63,7 @@ static bool split(struct words *w, const char *at)
 
 /* Finds the state, and the cells that the slice selects.  Errors of tree_lookup and cells_init.
  */
-static int find(struct fs *fs, const struct words *w, struct engine_address *address,
+static int find(struct fs *fs, const struct set_words *w, struct engine_address *address,
 		struct cells *cells)
 {
 	struct tree_entry param, state;
@@ -147,7 +147,7 @@ int set_line(fuse_req_t req, const struct deferred_call *c)
 	struct handle *h = (struct handle *)(uintptr_t)c->file->fh;
 	struct engine_address address;
 	struct cells cells = { .dtype = 0 };
-	struct words words;
+	struct set_words words;
 	struct set *set;
 	uint64_t bytes;
 	int rc = split(&words, c->name + strlen(SET_WORD))

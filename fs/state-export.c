@@ -37,7 +37,7 @@ int state_export_open(struct handle *h)
 /* The bytes of the data that a read needs, widened to whole elements, and the bytes of the
  * states that they are made of.
  */
-struct span {
+struct export_span {
 	uint64_t begin, end;
 	uint64_t source, source_end;
 };
@@ -56,10 +56,10 @@ static uint64_t find_element(const struct export_file *f, uint64_t at, uint64_t 
 }
 
 /* Returns the span of size > 0 bytes of the data. */
-static struct span span_of(const struct export_file *f, uint64_t offset, uint64_t size)
+static struct export_span span_of(const struct export_file *f, uint64_t offset, uint64_t size)
 {
 	const struct export_tensor *last = export_tensor_at(f, offset + size - 1);
-	struct span s;
+	struct export_span s;
 
 	s.source = find_element(f, offset, &s.begin);
 	s.source_end = find_element(f, offset + size - 1, &s.end);
@@ -81,7 +81,7 @@ bool state_export_converts(const struct handle *h)
 void state_export_source(const struct handle *h, size_t size, uint64_t offset, uint64_t *first,
 			 uint64_t *count)
 {
-	struct span s = span_of(file_of(h), offset, size);
+	struct export_span s = span_of(file_of(h), offset, size);
 
 	*first = s.source;
 	*count = s.source_end - s.source;
@@ -91,7 +91,7 @@ char *state_export_convert(const struct handle *h, size_t size, uint64_t offset,
 			   const char *source, uint64_t *before)
 {
 	const struct export_file *f = file_of(h);
-	struct span s = span_of(f, offset, size);
+	struct export_span s = span_of(f, offset, size);
 	char *out = malloc(s.end - s.begin);
 
 	for (uint64_t at = s.begin; at < s.end && out;) {

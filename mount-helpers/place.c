@@ -31,7 +31,7 @@ const struct table_column place_columns[] = {
 	{ .name = NULL },
 };
 
-struct sums {
+struct place_sums {
 	uint64_t waiting, waiting_bytes, moved_bytes, failed;
 	/* the first rank that is silent and may be alive, and why; "": none */
 	char unknown[256];
@@ -52,7 +52,7 @@ static bool says_nothing(char **names, char **fields, size_t n)
 	return !strcmp(table_find(names, fields, n, "waiting"), "-");
 }
 
-static bool is_gone(const struct sums *sums, uint64_t rank)
+static bool is_gone(const struct place_sums *sums, uint64_t rank)
 {
 	const uint64_t *gone = sums->gone.items;
 
@@ -62,7 +62,7 @@ static bool is_gone(const struct sums *sums, uint64_t rank)
 	return false;
 }
 
-static void add_gone(struct sums *sums, uint64_t rank)
+static void add_gone(struct place_sums *sums, uint64_t rank)
 {
 	uint64_t *gone = vec_add(&sums->gone, sizeof(*gone));
 
@@ -71,14 +71,14 @@ static void add_gone(struct sums *sums, uint64_t rank)
 }
 
 /* Replaces *sums by those of the ranks' lines; makes each line a row of t, unless t is NULL. */
-static void read_ranks(char *text, struct table *t, struct sums *sums)
+static void read_ranks(char *text, struct table *t, struct place_sums *sums)
 {
 	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(&text, "\n");
 	size_t n = table_cut(line, names), has;
 	const char *error;
 
 	free(sums->gone.items);
-	*sums = (struct sums){ 0 };
+	*sums = (struct place_sums){ 0 };
 	while ((line = strsep(&text, "\n")) && *line) {
 		has = table_cut(line, fields);
 		has = has < n ? has : n;
@@ -98,7 +98,7 @@ static void read_ranks(char *text, struct table *t, struct sums *sums)
 	}
 }
 
-static int look(const char *mountpoint, struct table *t, struct sums *sums)
+static int look(const char *mountpoint, struct table *t, struct place_sums *sums)
 {
 	char *text;
 	int rc = mount_file_read(mountpoint, ".frag/place", &text);
@@ -112,7 +112,7 @@ static int look(const char *mountpoint, struct table *t, struct sums *sums)
 
 static int show(const struct call *call, const char *mountpoint)
 {
-	struct sums sums = { 0 };
+	struct place_sums sums = { 0 };
 	struct table t;
 	int rc = table_init(&t, call, place_columns);
 
@@ -185,7 +185,7 @@ static int give(const char *mountpoint, const char *states, const char *tier)
 }
 
 /* Waits until no state is to move. */
-static int wait_for_moves(const char *mountpoint, struct table *t, struct sums *sums)
+static int wait_for_moves(const char *mountpoint, struct table *t, struct place_sums *sums)
 {
 	struct progress progress;
 	useconds_t ms = LOOK_FIRST_MS;
@@ -204,7 +204,8 @@ static int wait_for_moves(const char *mountpoint, struct table *t, struct sums *
 }
 
 /* Prints why an order was not carried out.  before: the sums before the order. */
-static int judge(const char *mountpoint, const struct sums *before, const struct sums *sums)
+static int judge(const char *mountpoint, const struct place_sums *before,
+		 const struct place_sums *sums)
 {
 	const uint64_t *gone = sums->gone.items;
 
@@ -225,13 +226,13 @@ static int judge(const char *mountpoint, const struct sums *before, const struct
  * table has no waiting states once all orders are carried out; only "placed" tells whether this
  * order was carried out or replaced.
  */
-static int follow(const char *mountpoint, const struct sums *before, struct table *t,
+static int follow(const char *mountpoint, const struct place_sums *before, struct table *t,
 		  const char *states, const char *tier)
 {
 	int rc, e = EBUSY;
 
 	do {
-		struct sums sums = { 0 };
+		struct place_sums sums = { 0 };
 
 		json_array_clear(t->rows);
 		rc = wait_for_moves(mountpoint, t, &sums);
@@ -264,7 +265,7 @@ static int report(const struct call *call, const struct table *t, const char *st
 static int order(const struct call *call, const char *mountpoint, const char *states,
 		 const char *tier)
 {
-	struct sums before = { 0 };
+	struct place_sums before = { 0 };
 	struct table t;
 	int rc = table_init(&t, call, place_columns), said;
 

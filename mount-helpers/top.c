@@ -35,7 +35,7 @@ enum {
 	KEY_CTRL_C = 3
 };
 
-struct sums {
+struct norm_sums {
 	double squares;    /* of finite elements; NaN: no norm was read */
 	uint64_t nan, inf; /* elements */
 	const char *first; /* the first parameter with NaNs or infinities; NULL: none has */
@@ -49,11 +49,11 @@ struct group {
 	char **params; /* NULL at the end */
 	size_t next;
 	/* of the parameters before next; of all, when the newest norm was made */
-	struct sums part, whole;
+	struct norm_sums part, whole;
 	double history[HISTORY]; /* of norms, the newest last; NaN: none */
 };
 
-struct line {
+struct screen_line {
 	char text[LINE_MAX_BYTES];
 	bool alarm; /* shown in red */
 };
@@ -70,7 +70,7 @@ struct top {
 	const char *mountpoint;
 	struct vec groups;     /* struct group */
 	uint32_t unfinished;   /* the group where the next look at norms begins */
-	struct vec lines;      /* struct line */
+	struct vec lines;      /* struct screen_line */
 	struct look now, last; /* last.seconds 0: there was no look before */
 	bool utf8;
 };
@@ -172,7 +172,7 @@ static json_t *read_stats(const struct top *top, const char *param)
 	return all;
 }
 
-static void add_stats(struct sums *to, const char *param, const json_t *all)
+static void add_stats(struct norm_sums *to, const char *param, const json_t *all)
 {
 	json_t *norm = json_object_get(all, "norm"); /* null: no element is finite */
 	uint64_t nan = (uint64_t)json_integer_value(json_object_get(all, "nan"));
@@ -206,7 +206,7 @@ static bool go_on(const struct top *top, struct group *g, uint64_t until_ms)
 	memmove(g->history, g->history + 1, (HISTORY - 1) * sizeof(*g->history));
 	g->history[HISTORY - 1] = sqrt(g->part.squares);
 	g->whole = g->part;
-	g->part = (struct sums){ .squares = NAN };
+	g->part = (struct norm_sums){ .squares = NAN };
 	g->next = 0;
 	return true;
 }
@@ -231,7 +231,7 @@ static void put(struct top *top, bool alarm, const char *format, ...)
 
 static void put(struct top *top, bool alarm, const char *format, ...)
 {
-	struct line *line = vec_add(&top->lines, sizeof(*line));
+	struct screen_line *line = vec_add(&top->lines, sizeof(*line));
 	va_list list;
 
 	if (!line)
@@ -353,7 +353,7 @@ static void draw(const struct top *top, const struct group *g, double greatest, 
 }
 
 /* Writes how many elements are not finite; "": all are. */
-static void put_not_finite(const struct sums *s, char *text, size_t size)
+static void put_not_finite(const struct norm_sums *s, char *text, size_t size)
 {
 	int length = 0;
 
@@ -382,7 +382,7 @@ static void put_groups(struct top *top)
 	if (top->groups.count)
 		put(top, false, "%6s  %12s", "GROUP", "NORM");
 	for (uint32_t i = 0; i < top->groups.count; i++) {
-		const struct sums *s = &groups[i].whole;
+		const struct norm_sums *s = &groups[i].whole;
 
 		put_not_finite(s, not_finite, sizeof(not_finite));
 		if (isnan(groups[i].history[HISTORY - 1])) {
@@ -444,13 +444,13 @@ static int show_once(const struct call *call, struct top *top)
 		return call_print_object(call, "top", to_json(top));
 	make_lines(top);
 	for (uint32_t i = 0; i < top->lines.count; i++)
-		puts(((struct line *)top->lines.items)[i].text);
+		puts(((struct screen_line *)top->lines.items)[i].text);
 	return 0;
 }
 
 static void draw_screen(const struct top *top, unsigned *first)
 {
-	const struct line *lines = top->lines.items;
+	const struct screen_line *lines = top->lines.items;
 	wchar_t text[LINE_MAX_BYTES];
 	unsigned last =
 		top->lines.count > (unsigned)LINES ? top->lines.count - (unsigned)LINES : 0;

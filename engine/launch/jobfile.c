@@ -21,7 +21,7 @@ enum {
 
 /* ---- the text ---- */
 
-struct record {
+struct job_record {
 	struct jobfile j;
 	char machine[MACHINE_ID]; /* the machine on which pid is a process */
 };
@@ -83,7 +83,7 @@ enum {
 /* Returns the HAS_... of a required field; 0: the field is optional, or of a later version; -1:
  * the line is bad.
  */
-static int take_line(const char *key, const char *value, struct record *r)
+static int take_line(const char *key, const char *value, struct job_record *r)
 {
 	uint64_t n;
 
@@ -108,12 +108,12 @@ static int take_line(const char *key, const char *value, struct record *r)
 	return !strcmp(key, "world") || !strcmp(key, "pid") ? -1 : 0;
 }
 
-static int parse(char *text, struct record *r)
+static int parse(char *text, struct job_record *r)
 {
 	char *rest = text, *line;
 	int has = 0;
 
-	*r = (struct record){ .machine = "" };
+	*r = (struct job_record){ .machine = "" };
 	while ((line = strsep(&rest, "\n"))) {
 		char *value = strchr(line, '=');
 		int field;
@@ -131,7 +131,7 @@ static int parse(char *text, struct record *r)
 	return has == HAS_ALL ? 0 : -EINVAL;
 }
 
-static int read_record(const char *path, struct record *r)
+static int read_record(const char *path, struct job_record *r)
 {
 	char text[FILE_MAX], here[MACHINE_ID];
 	ssize_t n = job_folder_read(path, 022, text, sizeof(text));
@@ -149,7 +149,7 @@ static int read_record(const char *path, struct record *r)
 
 int jobfile_read(const char *path, struct jobfile *out)
 {
-	struct record r;
+	struct job_record r;
 	int rc = read_record(path, &r);
 
 	if (!rc)
@@ -159,7 +159,7 @@ int jobfile_read(const char *path, struct jobfile *out)
 
 /* ---- live jobs ---- */
 
-static bool is_alive(const struct record *r)
+static bool is_alive(const struct job_record *r)
 {
 	uint64_t start_time;
 
@@ -167,7 +167,7 @@ static bool is_alive(const struct record *r)
 	       start_time == r->j.start_time;
 }
 
-static int read_live(const char *path, struct record *r)
+static int read_live(const char *path, struct job_record *r)
 {
 	int rc = read_record(path, r);
 
@@ -177,7 +177,7 @@ static int read_live(const char *path, struct record *r)
 int jobfile_find(const char *job, struct jobfile *out)
 {
 	char path[JOB_PATH];
-	struct record r;
+	struct job_record r;
 	int rc = job_folder_path(job, ".job", path);
 
 	if (!rc)
@@ -192,7 +192,7 @@ int jobfile_find(const char *job, struct jobfile *out)
 int jobfile_left(const char *job, struct jobfile *out)
 {
 	char path[JOB_PATH];
-	struct record r;
+	struct job_record r;
 	int rc = job_folder_path(job, ".job", path);
 
 	if (!rc)
@@ -207,7 +207,7 @@ int jobfile_left(const char *job, struct jobfile *out)
 void jobfile_drop_dead(const char *job)
 {
 	char path[JOB_PATH];
-	struct record r;
+	struct job_record r;
 
 	if (!job_folder_path(job, ".job", path) && !read_record(path, &r) && r.j.is_of_here &&
 	    !is_alive(&r))
@@ -225,7 +225,7 @@ int jobfile_list(void (*see)(void *arg, const struct jobfile *j), void *arg)
 {
 	char folder[JOB_FOLDER], path[JOB_PATH + 160];
 	struct dirent *entry;
-	struct record r;
+	struct job_record r;
 	int n = job_folder(folder);
 	DIR *dir;
 
@@ -281,7 +281,7 @@ int jobfile_find_port(uint16_t port, struct jobfile *out)
 void jobfile_remove(const char *job)
 {
 	char path[JOB_PATH];
-	struct record r;
+	struct job_record r;
 
 	if (job_folder_path(job, ".job", path))
 		return;
@@ -305,7 +305,7 @@ static bool is_recent(const char *path)
 static void sweep_one(const char *folder, const char *name)
 {
 	char path[JOB_PATH + 160];
-	struct record r;
+	struct job_record r;
 	size_t n;
 
 	n = (size_t)snprintf(path, sizeof(path), "%s/%s", folder, name);

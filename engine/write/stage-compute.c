@@ -40,7 +40,7 @@ int stage_add_operation(struct engine *e, struct transaction *c)
 }
 
 /* The computes that are made for one box of the state, and sent to its holders. */
-struct box {
+struct box_computes {
 	struct engine *e;
 	struct transaction *c;
 	struct slice slice; /* of the box */
@@ -51,18 +51,18 @@ struct box {
 	bool lp;         /* see is called for the low-precision copy */
 };
 
-static const struct wire_compute *computes(const struct box *b)
+static const struct wire_compute *computes(const struct box_computes *b)
 {
 	return b->c->computes.items;
 }
 
 /* Returns the number of the slice's elements that are in [start, end) of the box. */
-static uint64_t count(const struct box *b, uint64_t start, uint64_t end)
+static uint64_t count(const struct box_computes *b, uint64_t start, uint64_t end)
 {
 	return slice_count_before(&b->slice, end) - slice_count_before(&b->slice, start);
 }
 
-static void fill_operation(const struct box *b, struct wire_compute *m)
+static void fill_operation(const struct box_computes *b, struct wire_compute *m)
 {
 	static const char signs[] = "=*/+-";
 	const struct operation *o = b->c->write->operation;
@@ -75,8 +75,8 @@ static void fill_operation(const struct box *b, struct wire_compute *m)
 /* Adds a message for elements [start, end) of the box, of which the piece has `start` as its
  * row's element `at`.
  */
-static struct wire_compute *add(struct box *b, const struct piece *piece, uint64_t start,
-				uint64_t end, uint64_t at)
+static struct wire_compute *add(struct box_computes *b, const struct piece *piece,
+				uint64_t start, uint64_t end, uint64_t at)
 {
 	struct wire_compute *m = vec_add(&b->c->computes, sizeof(*m));
 	struct stage_item *item = m ? stage_add_item(b->c, piece) : NULL;
@@ -99,7 +99,7 @@ static struct wire_compute *add(struct box *b, const struct piece *piece, uint64
 }
 
 /* Returns the rank that a message goes to. */
-static uint32_t rank_of(const struct box *b, size_t compute)
+static uint32_t rank_of(const struct box_computes *b, size_t compute)
 {
 	const struct stage_item *items = b->c->items.items;
 
@@ -107,8 +107,8 @@ static uint32_t rank_of(const struct box *b, size_t compute)
 }
 
 /* Has the copy in a piece follow those masters that the same rank has. */
-static int add_followers(struct box *b, const struct piece *piece, uint64_t start, uint64_t end,
-			 uint64_t at)
+static int add_followers(struct box_computes *b, const struct piece *piece, uint64_t start,
+			 uint64_t end, uint64_t at)
 {
 	uint64_t left = count(b, start, end);
 
@@ -138,7 +138,7 @@ static int add_followers(struct box *b, const struct piece *piece, uint64_t star
 
 static int see(void *arg, const struct piece *piece)
 {
-	struct box *b = arg;
+	struct box_computes *b = arg;
 	size_t element = frag_dtype_size(b->dtype);
 	uint64_t start = piece->at / element, end = start + piece->size / element;
 	uint64_t at = piece->offset / element;
@@ -156,7 +156,8 @@ static int see(void *arg, const struct piece *piece)
 	return m ? 0 : -ENOMEM;
 }
 
-static int plan_key(struct box *b, const struct engine_address *address, uint64_t numel)
+static int plan_key(struct box_computes *b, const struct engine_address *address,
+		    uint64_t numel)
 {
 	size_t element = frag_dtype_size(b->dtype);
 
@@ -169,12 +170,12 @@ static int plan_box(struct engine *e, struct transaction *c, const struct slice 
 {
 	const struct engine_file *f = c->write->file;
 	struct engine_address address = f->parts->address;
-	struct box b = { .e = e,
-			 .c = c,
-			 .slice = *slice,
-			 .start = start,
-			 .dtype = f->parts->dtype,
-			 .masters = c->computes.count };
+	struct box_computes b = { .e = e,
+				  .c = c,
+				  .slice = *slice,
+				  .start = start,
+				  .dtype = f->parts->dtype,
+				  .masters = c->computes.count };
 	int rc;
 
 	if (!slice->numel)
