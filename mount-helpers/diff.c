@@ -76,9 +76,10 @@ static const char *name_of(const struct difference *d)
 
 static double relative(const struct difference *d)
 {
-	if (d->odd || !d->compared)
-		return INFINITY;
-	return d->squares > 0 ? sqrt(d->squares) / sqrt(d->squares_a) : 0;
+	double change = d->squares > 0 ? sqrt(d->squares) / sqrt(d->squares_a) : 0;
+
+	/* squares may be beyond float64: their quotient is then no number */
+	return d->odd || !d->compared || isnan(change) ? INFINITY : change;
 }
 
 /* Sorts by relative change, the greatest first, then in the order of the mounts. */

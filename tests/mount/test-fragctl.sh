@@ -331,6 +331,17 @@ fails 1 'an empty word names no mount' plan ''
 	fails 1 '^fragctl: ./mixed.pt: /bin/false has ended without a word' ls -j mixed.pt
 )
 
+# A change whose squares are beyond float64 is the greatest.
+for sign in 177 377; do
+	printf '\160\0\0\0\0\0\0\0{"a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]},"b":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}    '
+	printf "\\240\\310\\353\\205\\363\\314\\341\\$sign\\0\\0\\$sign\\077"
+done >both
+head -c 132 both >one.safetensors
+tail -c 132 both >other.safetensors
+got=0
+within 60 fragctl diff one.safetensors other.safetensors -H -o name,relative >out || got=$?
+[ $got = 3 ] && [ "$(head -n 1 out)" = 'b	inf' ] || fail "diff: $got $(cat out)"
+
 # JSON has the names unchanged, but for bytes that are not UTF-8; a terminal gets no control characters.
 printf '\100\0\0\0\0\0\0\0{"\\n\\u001b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}   \0\0\200\077' >control.safetensors
 [ "$(within 60 fragctl ls -j control.safetensors -H -o name)" = %0A%1B ] || fail "ls of a name with control characters"
