@@ -114,8 +114,8 @@ static int list(struct folder *f)
 	return rc;
 }
 
-/* O_NONBLOCK is for open(2) alone, which must not wait at a FIFO: a read of a file of a mount of
- * fragfs may wait for a rank.
+/* O_NONBLOCK is for open(2) alone, which must not wait at a FIFO: a read of a file of a mount
+ * of fragfs may wait for a rank.
  */
 static int let_wait(int fd)
 {
