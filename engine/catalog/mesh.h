@@ -19,15 +19,16 @@
 
 #include "engine/base/base.h"
 
+/* Kinds of groups.  The ranks of one group ... */
 enum mesh_kind {
-	MESH_DATA,          /* has the same shard of the model, other samples */
-	MESH_TENSOR,        /* has the parts of each tensor */
-	MESH_SEQUENCE,      /* has the parts of each sample (Ulysses) */
-	MESH_SEQUENCE_DATA, /* shares ZeRO's partitions */
-	MESH_PIPELINE,      /* has the stages */
-	MESH_EXPERT,        /* has the experts of a layer, each rank others */
-	MESH_EXPERT_DATA,   /* has the same experts, and shares their partitions */
-	MESH_HPZ,           /* shares the second copy of stage 3's parameters (ZeRO++) */
+	MESH_DATA,          /* have the same shard of the model, and other samples */
+	MESH_TENSOR,        /* have the parts of each tensor */
+	MESH_SEQUENCE,      /* have the parts of each sample (Ulysses) */
+	MESH_SEQUENCE_DATA, /* share ZeRO's partitions */
+	MESH_PIPELINE,      /* have the stages */
+	MESH_EXPERT,        /* have the experts of a layer, each rank others */
+	MESH_EXPERT_DATA,   /* have the same experts, and share their partitions */
+	MESH_HPZ,           /* share the second copy of stage 3's parameters (ZeRO++) */
 	MESH_KINDS
 };
 

@@ -9,14 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* in place of an expert's number: of no expert; of all, along dimension 0 */
-enum { DENSE = -1, FUSED = -2 };
+/* In place of the number of the expert that has a parameter. */
+enum {
+	DENSE = -1, /* no expert has it */
+	FUSED = -2, /* all have it: dimension 0 counts them */
+};
 
 struct maker {
 	const struct needs_spec *spec;
 	const struct needs_param *params;
 	uint32_t nparams;
-	int64_t *expert;  /* [nparams] */
+	int64_t *expert;  /* [nparams] a number, DENSE or FUSED */
 	int64_t nexperts; /* those with numbers */
 	struct catalog *c;
 	uint32_t *ids;   /* [nparams] the group's parameters */
