@@ -139,14 +139,30 @@ struct drawing {
 	unsigned row;
 };
 
+/* Prints a name in NAME_WIDTH columns: a character of UTF-8 takes one.  A longer name is cut.
+ */
+static void print_name(const char *text)
+{
+	char name[4 * NAME_WIDTH + 4];
+	int width = 0, bytes = 0;
+
+	one_line(text, name, sizeof(name));
+	for (; name[bytes]; bytes++) {
+		bool begins = (name[bytes] & 0xc0) != 0x80;
+
+		if (begins && width == NAME_WIDTH)
+			break;
+		width += begins;
+	}
+	printf("%.*s%*s ", bytes, name, NAME_WIDTH - width, "");
+}
+
 static void print_strip(struct drawing *d, const struct strip *s)
 {
 	static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
-	char name[NAME_WIDTH + 1];
 	int64_t rank = -1;
 
-	one_line(s->param->name, name, sizeof(name));
-	printf("%-*s ", NAME_WIDTH, name);
+	print_name(s->param->name);
 	for (unsigned cell = 0; cell < d->cells && s->numel; cell++) {
 		const struct fragment *f = piece_at(s, cell, d->cells);
 
@@ -203,16 +219,19 @@ static void print_groups(const char *mountpoint)
 
 enum { SVG_ROW = 18, SVG_NAME = 320, SVG_WIDTH = 800 };
 
+/* Writes text as XML in UTF-8. */
 static void put_escaped(FILE *to, const char *text)
 {
+	json_t *utf8 = one_line_json(text);
 	char line[1024];
 
-	one_line(text, line, sizeof(line));
+	one_line(utf8 ? json_string_value(utf8) : "", line, sizeof(line));
 	for (char *at = line; *at; at++)
 		if (strchr("<&>\"", *at))
 			fprintf(to, "&#%d;", *at);
 		else
 			fputc(*at, to);
+	json_decref(utf8);
 }
 
 static void draw_strip(struct drawing *d, const struct strip *s)
@@ -230,10 +249,12 @@ static void draw_strip(struct drawing *d, const struct strip *s)
 		fprintf(d->svg,
 			"<rect x=\"%.2f\" y=\"%u\" width=\"%.2f\" height=\"%d\" "
 			"fill=\"hsl(%u,65%%,50%%)\" fill-opacity=\"%s\"><title>rank %" PRIu32
-			", %s, partition %s at %s, %" PRIu64 " elements</title></rect>\n",
+			", %s, partition ",
 			x, y + 2, width, SVG_ROW - 4, hue_of(f->rank),
-			tiers[tier_of(f->tier)].opacity, f->rank, f->tier, f->partition,
-			f->offset, f->numel);
+			tiers[tier_of(f->tier)].opacity, f->rank, f->tier);
+		put_escaped(d->svg, f->partition);
+		fprintf(d->svg, " at %s, %" PRIu64 " elements</title></rect>\n", f->offset,
+			f->numel);
 		x += width;
 	}
 }

@@ -350,6 +350,14 @@ line '"name": "\\n\\u001B"'
 within 60 fragctl stats --json -j control.safetensors -o name >out || fail "stats --json of a name with control characters"
 line '"name": "\\n\\u001B"'
 [ "$(within 60 fragctl stats -j control.safetensors -H -o name)" = %0A%1B ] || fail "stats of a name with control characters"
+# The drawing is XML in UTF-8, whatever the names; a name in UTF-8 takes its columns.
+cp control.safetensors '&<.safetensors'
+within 60 fragctl map -j '&<.safetensors' -s map.svg || fail "map -s of odd names: $?"
+grep -q '<title>rank 0, file, partition &#38;&#60;.safetensors at 72, 1 elements</title>' map.svg || fail "$(cat map.svg)"
+within 60 fragctl map -j "$top_srcdir/tests/data/checkpoint/names.pt" -s map.svg || fail "map -s of names.pt: $?"
+iconv -f UTF-8 -t UTF-16 map.svg >map.utf16 && grep -q '>nul%C0%80<' map.svg || fail "map -s of names.pt: $(cat map.svg)"
+printf '\100\0\0\0\0\0\0\0{"\303\251":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}         \0\0\200\077' >e.safetensors
+[ "$(within 60 fragctl map -j e.safetensors -a | head -n 1 | cut -d 0 -f 1 | wc -m)" = 34 ] || fail "map: $(fragctl map -j e.safetensors)"
 printf '\160\0\0\0\0\0\0\0{"\303\251":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"abcd":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}} ' >wide.safetensors
 within 60 fragctl ls -j wide.safetensors -o name,dtype >out || fail "ls of a name in UTF-8"
 line "^$(printf '\303\251')     float32\$"
