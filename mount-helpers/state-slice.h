@@ -16,6 +16,8 @@ struct state_slice {
 	char slice_text[256]; /* without blanks; "": the whole state */
 	struct slice slice;
 	struct state_file file;
+	/* the mount's file of the slice, in place of `file` to read from; -1: not open */
+	int gathered;
 };
 
 /* Finds and opens the state or slice `text`, with flags of open(2).  Without a STATE it opens
