@@ -114,13 +114,17 @@ static int list(struct folder *f)
 	return rc;
 }
 
-/* O_NONBLOCK is for open(2) alone, which must not wait at a FIFO: a read of a file of a mount
- * of fragfs may wait for a rank.
+/* Refuses all but regular files.  O_NONBLOCK is for open(2) alone, which must not wait at a
+ * FIFO: a read of a file of a mount of fragfs may wait for a rank.
+ * -EINVAL: it is no regular file.
  */
-static int let_wait(int fd)
+static int take_regular(int fd, const struct stat *st)
 {
-	int flags = fcntl(fd, F_GETFL);
+	int flags;
 
+	if (!S_ISREG(st->st_mode))
+		return -EINVAL;
+	flags = fcntl(fd, F_GETFL);
 	return flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) ? -errno : 0;
 }
 
@@ -158,7 +162,7 @@ static int open_fd(struct folder **out, const char *path, int fd)
 	} else {
 		rc = open_one_file(f, path, fd);
 		if (!rc)
-			rc = S_ISREG(st.st_mode) ? let_wait(fd) : -EINVAL;
+			rc = take_regular(fd, &st);
 	}
 	if (rc) {
 		folder_close(f);
@@ -266,7 +270,7 @@ int folder_open_file(const struct folder *f, const char *name, struct stat *st)
 	if (fstat(fd, st))
 		rc = -errno;
 	else
-		rc = S_ISREG(st->st_mode) ? let_wait(fd) : -EINVAL;
+		rc = take_regular(fd, st);
 	if (!rc)
 		return fd;
 	close(fd);
@@ -305,7 +309,7 @@ int folder_open_path(int dir, const char *path, int access, struct stat *st)
 	} while (*path);
 	if (fstat(fd, st))
 		return -errno;
-	rc = S_ISREG(st->st_mode) ? let_wait(fd) : -EINVAL;
+	rc = take_regular(fd, st);
 	if (rc)
 		return rc;
 	below = -1;
