@@ -5,10 +5,10 @@
 #include "engine/base/log.h"
 #include "engine/transport/transport-common.h"
 #include "tests/run-suite.h"
+#include "tests/unit/transport/sockets.h"
 #include "tests/unit/transport/transports.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <openssl/pem.h>
@@ -19,15 +19,9 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 static struct side sides[SIDES_MAX];
-
-static int port_of(const struct side *s)
-{
-	return atoi(strrchr(s->ops->address(s->t), ':') + 1);
-}
 
 static void exchange(int from, int to, int n)
 {
@@ -237,10 +231,10 @@ START_TEST(garbage_is_not_delivered_and_changes_nothing)
 
 	side_open(&sides[0], &variants[_i]);
 	side_open(&sides[1], &variants[_i]);
-	idle = stranger(port_of(&sides[0])); /* says nothing */
+	idle = stranger(side_port(&sides[0])); /* says nothing */
 	exchange(1, 0, 2);
 	for (int i = 0; i < 70; i++) {
-		int fd = stranger(port_of(&sides[0]));
+		int fd = stranger(side_port(&sides[0]));
 		size_t size = fill_garbage(i % 7, garbage, sizeof(garbage), &seed);
 		ssize_t n = send(fd, garbage, size, MSG_NOSIGNAL);
 
@@ -434,7 +428,7 @@ static void exchange_through(struct relay *r, bool hang_up, size_t at)
 			ck_assert(!rc || rc == -EAGAIN);
 			n += !rc;
 		}
-		relay_turn(r, port_of(&sides[1]));
+		relay_turn(r, side_port(&sides[1]));
 		sides_poll(sides, 2, 1);
 		if (sides[1].count == before)
 			continue;
@@ -585,23 +579,6 @@ START_TEST(the_memory_of_a_large_message_is_exchanged)
 }
 END_TEST
 
-static int count_sockets(void)
-{
-	struct dirent *entry;
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (dir && (entry = readdir(dir))) {
-		struct stat st;
-
-		n += entry->d_name[0] != '.' && !fstat(atoi(entry->d_name), &st) &&
-		     S_ISSOCK(st.st_mode);
-	}
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
 START_TEST(strangers_that_stay_leave_descriptors_to_others)
 {
 	enum { LIMIT = 256, COME = 150 };
@@ -616,7 +593,7 @@ START_TEST(strangers_that_stay_leave_descriptors_to_others)
 	side_open(&sides[1], &variants[_i]);
 	exchange(1, 0, 2);
 	for (int i = 0; i < COME; i++) {
-		fds[i] = stranger(port_of(&sides[0]));
+		fds[i] = stranger(side_port(&sides[0]));
 		sides_poll(sides, 2, 0);
 	}
 	ck_assert_int_lt(count_sockets(), COME + LIMIT / 4 + 2 + 8);

@@ -4,6 +4,7 @@
 #include "engine/transport/ucx/transport-ucx-load.h"
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
+#include "tests/unit/transport/sockets.h"
 #include "tests/unit/transport/transport-suite.h"
 #include "tests/unit/transport/transports.h"
 #include "tests/unit/transport/ucx-there.h"
@@ -269,68 +270,56 @@ START_TEST(closing_waits_for_no_stopped_peer)
 }
 END_TEST
 
-START_TEST(a_forked_child_closes_nothing_of_its_parents)
+/* Opens both sides, of which side 0 sends one message.  Returns side 1 as a peer of side 0. */
+static uint32_t open_both(void)
 {
 	uint32_t peer;
-	pid_t child;
-	int status;
 
 	side_open(&sides[0], ucx);
 	side_open(&sides[1], ucx);
 	peer = side_connect(&sides[0], &sides[1]);
 	ck_assert_int_eq(side_send(&sides[0], peer, "one", 3), 0);
 	sides_wait(sides, 2, 1, 1);
-	child = fork();
+	return peer;
+}
+
+/* Waits until the child has ended well, sends another message, and closes both sides. */
+static void go_on_without(pid_t child, uint32_t peer)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(side_send(&sides[0], peer, "two", 3), 0);
+	sides_wait(sides, 2, 1, 2);
+	side_close(&sides[0]);
+	side_close(&sides[1]);
+}
+
+START_TEST(a_forked_child_closes_nothing_of_its_parents)
+{
+	uint32_t peer = open_both();
+	pid_t child = fork();
+
 	if (!child) {
 		side_close(&sides[0]);
 		_exit(0);
 	}
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_int_eq(status, 0);
-	ck_assert_int_eq(side_send(&sides[0], peer, "two", 3), 0);
-	sides_wait(sides, 2, 1, 2);
-	side_close(&sides[0]);
-	side_close(&sides[1]);
+	go_on_without(child, peer);
 }
 END_TEST
 
-/* Returns how many descriptors have that port, of those that listen and of connections. */
-static int count_at_port(int port)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++) {
-		struct sockaddr_in name = { .sin_family = AF_UNSPEC };
-		socklen_t size = sizeof(name);
-
-		n += !getsockname(fd, (struct sockaddr *)&name, &size) &&
-		     name.sin_family == AF_INET && ntohs(name.sin_port) == port;
-	}
-	return n;
-}
-
 START_TEST(a_forked_child_does_not_keep_the_port)
 {
-	int port, status;
-	uint32_t peer;
+	uint32_t peer = open_both();
+	int port = side_port(&sides[1]);
 	pid_t child;
 
-	side_open(&sides[0], ucx);
-	side_open(&sides[1], ucx);
-	port = atoi(strrchr(transport_ucx.address(sides[1].t), ':') + 1);
-	peer = side_connect(&sides[0], &sides[1]);
-	ck_assert_int_eq(side_send(&sides[0], peer, "one", 3), 0);
-	sides_wait(sides, 2, 1, 1);
 	ck_assert_int_gt(count_at_port(port), 0);
 	child = fork();
 	if (!child)
 		_exit(count_at_port(port));
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_int_eq(status, 0);
-	ck_assert_int_eq(side_send(&sides[0], peer, "two", 3), 0);
-	sides_wait(sides, 2, 1, 2);
-	side_close(&sides[0]);
-	side_close(&sides[1]);
+	go_on_without(child, peer);
 }
 END_TEST
 

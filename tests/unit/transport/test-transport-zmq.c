@@ -5,6 +5,7 @@
 #include "engine/base/log.h"
 #include "engine/transport/transport-queue.h"
 #include "tests/run-suite.h"
+#include "tests/unit/transport/sockets.h"
 #include "tests/unit/transport/transports.h"
 
 #include <arpa/inet.h>
@@ -15,18 +16,10 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <zmq.h>
 
 static struct side sides[SIDES_MAX];
-
-static int port_of(const struct side *s)
-{
-	const char *address = s->ops->address(s->t);
-
-	return atoi(strrchr(address, ':') + 1);
-}
 
 static void exchange(int from, int to, int n)
 {
@@ -113,7 +106,7 @@ START_TEST(garbage_is_not_delivered_and_changes_nothing)
 	side_open(&sides[1], &variants[_i]);
 	exchange(1, 0, 2);
 	for (int i = 0; i < 70; i++) {
-		int fd = stranger(port_of(&sides[0]));
+		int fd = stranger(side_port(&sides[0]));
 		size_t size = fill_garbage(i % 7, garbage, sizeof(garbage), &seed);
 		ssize_t n = send(fd, garbage, size, MSG_NOSIGNAL);
 
@@ -368,8 +361,6 @@ START_TEST(who_asks_and_does_not_take_has_a_bounded_number_of_bytes_kept)
 }
 END_TEST
 
-static int count_sockets(void);
-
 /* Half of what the process may open is its own. */
 START_TEST(strangers_that_stay_leave_descriptors_to_others)
 {
@@ -393,7 +384,7 @@ START_TEST(strangers_that_stay_leave_descriptors_to_others)
 		limit.rlim_cur = limit.rlim_max < 4 * COME ? limit.rlim_max : 4 * COME;
 		setrlimit(RLIMIT_NOFILE, &limit);
 		for (int i = 0; i < COME; i++)
-			stranger(port_of(&sides[0]));
+			stranger(side_port(&sides[0]));
 		_exit(write(hold[1], "x", 1) != 1 || read(in[0], &byte, 1) < 0);
 	}
 	ck_assert_int_eq(fcntl(hold[0], F_SETFL, O_NONBLOCK), 0);
@@ -510,23 +501,6 @@ START_TEST(too_few_descriptors_are_an_error)
 }
 END_TEST
 
-static int count_sockets(void)
-{
-	struct dirent *entry;
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (dir && (entry = readdir(dir))) {
-		struct stat st;
-
-		n += entry->d_name[0] != '.' && !fstat(atoi(entry->d_name), &st) &&
-		     S_ISSOCK(st.st_mode);
-	}
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
 /* A child that counts its sockets and lives on until its input ends. */
 static pid_t fork_worker(int *hold, int *sockets)
 {
@@ -582,20 +556,6 @@ START_TEST(a_forked_child_keeps_no_socket)
 }
 END_TEST
 
-static int count_at_port(int port)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++) {
-		struct sockaddr_in name = { .sin_family = AF_UNSPEC };
-		socklen_t size = sizeof(name);
-
-		n += !getsockname(fd, (struct sockaddr *)&name, &size) &&
-		     name.sin_family == AF_INET && ntohs(name.sin_port) == port;
-	}
-	return n;
-}
-
 /* libzmq's thread accepts; whether we have turned since makes no difference. */
 START_TEST(a_forked_child_keeps_nobody_who_has_just_connected)
 {
@@ -605,7 +565,7 @@ START_TEST(a_forked_child_keeps_nobody_who_has_just_connected)
 
 	side_open(&sides[0], &variants[PLAIN]);
 	side_open_with(&sides[1], &variants[PLAIN], (struct transport_config){ .bind = NULL });
-	port = port_of(&sides[0]);
+	port = side_port(&sides[0]);
 	peer = side_connect(&sides[1], &sides[0]);
 	ck_assert_int_eq(side_send(&sides[1], peer, "here", 4), 0);
 	for (int i = 0; count_at_port(port) < 2; i++) { /* it listens, and has accepted */

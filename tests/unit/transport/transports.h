@@ -12,6 +12,7 @@
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SIDES_MAX = 8, WAIT_MS = 60000 };
@@ -77,6 +78,11 @@ static inline uint32_t side_connect(struct side *from, const struct side *to)
 
 	ck_assert_int_eq(from->ops->connect(from->t, to->ops->address(to->t), &peer), 0);
 	return peer;
+}
+
+static inline int side_port(const struct side *s)
+{
+	return atoi(strrchr(s->ops->address(s->t), ':') + 1);
 }
 
 static inline int side_send(struct side *s, uint32_t peer, const void *data, size_t size)
