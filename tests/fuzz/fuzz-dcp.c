@@ -11,13 +11,13 @@
 
 #include <string.h>
 
-static void ask_chunks(const struct dcp *d, const struct dcp_item *item)
+static void ask_chunks(const struct dcp_metadata *d, const struct dcp_metadata_item *item)
 {
 	struct parse_error why = { "" };
-	struct dcp_chunk chunk;
+	struct dcp_metadata_chunk chunk;
 
 	for (uint32_t i = 0; i < item->nchunks; i++) {
-		if (dcp_chunk(d, item, i, &chunk, &why))
+		if (dcp_metadata_chunk(d, item, i, &chunk, &why))
 			continue;
 		for (uint32_t k = 0; k < item->ndim; k++)
 			assert(chunk.offsets[k] + chunk.sizes[k] <= item->shape[k]);
@@ -25,30 +25,30 @@ static void ask_chunks(const struct dcp *d, const struct dcp_item *item)
 	}
 }
 
-static void ask_items(const struct dcp *d)
+static void ask_items(const struct dcp_metadata *d)
 {
-	for (uint32_t i = 0; i < dcp_count(d); i++) {
+	for (uint32_t i = 0; i < dcp_metadata_count(d); i++) {
 		struct parse_error why = { "" };
-		struct dcp_item item;
-		struct dcp_place place;
+		struct dcp_metadata_item item;
+		struct dcp_metadata_place place;
 
-		if (dcp_item(d, i, &item, &why)) {
+		if (dcp_metadata_item(d, i, &item, &why)) {
 			assert(*why.why && !strchr(why.why, '\n'));
 			continue;
 		}
 		assert(item.name_size <= DCP_NAME_MAX &&
 		       !memchr(item.name, '\0', item.name_size));
 		ask_chunks(d, &item);
-		dcp_bytes(d, &item, &place, &why);
+		dcp_metadata_bytes(d, &item, &place, &why);
 	}
 }
 
-static void see(void *arg, const struct dcp_item *item, const char *why)
+static void see(void *arg, const struct dcp_metadata_item *item, const char *why)
 {
 	assert(item->name && *why);
 }
 
-static void ask_names(const struct dcp *d)
+static void ask_names(const struct dcp_metadata *d)
 {
 	struct parse_error why = { "" };
 	struct dcp_names names;
@@ -72,12 +72,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct blob b = memfile(data, size);
 	struct parse_error why = { "" };
-	struct dcp d;
+	struct dcp_metadata d;
 
-	if (!dcp_open(&d, &b, &why)) {
+	if (!dcp_metadata_open(&d, &b, &why)) {
 		ask_items(&d);
 		ask_names(&d);
-		dcp_close(&d);
+		dcp_metadata_close(&d);
 	} else {
 		assert(*why.why && !strchr(why.why, '\n'));
 	}

@@ -6,7 +6,7 @@
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/edit/file-lock.h"
-#include "engine/checkpoint/parse/little-endian.h"
+#include "engine/checkpoint/parse/le.h"
 #include "engine/checkpoint/table/folder.h"
 
 #include <errno.h>
@@ -86,10 +86,10 @@ static void put_header(struct journal_writer *o, const struct patches *p)
 	for (uint32_t i = 0; i < patches_count(p); i++)
 		nfiles += is_new_file(p, i);
 	memcpy(h, JOURNAL_MAGIC, 8);
-	put_le32(h + 8, JOURNAL_VERSION);
-	put_le32(h + 12, nfiles);
-	put_le64(h + 16, patches_count(p));
-	put_le64(h + 24, p->bytes);
+	le_put32(h + 8, JOURNAL_VERSION);
+	le_put32(h + 12, nfiles);
+	le_put64(h + 16, patches_count(p));
+	le_put64(h + 24, p->bytes);
 	put(o, h, sizeof(h));
 }
 
@@ -101,11 +101,11 @@ static void put_files(struct journal_writer *o, const struct patches *p)
 
 		if (!is_new_file(p, i))
 			continue;
-		put_le64(row, f->ino);
-		put_le64(row + 8, f->size);
-		put_le64(row + 16, (uint64_t)f->mtime.tv_sec);
-		put_le32(row + 24, (uint32_t)f->mtime.tv_nsec);
-		put_le16(row + 28, (uint16_t)strlen(f->name));
+		le_put64(row, f->ino);
+		le_put64(row + 8, f->size);
+		le_put64(row + 16, (uint64_t)f->mtime.tv_sec);
+		le_put32(row + 24, (uint32_t)f->mtime.tv_nsec);
+		le_put16(row + 28, (uint16_t)strlen(f->name));
 		put(o, row, sizeof(row));
 		put(o, f->name, strlen(f->name));
 	}
@@ -119,9 +119,9 @@ static void put_ranges(struct journal_writer *o, const struct patches *p)
 		uint8_t row[JOURNAL_RANGE];
 
 		file += i && is_new_file(p, i);
-		put_le64(row, patches_get(p, i)->offset);
-		put_le64(row + 8, patches_get(p, i)->size);
-		put_le32(row + 16, file);
+		le_put64(row, patches_get(p, i)->offset);
+		le_put64(row + 8, patches_get(p, i)->size);
+		le_put32(row + 16, file);
 		put(o, row, sizeof(row));
 	}
 }
@@ -144,7 +144,7 @@ static int put_all(struct journal_writer *o, struct patches *p, const _Atomic bo
 	put_ranges(o, p);
 	rc = patches_look(p, put_old, o, cancelled);
 	flush(o);
-	put_le32(checksum, o->checksum);
+	le_put32(checksum, o->checksum);
 	put(o, checksum, sizeof(checksum));
 	flush(o);
 	return rc ? rc : o->rc;
@@ -275,7 +275,7 @@ static int check_sum(struct undo *u)
 	}
 	if (!rc)
 		rc = read_at(u, end, stored, sizeof(stored));
-	return rc || get_le32(stored) == sum ? rc : damaged(u);
+	return rc || le_get32(stored) == sum ? rc : damaged(u);
 }
 
 static int read_header(struct undo *u)
@@ -288,11 +288,11 @@ static int read_header(struct undo *u)
 		return rc;
 	if (memcmp(h, JOURNAL_MAGIC, 8) != 0)
 		return damaged(u);
-	if (get_le32(h + 8) != JOURNAL_VERSION)
+	if (le_get32(h + 8) != JOURNAL_VERSION)
 		return refuse(u, -EOPNOTSUPP, "another version of fragfs must undo it");
-	u->nfiles = get_le32(h + 12);
-	u->nranges = get_le64(h + 16);
-	u->bytes = get_le64(h + 24);
+	u->nfiles = le_get32(h + 12);
+	u->nranges = le_get64(h + 16);
+	u->bytes = le_get64(h + 24);
 	if (u->nfiles > TABLE_FILES_MAX || u->nfiles > u->size / JOURNAL_FILE)
 		return damaged(u);
 	return 0;
@@ -306,11 +306,11 @@ static int read_file(struct undo *u, struct target *x, uint64_t *at)
 
 	if (rc)
 		return rc;
-	x->inode = get_le64(row);
-	x->size = get_le64(row + 8);
-	x->changed.tv_sec = (time_t)get_le64(row + 16);
-	x->changed.tv_nsec = get_le32(row + 24);
-	length = get_le16(row + 28);
+	x->inode = le_get64(row);
+	x->size = le_get64(row + 8);
+	x->changed.tv_sec = (time_t)le_get64(row + 16);
+	x->changed.tv_nsec = le_get32(row + 24);
+	length = le_get16(row + 28);
 	x->path = calloc(1, length + 1);
 	if (!x->path)
 		return -ENOMEM;
@@ -364,8 +364,8 @@ static int for_ranges(struct undo *u,
 		rc = read_at(u, u->ranges_at + i * JOURNAL_RANGE, rows, n * JOURNAL_RANGE);
 		for (uint64_t j = 0; j < n && !rc; j++) {
 			const uint8_t *row = rows + j * JOURNAL_RANGE;
-			struct journal_range r = { get_le64(row), get_le64(row + 8),
-						   get_le32(row + 16) };
+			struct journal_range r = { le_get64(row), le_get64(row + 8),
+						   le_get32(row + 16) };
 
 			rc = see(u, &r, arg);
 		}

@@ -6,7 +6,7 @@
 #include "engine/base/fd.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/edit/file-lock.h"
-#include "engine/checkpoint/parse/little-endian.h"
+#include "engine/checkpoint/parse/le.h"
 #include "engine/checkpoint/table/folder.h"
 
 #include <dirent.h>
@@ -112,7 +112,7 @@ static int take_files(struct log_reader *x, struct cursor *c)
 		if (!row)
 			return damaged(x, "not as many files");
 		memcpy(r->files[i].identity, row, OVERLAY_LOG_IDENTITY);
-		rc = take_text(x, c, get_le16(row + OVERLAY_LOG_IDENTITY), &r->files[i].name);
+		rc = take_text(x, c, le_get16(row + OVERLAY_LOG_IDENTITY), &r->files[i].name);
 	}
 	return rc;
 }
@@ -126,11 +126,11 @@ static int read_whole_head(struct log_reader *x, uint8_t *head, uint64_t size)
 	rc = read_bytes(x, head, size);
 	if (rc)
 		return rc;
-	x->r->seed = get_le64(c.end);
+	x->r->seed = le_get64(c.end);
 	if (XXH3_64bits(head, size - OVERLAY_LOG_SUM) != x->r->seed)
 		return damaged(x, "the head's checksum");
-	x->r->nfiles = get_le32(head + 12);
-	rc = take_text(x, &c, get_le16(head + 24), &x->r->over);
+	x->r->nfiles = le_get32(head + 12);
+	rc = take_text(x, &c, le_get16(head + 24), &x->r->over);
 	return rc ? rc : take_files(x, &c);
 }
 
@@ -145,15 +145,15 @@ static int read_head(struct log_reader *x)
 		return rc;
 	if (memcmp(h, OVERLAY_LOG_MAGIC, 8) != 0)
 		return damaged(x, "it is no overlay's");
-	if (get_le32(h + 8) != OVERLAY_LOG_VERSION) {
+	if (le_get32(h + 8) != OVERLAY_LOG_VERSION) {
 		snprintf(x->why, x->whysize,
 			 "%s/" OVERLAY_LOG_NAME " is another version's of fragfs", x->r->path);
 		return -EOPNOTSUPP;
 	}
-	size = get_le64(h + 16);
+	size = le_get64(h + 16);
 	if (size < OVERLAY_LOG_HEAD + OVERLAY_LOG_SUM || size > OVERLAY_LOG_HEAD_MAX ||
 	    size > x->size || size % OVERLAY_LOG_ALIGN ||
-	    get_le32(h + 12) > size / OVERLAY_LOG_FILE)
+	    le_get32(h + 12) > size / OVERLAY_LOG_FILE)
 		return damaged(x, "the head's size");
 	head = malloc(size);
 	return head ? read_whole_head(x, head, size) : -ENOMEM;
@@ -206,15 +206,15 @@ static int read_next(struct log_reader *x, void *to, uint64_t size)
 
 static int add_range(struct log_reader *x, struct vec *edit, const uint8_t *row, uint64_t at)
 {
-	struct overlay_map_range r = { get_le64(row), get_le64(row + 8), at,
-				       get_le32(row + 16) };
+	struct overlay_map_range r = { le_get64(row), le_get64(row + 8), at,
+				       le_get32(row + 16) };
 	const struct overlay_map_range *last =
 		edit->count ? (struct overlay_map_range *)edit->items + edit->count - 1 : NULL;
 	struct overlay_map_range *next;
 	uint64_t end;
 
 	if (r.file >= x->r->nfiles || !r.size || !u64_add(r.offset, r.size, &end) ||
-	    end > get_le64(x->r->files[r.file].identity))
+	    end > le_get64(x->r->files[r.file].identity))
 		return damaged(x, "a range is not in its file");
 	if (last && (r.file < last->file ||
 		     (r.file == last->file && r.offset < last->offset + last->size)))
@@ -239,10 +239,10 @@ static int read_ranges(struct log_reader *x, const struct commit *c, struct vec 
 		for (uint32_t j = 0; j < n && !rc; j++) {
 			const uint8_t *row = x->chunk + (size_t)j * OVERLAY_LOG_RANGE;
 
-			if (get_le64(row + 8) > c->end - at)
+			if (le_get64(row + 8) > c->end - at)
 				return damaged(x, "more ranges than bytes");
 			rc = add_range(x, edit, row, at);
-			at += get_le64(row + 8);
+			at += le_get64(row + 8);
 		}
 	}
 	return rc || at == c->end ? rc : damaged(x, "more bytes than ranges");
@@ -321,13 +321,13 @@ static int read_commit(struct log_reader *x, struct commit *c)
 	if (!*h && !memcmp(h, h + 1, sizeof(h) - 1)) /* all are zero */
 		return 1;
 	if (XXH3_64bits_withSeed(h, OVERLAY_LOG_COMMIT_SUMMED, x->r->seed) !=
-	    get_le64(h + OVERLAY_LOG_COMMIT_SUMMED))
+	    le_get64(h + OVERLAY_LOG_COMMIT_SUMMED))
 		return damaged(x, "the checksum of a commit's beginning");
-	c->kind = get_le32(h);
-	c->nranges = get_le32(h + 4);
-	c->bytes = get_le64(h + 8);
-	c->number = get_le64(h + 16);
-	c->sum = get_le64(h + 24);
+	c->kind = le_get32(h);
+	c->nranges = le_get32(h + 4);
+	c->bytes = le_get64(h + 8);
+	c->number = le_get64(h + 16);
+	c->sum = le_get64(h + 24);
 	if ((c->kind != OVERLAY_LOG_EDIT && c->kind != OVERLAY_LOG_WRITTEN) ||
 	    c->number != x->r->edits + 1 || x->r->written ||
 	    (c->kind == OVERLAY_LOG_WRITTEN && (c->bytes || c->nranges)) || !locate(x->r, c))
@@ -512,9 +512,9 @@ static int identify(const struct table_file *f, uint8_t identity[OVERLAY_LOG_IDE
 	if (rc)
 		return rc;
 	XXH128_canonicalFromHash(&sum, XXH3_128bits(bytes, 2 * size));
-	put_le64(identity, f->size);
-	put_le64(identity + 8, (uint64_t)f->mtime.tv_sec);
-	put_le32(identity + 16, (uint32_t)f->mtime.tv_nsec);
+	le_put64(identity, f->size);
+	le_put64(identity + 8, (uint64_t)f->mtime.tv_sec);
+	le_put32(identity + 16, (uint32_t)f->mtime.tv_nsec);
 	memcpy(identity + 20, &sum, sizeof(sum));
 	return 0;
 }
@@ -613,7 +613,7 @@ static int put_files(struct log_writer *o, const struct table *t)
 		uint8_t row[OVERLAY_LOG_FILE];
 
 		rc = identify(&t->files[i], row);
-		put_le16(row + OVERLAY_LOG_IDENTITY, (uint16_t)strlen(name));
+		le_put16(row + OVERLAY_LOG_IDENTITY, (uint16_t)strlen(name));
 		put(o, row, sizeof(row));
 		put(o, name, strlen(name));
 	}
@@ -639,10 +639,10 @@ static int write_head(int fd, const struct table *t, const char *over)
 
 	if (rc)
 		return rc;
-	put_le32(h + 8, OVERLAY_LOG_VERSION);
-	put_le32(h + 12, t->nfiles);
-	put_le64(h + 16, size);
-	put_le16(h + 24, (uint16_t)strlen(over));
+	le_put32(h + 8, OVERLAY_LOG_VERSION);
+	le_put32(h + 12, t->nfiles);
+	le_put64(h + 16, size);
+	le_put16(h + 24, (uint16_t)strlen(over));
 	put(&o, h, sizeof(h));
 	put(&o, over, strlen(over));
 	rc = put_files(&o, t);
@@ -650,7 +650,7 @@ static int write_head(int fd, const struct table *t, const char *over)
 		put(&o, zeros, size - OVERLAY_LOG_SUM - (o.at + o.used));
 	end = end_out(&o, &sum);
 	/* h is used once more, for the checksum at the head's end */
-	put_le64(h, sum);
+	le_put64(h, sum);
 	rc = rc ? rc : end;
 	if (!rc)
 		rc = fd_write_all(fd, h, OVERLAY_LOG_SUM, size - OVERLAY_LOG_SUM);
@@ -813,9 +813,9 @@ static void put_edit(struct log_writer *o, const struct patches *p)
 		const struct patch *x = patches_get(p, i);
 		uint8_t row[OVERLAY_LOG_RANGE];
 
-		put_le64(row, x->offset);
-		put_le64(row + 8, x->size);
-		put_le32(row + 16, x->file);
+		le_put64(row, x->offset);
+		le_put64(row + 8, x->size);
+		le_put32(row + 16, x->file);
 		put(o, row, sizeof(row));
 	}
 	for (uint32_t i = 0; i < patches_count(p); i++)
@@ -829,12 +829,12 @@ static void set_commit(struct overlay_log *r, enum overlay_log_kind kind, uint32
 	uint8_t *h = r->commit;
 
 	memset(h, 0, sizeof(r->commit));
-	put_le32(h, kind);
-	put_le32(h + 4, nranges);
-	put_le64(h + 8, bytes);
-	put_le64(h + 16, r->edits + 1);
-	put_le64(h + 24, sum);
-	put_le64(h + OVERLAY_LOG_COMMIT_SUMMED,
+	le_put32(h, kind);
+	le_put32(h + 4, nranges);
+	le_put64(h + 8, bytes);
+	le_put64(h + 16, r->edits + 1);
+	le_put64(h + 24, sum);
+	le_put64(h + OVERLAY_LOG_COMMIT_SUMMED,
 		 XXH3_64bits_withSeed(h, OVERLAY_LOG_COMMIT_SUMMED, r->seed));
 }
 

@@ -107,13 +107,13 @@ static bool link_as(struct dcp_names *n, uint32_t i, size_t section, struct name
 	struct dcp_name *x = &n->items[i];
 	uint32_t found = name.size ? dcp_names_find(n, x->name, section, name.at, name.size)
 				   : UINT32_MAX;
-	struct dcp_item state, param;
+	struct dcp_metadata_item state, param;
 	struct parse_error error;
 	struct name_text prefix;
 
 	if (found == UINT32_MAX || found == i || !is_key(key) ||
-	    dcp_item(n->metadata, i, &state, &error) ||
-	    dcp_item(n->metadata, found, &param, &error))
+	    dcp_metadata_item(n->metadata, i, &state, &error) ||
+	    dcp_metadata_item(n->metadata, found, &param, &error))
 		return false;
 	x->is_scalar = state.ndim != param.ndim ||
 		       memcmp(state.shape, param.shape, state.ndim * sizeof(*state.shape));
@@ -264,12 +264,13 @@ static int cut_names(struct dcp_names *n)
 /* ---- doors ---- */
 
 static int take_items(struct dcp_names *n,
-		      void (*see)(void *arg, const struct dcp_item *item, const char *why),
+		      void (*see)(void *arg, const struct dcp_metadata_item *item,
+				  const char *why),
 		      void *arg, struct parse_error *error)
 {
 	for (uint32_t i = 0; i < n->count; i++) {
-		struct dcp_item item;
-		int rc = dcp_item(n->metadata, i, &item, error);
+		struct dcp_metadata_item item;
+		int rc = dcp_metadata_item(n->metadata, i, &item, error);
 
 		if (rc && rc != -EOPNOTSUPP)
 			return rc;
@@ -287,15 +288,16 @@ static int take_items(struct dcp_names *n,
 	return 0;
 }
 
-int dcp_names_make(struct dcp_names *n, const struct dcp *d,
-		   void (*see)(void *arg, const struct dcp_item *item, const char *why),
+int dcp_names_make(struct dcp_names *n, const struct dcp_metadata *d,
+		   void (*see)(void *arg, const struct dcp_metadata_item *item,
+			       const char *why),
 		   void *arg, struct parse_error *error)
 {
-	size_t room = (size_t)dcp_count(d) + 1;
+	size_t room = (size_t)dcp_metadata_count(d) + 1;
 	int rc;
 
 	*n = (struct dcp_names){ .metadata = d,
-				 .count = dcp_count(d),
+				 .count = dcp_metadata_count(d),
 				 .items = calloc(room, sizeof(*n->items)),
 				 .by_name = calloc(room, sizeof(*n->by_name)),
 				 .states = calloc(room, sizeof(*n->states)) };
@@ -305,7 +307,7 @@ int dcp_names_make(struct dcp_names *n, const struct dcp *d,
 	if (!rc)
 		rc = cut_names(n);
 	if (rc == -ENOMEM)
-		parse_fail(error, rc, "no memory");
+		parse_error_set(error, rc, "no memory");
 	if (rc)
 		dcp_names_free(n);
 	return rc;

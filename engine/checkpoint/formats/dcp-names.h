@@ -32,7 +32,7 @@ struct dcp_name {
 };
 
 struct dcp_names {
-	const struct dcp *metadata;
+	const struct dcp_metadata *metadata;
 	struct dcp_name *items; /* in the order of the metadata */
 	uint32_t count;
 	uint32_t *by_name; /* numbers of tensors, sorted by name */
@@ -48,8 +48,9 @@ struct dcp_names {
  * -EBADMSG: the .metadata is damaged.
  * -ENOMEM.
  */
-int dcp_names_make(struct dcp_names *n, const struct dcp *d,
-		   void (*see)(void *arg, const struct dcp_item *item, const char *why),
+int dcp_names_make(struct dcp_names *n, const struct dcp_metadata *d,
+		   void (*see)(void *arg, const struct dcp_metadata_item *item,
+			       const char *why),
 		   void *arg, struct parse_error *error);
 void dcp_names_free(struct dcp_names *n);
 

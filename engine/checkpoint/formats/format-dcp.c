@@ -88,7 +88,7 @@ static void dcp_files_skip(struct dcp_files *f, const struct dcp_name *x, const 
  * 1: the archive is compressed or otherwise transformed; the table has a note.
  */
 static int dcp_files_open(struct dcp_files *f, const struct dcp_name *x,
-			  const struct dcp_place *place, struct torch_source *out)
+			  const struct dcp_metadata_place *place, struct torch_source *out)
 {
 	char name[NAME_MAX + 1];
 	struct parse_error error = { "" };
@@ -193,12 +193,12 @@ static int compare_parts(const void *a, const void *b)
 static int open_item(struct entries_reader *a, uint32_t i, struct torch_source *out)
 {
 	struct parse_error error = { "" };
-	struct dcp_place place;
-	struct dcp_item item;
-	int rc = dcp_item(a->names->metadata, i, &item, &error);
+	struct dcp_metadata_place place;
+	struct dcp_metadata_item item;
+	int rc = dcp_metadata_item(a->names->metadata, i, &item, &error);
 
 	if (!rc)
-		rc = dcp_bytes(a->names->metadata, &item, &place, &error);
+		rc = dcp_metadata_bytes(a->names->metadata, &item, &place, &error);
 	if (rc)
 		return table_refuse_file(a->table, ".metadata", rc, &error);
 	return dcp_files_open(a->files, &a->names->items[i], &place, out);
@@ -390,7 +390,7 @@ enum { ALL_RUNS_MAX = 1 << 20 }; /* pieces of all tensors that are not contiguou
 struct dcp_loader {
 	const struct folder *folder;
 	struct table *table;
-	struct dcp metadata;
+	struct dcp_metadata metadata;
 	struct dcp_names names;
 	struct dcp_files files;
 	uint64_t runs; /* pieces so far of chunks that are not contiguous */
@@ -407,7 +407,7 @@ static int refuse(struct dcp_loader *l, int rc, const struct parse_error *error)
 	return table_refuse_file(l->table, METADATA, rc, error);
 }
 
-static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
+static void see_untaken(void *arg, const struct dcp_metadata_item *item, const char *why)
 {
 	struct dcp_loader *l = arg;
 
@@ -420,8 +420,9 @@ static void see_untaken(void *arg, const struct dcp_item *item, const char *why)
  * 1: the chunk is not taken; the table has a note.
  */
 static int check_chunk(struct dcp_loader *l, const struct dcp_name *x,
-		       const struct dcp_item *item, const struct dcp_chunk *chunk,
-		       const struct torch_source *s, struct torchfile_tensor *out)
+		       const struct dcp_metadata_item *item,
+		       const struct dcp_metadata_chunk *chunk, const struct torch_source *s,
+		       struct torchfile_tensor *out)
 {
 	char why[TORCH_UNSUPPORTED_MAX];
 	struct parse_error error;
@@ -445,7 +446,8 @@ static int check_chunk(struct dcp_loader *l, const struct dcp_name *x,
 }
 
 static int add_chunk(struct dcp_loader *l, const struct dcp_name *x,
-		     const struct dcp_item *item, const struct dcp_chunk *chunk)
+		     const struct dcp_metadata_item *item,
+		     const struct dcp_metadata_chunk *chunk)
 {
 	struct torchfile_tensor tensor;
 	struct torch_source s;
@@ -461,14 +463,14 @@ static int add_chunk(struct dcp_loader *l, const struct dcp_name *x,
 }
 
 static int add_chunks(struct dcp_loader *l, const struct dcp_name *x,
-		      const struct dcp_item *item)
+		      const struct dcp_metadata_item *item)
 {
 	struct parse_error error = { "" };
-	struct dcp_chunk chunk;
+	struct dcp_metadata_chunk chunk;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < item->nchunks && !rc; i++) {
-		rc = dcp_chunk(&l->metadata, item, i, &chunk, &error);
+		rc = dcp_metadata_chunk(&l->metadata, item, i, &chunk, &error);
 		if (rc)
 			return refuse(l, rc, &error);
 		if (!chunk.is_empty)
@@ -481,7 +483,8 @@ static int add_chunks(struct dcp_loader *l, const struct dcp_name *x,
 
 /* Adds the element of a scalar, which need not have the parameter's dimensions. */
 static int add_element(struct dcp_loader *l, const struct dcp_name *x,
-		       const struct dcp_item *item, const struct dcp_chunk *chunk)
+		       const struct dcp_metadata_item *item,
+		       const struct dcp_metadata_chunk *chunk)
 {
 	struct torchfile_tensor tensor;
 	struct torch_source s;
@@ -501,15 +504,15 @@ static int add_element(struct dcp_loader *l, const struct dcp_name *x,
 }
 
 static int add_scalar(struct dcp_loader *l, const struct dcp_name *x,
-		      const struct dcp_item *item, const char *key)
+		      const struct dcp_metadata_item *item, const char *key)
 {
 	struct parse_error error = { "" };
-	struct dcp_chunk chunk = { .is_empty = true };
+	struct dcp_metadata_chunk chunk = { .is_empty = true };
 	int rc = table_add_scalar(l->table, key, item->dtype);
 
 	if (rc < 0)
 		return rc;
-	rc = item->nchunks == 1 ? dcp_chunk(&l->metadata, item, 0, &chunk, &error) : 0;
+	rc = item->nchunks == 1 ? dcp_metadata_chunk(&l->metadata, item, 0, &chunk, &error) : 0;
 	if (rc)
 		return refuse(l, rc, &error);
 	if (!chunk.is_empty)
@@ -522,8 +525,8 @@ static int add_item(struct dcp_loader *l, uint32_t i, const char *key)
 {
 	const struct dcp_name *x = &l->names.items[i];
 	struct parse_error error = { "" };
-	struct dcp_item item;
-	int rc = dcp_item(&l->metadata, i, &item, &error);
+	struct dcp_metadata_item item;
+	int rc = dcp_metadata_item(&l->metadata, i, &item, &error);
 
 	if (rc)
 		return refuse(l, rc, &error);
@@ -570,8 +573,8 @@ static int add_param(struct dcp_loader *l, uint32_t i)
 	struct dcp_name *x = &l->names.items[i];
 	char name[DCP_NAME_MAX + 1];
 	struct parse_error error = { "" };
-	struct dcp_item item;
-	int rc = dcp_item(&l->metadata, i, &item, &error);
+	struct dcp_metadata_item item;
+	int rc = dcp_metadata_item(&l->metadata, i, &item, &error);
 
 	if (rc)
 		return refuse(l, rc, &error);
@@ -642,7 +645,7 @@ static int open_metadata(struct dcp_loader *l)
 		return folder_failed(METADATA, fd, l->table->why, sizeof(l->table->why));
 	rc = blob_of_file(fd, &blob, &error);
 	if (!rc)
-		rc = dcp_open(&l->metadata, &blob, &error);
+		rc = dcp_metadata_open(&l->metadata, &blob, &error);
 	return rc ? refuse(l, rc, &error) : 0;
 }
 
@@ -656,7 +659,7 @@ static int fill(const struct folder *f, struct table *t)
 	l.files = (struct dcp_files){ .folder = f, .table = t };
 	rc = fill_by_names(&l);
 	dcp_files_close(&l.files);
-	dcp_close(&l.metadata);
+	dcp_metadata_close(&l.metadata);
 	return rc;
 }
 

@@ -114,19 +114,19 @@ static int take_all(struct safetensors_index *x, struct vec *entries, struct par
 	x->places = calloc(entries->count + 1, sizeof(*x->places));
 	x->files = calloc(entries->count + 1, sizeof(*x->files));
 	if (!x->places || !x->files)
-		return parse_fail(error, -ENOMEM, "no memory");
+		return parse_error_set(error, -ENOMEM, "no memory");
 	if (e)
 		qsort(e, entries->count, sizeof(*e), compare_files);
 	for (uint32_t i = 0; i < entries->count && !rc; i++)
 		rc = add_place(x, &e[i], !i || compare_files(&e[i - 1], &e[i]));
 	if (rc)
-		return parse_fail(error, rc, "no memory");
+		return parse_error_set(error, rc, "no memory");
 	qsort(x->places, x->nplaces, sizeof(*x->places), compare_names);
 	for (uint32_t i = 1; i < x->nplaces; i++)
 		if (!compare_names(&x->places[i - 1], &x->places[i]))
-			return parse_fail(error, -EBADMSG, "two tensors %.*s",
-					  (int)u64_min(x->places[i].name_size, 100),
-					  x->places[i].name);
+			return parse_error_set(error, -EBADMSG, "two tensors %.*s",
+					       (int)u64_min(x->places[i].name_size, 100),
+					       x->places[i].name);
 	return 0;
 }
 
@@ -139,10 +139,10 @@ int safetensors_index_open(struct safetensors_index *x, const struct blob *b,
 
 	*x = (struct safetensors_index){ 0 };
 	if (b->size > INDEX_MAX)
-		return parse_fail(error, -EFBIG, "an index of %" PRIu64 " bytes", b->size);
+		return parse_error_set(error, -EFBIG, "an index of %" PRIu64 " bytes", b->size);
 	x->text = calloc(1, b->size + 1);
 	rc = x->text ? blob_read(b, 0, x->text, b->size, error)
-		     : parse_fail(error, -ENOMEM, "no memory");
+		     : parse_error_set(error, -ENOMEM, "no memory");
 	if (!rc) {
 		json_init(&json, x->text, b->size, DEPTH_MAX, b->start, error);
 		rc = read_object(&json, &entries);

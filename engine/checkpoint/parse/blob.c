@@ -13,9 +13,9 @@ int blob_of_file(int fd, struct blob *out, struct parse_error *error)
 	struct stat st;
 
 	if (fstat(fd, &st))
-		return parse_fail(error, -errno, "fstat: %s", strerror(errno));
+		return parse_error_set(error, -errno, "fstat: %s", strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return parse_fail(error, -EOPNOTSUPP, "not a regular file");
+		return parse_error_set(error, -EOPNOTSUPP, "not a regular file");
 	*out = (struct blob){ fd, 0, (uint64_t)st.st_size };
 	return 0;
 }
@@ -28,10 +28,11 @@ static bool has(const struct blob *b, uint64_t at, uint64_t size)
 static int past_end(const struct blob *b, uint64_t at, uint64_t size, struct parse_error *error)
 {
 	if (!b->start && !b->size)
-		return parse_fail(error, -EBADMSG, "it is empty");
-	return parse_fail(error, -EBADMSG,
-			  "%" PRIu64 " bytes wanted at byte %" PRIu64 ", where %" PRIu64 " are",
-			  size, b->start + at, at < b->size ? b->size - at : 0);
+		return parse_error_set(error, -EBADMSG, "it is empty");
+	return parse_error_set(error, -EBADMSG,
+			       "%" PRIu64 " bytes wanted at byte %" PRIu64 ", where %" PRIu64
+			       " are",
+			       size, b->start + at, at < b->size ? b->size - at : 0);
 }
 
 int blob_part(const struct blob *b, uint64_t at, uint64_t size, struct blob *out,
@@ -55,13 +56,13 @@ int blob_read(const struct blob *b, uint64_t at, void *out, size_t size,
 		if (n < 0 && errno == EINTR)
 			n = 0;
 		else if (n < 0)
-			return parse_fail(error, -errno, "byte %" PRIu64 ": %s", from,
-					  strerror(errno));
+			return parse_error_set(error, -errno, "byte %" PRIu64 ": %s", from,
+					       strerror(errno));
 		else if (!n)
-			return parse_fail(error, -EIO,
-					  "the file ends at byte %" PRIu64
-					  ", it has been cut meanwhile",
-					  from);
+			return parse_error_set(error, -EIO,
+					       "the file ends at byte %" PRIu64
+					       ", it has been cut meanwhile",
+					       from);
 	}
 	return 0;
 }

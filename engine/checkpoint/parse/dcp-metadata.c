@@ -12,7 +12,7 @@ enum { METADATA_MAX = 1 << 30 }; /* bytes */
 
 static const uint64_t size_limit = (uint64_t)1 << 62;
 
-struct dcp_row {
+struct dcp_metadata_row {
 	const char *name;
 	size_t name_size;
 	uint32_t offset; /* the node of a tuple; PICKLE_NOTHING: none */
@@ -50,7 +50,7 @@ static bool has_zero(const uint64_t *sizes, uint32_t n)
 	return false;
 }
 
-static bool count(struct dcp_item *item)
+static bool count(struct dcp_metadata_item *item)
 {
 	item->numel = !has_zero(item->shape, item->ndim);
 	for (uint32_t i = 0; i < item->ndim && item->numel; i++)
@@ -82,7 +82,7 @@ static int compare_offsets(const struct pickle *p, uint32_t a, uint32_t b)
 
 static int compare_rows(const void *a, const void *b, void *pickle)
 {
-	const struct dcp_row *x = a, *y = b;
+	const struct dcp_metadata_row *x = a, *y = b;
 	int order = utf8_compare(x->name, x->name_size, y->name, y->name_size);
 
 	return order ? order : compare_offsets(pickle, x->offset, y->offset);
@@ -92,7 +92,7 @@ static int compare_rows(const void *a, const void *b, void *pickle)
  * them.
  */
 static bool take_row(const struct pickle *p, uint32_t index, uint32_t place,
-		     struct dcp_row *out)
+		     struct dcp_metadata_row *out)
 {
 	uint64_t sizes[FRAG_DIMS_MAX];
 	uint32_t ndim, name = pickle_field(p, index, "fqn");
@@ -106,49 +106,50 @@ static bool take_row(const struct pickle *p, uint32_t index, uint32_t place,
 	       (!out->offset || take_sizes(p, out->offset, sizes, &ndim));
 }
 
-static int take_rows(struct dcp *d, uint32_t data, struct parse_error *error)
+static int take_rows(struct dcp_metadata *d, uint32_t data, struct parse_error *error)
 {
 	struct pickle *p = d->pickle;
 	uint32_t n = pickle_count(p, data);
 
 	d->rows = calloc((size_t)n + 1, sizeof(*d->rows));
 	if (!d->rows)
-		return parse_fail(error, -ENOMEM, "no memory");
+		return parse_error_set(error, -ENOMEM, "no memory");
 	for (uint32_t i = 0; i < n; i++)
 		d->nrows += take_row(p, pickle_key(p, data, i), pickle_value(p, data, i),
 				     &d->rows[d->nrows]);
 	qsort_r(d->rows, d->nrows, sizeof(*d->rows), compare_rows, p);
 	for (uint32_t i = 1; i < d->nrows; i++)
 		if (!compare_rows(&d->rows[i - 1], &d->rows[i], p))
-			return parse_fail(error, -EBADMSG, "%.*s has two places",
-					  (int)u64_min(d->rows[i].name_size, 100),
-					  d->rows[i].name);
+			return parse_error_set(error, -EBADMSG, "%.*s has two places",
+					       (int)u64_min(d->rows[i].name_size, 100),
+					       d->rows[i].name);
 	return 0;
 }
 
 /* Finds the row of storage_data for a part of an item; NULL: none. */
-static const struct dcp_row *find_row(const struct dcp *d, const struct dcp_item *item,
-				      uint32_t offset)
+static const struct dcp_metadata_row *
+find_row(const struct dcp_metadata *d, const struct dcp_metadata_item *item, uint32_t offset)
 {
-	struct dcp_row key = { item->name, item->name_size, offset, 0 };
+	struct dcp_metadata_row key = { item->name, item->name_size, offset, 0 };
 	uint64_t at = LOWER_BOUND(d->nrows, i, compare_rows(&d->rows[i], &key, d->pickle) < 0);
 	bool found = at < d->nrows && !compare_rows(&d->rows[at], &key, d->pickle);
 
 	return found ? &d->rows[at] : NULL;
 }
 
-static int fail_item(const struct dcp_item *item, int rc, const char *what,
+static int fail_item(const struct dcp_metadata_item *item, int rc, const char *what,
 		     struct parse_error *error)
 {
-	return parse_fail(error, rc, "%.*s %s", (int)u64_min(item->name_size, 100), item->name,
-			  what);
+	return parse_error_set(error, rc, "%.*s %s", (int)u64_min(item->name_size, 100),
+			       item->name, what);
 }
 
-static int take_place(const struct dcp *d, const struct dcp_item *item, uint32_t offset,
-		      struct dcp_place *out, struct parse_error *error)
+static int take_place(const struct dcp_metadata *d, const struct dcp_metadata_item *item,
+		      uint32_t offset, struct dcp_metadata_place *out,
+		      struct parse_error *error)
 {
 	const struct pickle *p = d->pickle;
-	const struct dcp_row *row = find_row(d, item, offset);
+	const struct dcp_metadata_row *row = find_row(d, item, offset);
 	uint32_t name, transforms;
 
 	if (!row && offset)
@@ -186,7 +187,7 @@ static enum frag_dtype take_dtype(const struct pickle *p, uint32_t properties)
 	return name && torch_dtype_by_name(name, size, &dtype) ? dtype : 0;
 }
 
-static int take_tensor(const struct pickle *p, uint32_t value, struct dcp_item *out,
+static int take_tensor(const struct pickle *p, uint32_t value, struct dcp_metadata_item *out,
 		       struct parse_error *error)
 {
 	uint32_t size = pickle_field(p, value, "size");
@@ -205,21 +206,22 @@ static int take_tensor(const struct pickle *p, uint32_t value, struct dcp_item *
 		       : fail_item(out, -EOPNOTSUPP, "has elements of an unknown type", error);
 }
 
-uint32_t dcp_count(const struct dcp *d)
+uint32_t dcp_metadata_count(const struct dcp_metadata *d)
 {
 	return pickle_count(d->pickle, d->items);
 }
 
-int dcp_item(const struct dcp *d, uint32_t i, struct dcp_item *out, struct parse_error *error)
+int dcp_metadata_item(const struct dcp_metadata *d, uint32_t i, struct dcp_metadata_item *out,
+		      struct parse_error *error)
 {
 	const struct pickle *p = d->pickle;
 	uint32_t key = pickle_key(p, d->items, i), value = pickle_value(p, d->items, i);
 
-	*out = (struct dcp_item){ 0 };
+	*out = (struct dcp_metadata_item){ 0 };
 	out->name = pickle_text(p, key, &out->name_size);
 	if (pickle_kind(p, key) != PICKLE_TEXT) {
-		*out = (struct dcp_item){ .name = "" };
-		return parse_fail(error, -EBADMSG, "a name that is no text");
+		*out = (struct dcp_metadata_item){ .name = "" };
+		return parse_error_set(error, -EBADMSG, "a name that is no text");
 	}
 	if (out->name_size > DCP_NAME_MAX || memchr(out->name, '\0', out->name_size)) {
 		out->name_size = u64_min(strnlen(out->name, out->name_size), DCP_NAME_MAX);
@@ -230,14 +232,14 @@ int dcp_item(const struct dcp *d, uint32_t i, struct dcp_item *out, struct parse
 	return take_tensor(p, value, out, error);
 }
 
-int dcp_chunk(const struct dcp *d, const struct dcp_item *item, uint32_t i,
-	      struct dcp_chunk *out, struct parse_error *error)
+int dcp_metadata_chunk(const struct dcp_metadata *d, const struct dcp_metadata_item *item,
+		       uint32_t i, struct dcp_metadata_chunk *out, struct parse_error *error)
 {
 	const struct pickle *p = d->pickle;
 	uint32_t chunk = pickle_item(p, item->chunks, i), noffsets, nsizes;
 	uint32_t offset = pickle_field(p, chunk, "offsets");
 
-	*out = (struct dcp_chunk){ 0 };
+	*out = (struct dcp_metadata_chunk){ 0 };
 	if (!take_sizes(p, offset, out->offsets, &noffsets) ||
 	    !take_sizes(p, pickle_field(p, chunk, "sizes"), out->sizes, &nsizes) ||
 	    noffsets != item->ndim || nsizes != item->ndim)
@@ -250,46 +252,46 @@ int dcp_chunk(const struct dcp *d, const struct dcp_item *item, uint32_t i,
 	return out->is_empty ? 0 : take_place(d, item, offset, &out->place, error);
 }
 
-int dcp_bytes(const struct dcp *d, const struct dcp_item *item, struct dcp_place *out,
-	      struct parse_error *error)
+int dcp_metadata_bytes(const struct dcp_metadata *d, const struct dcp_metadata_item *item,
+		       struct dcp_metadata_place *out, struct parse_error *error)
 {
-	*out = (struct dcp_place){ 0 };
+	*out = (struct dcp_metadata_place){ 0 };
 	return take_place(d, item, PICKLE_NOTHING, out, error);
 }
 
 /* ---- the file ---- */
 
-static int take(struct dcp *d, struct parse_error *error)
+static int take(struct dcp_metadata *d, struct parse_error *error)
 {
 	const struct pickle *p = d->pickle;
 	uint32_t root = pickle_root(p), data = pickle_field(p, root, "storage_data");
 
 	d->items = pickle_field(p, root, "state_dict_metadata");
 	if (pickle_kind(p, d->items) != PICKLE_DICT || pickle_kind(p, data) != PICKLE_DICT)
-		return parse_fail(error, -EBADMSG,
-				  "no metadata of torch.distributed.checkpoint: "
-				  "no state_dict_metadata or no storage_data");
+		return parse_error_set(error, -EBADMSG,
+				       "no metadata of torch.distributed.checkpoint: "
+				       "no state_dict_metadata or no storage_data");
 	return take_rows(d, data, error);
 }
 
-int dcp_open(struct dcp *d, const struct blob *b, struct parse_error *error)
+int dcp_metadata_open(struct dcp_metadata *d, const struct blob *b, struct parse_error *error)
 {
 	int rc;
 
-	*d = (struct dcp){ 0 };
+	*d = (struct dcp_metadata){ 0 };
 	if (b->size > METADATA_MAX)
-		return parse_fail(error, -EFBIG, "it is larger than 1 GiB");
+		return parse_error_set(error, -EFBIG, "it is larger than 1 GiB");
 	rc = pickle_read(&d->pickle, b, 0, b->size, error);
 	if (!rc)
 		rc = take(d, error);
 	if (rc)
-		dcp_close(d);
+		dcp_metadata_close(d);
 	return rc;
 }
 
-void dcp_close(struct dcp *d)
+void dcp_metadata_close(struct dcp_metadata *d)
 {
 	pickle_free(d->pickle);
 	free(d->rows);
-	*d = (struct dcp){ 0 };
+	*d = (struct dcp_metadata){ 0 };
 }

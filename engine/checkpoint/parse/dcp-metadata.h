@@ -18,22 +18,22 @@
 
 enum { DCP_NAME_MAX = 2047 };
 
-struct dcp_row;
+struct dcp_metadata_row;
 
-struct dcp {
+struct dcp_metadata {
 	struct pickle *pickle;
-	uint32_t items;       /* node: state_dict_metadata */
-	struct dcp_row *rows; /* of storage_data, by name and offset */
+	uint32_t items;                /* node: state_dict_metadata */
+	struct dcp_metadata_row *rows; /* of storage_data, by name and offset */
 	uint32_t nrows;
 };
 
 /* Errors of parse-error.h. */
-int dcp_open(struct dcp *d, const struct blob *b, struct parse_error *error);
-void dcp_close(struct dcp *d);
+int dcp_metadata_open(struct dcp_metadata *d, const struct blob *b, struct parse_error *error);
+void dcp_metadata_close(struct dcp_metadata *d);
 
-uint32_t dcp_count(const struct dcp *d);
+uint32_t dcp_metadata_count(const struct dcp_metadata *d);
 
-struct dcp_item {
+struct dcp_metadata_item {
 	const char *name; /* not terminated; has no NUL bytes */
 	size_t name_size; /* at most DCP_NAME_MAX */
 	bool is_tensor;   /* false: bytes, an object that torch.save wrote */
@@ -49,26 +49,27 @@ struct dcp_item {
  * -EBADMSG: the item is damaged.
  * -EOPNOTSUPP: the dtype or the name is not supported, or there are too many dimensions.
  */
-int dcp_item(const struct dcp *d, uint32_t i, struct dcp_item *out, struct parse_error *error);
+int dcp_metadata_item(const struct dcp_metadata *d, uint32_t i, struct dcp_metadata_item *out,
+		      struct parse_error *error);
 
-struct dcp_place {
+struct dcp_metadata_place {
 	const char *file; /* not terminated, not checked */
 	size_t file_size;
 	uint64_t at, length;
 	bool transformed; /* compressed, or otherwise encoded */
 };
 
-struct dcp_chunk {
+struct dcp_metadata_chunk {
 	uint64_t offsets[FRAG_DIMS_MAX], sizes[FRAG_DIMS_MAX];
 	bool is_empty; /* no elements; `place` is unset */
-	struct dcp_place place;
+	struct dcp_metadata_place place;
 };
 
 /* Reads the i-th chunk of a tensor; i < nchunks. */
-int dcp_chunk(const struct dcp *d, const struct dcp_item *item, uint32_t i,
-	      struct dcp_chunk *out, struct parse_error *error);
+int dcp_metadata_chunk(const struct dcp_metadata *d, const struct dcp_metadata_item *item,
+		       uint32_t i, struct dcp_metadata_chunk *out, struct parse_error *error);
 /* Reads the place of an item of bytes. */
-int dcp_bytes(const struct dcp *d, const struct dcp_item *item, struct dcp_place *out,
-	      struct parse_error *error);
+int dcp_metadata_bytes(const struct dcp_metadata *d, const struct dcp_metadata_item *item,
+		       struct dcp_metadata_place *out, struct parse_error *error);
 
 #endif

@@ -22,8 +22,8 @@ void json_init(struct json *j, void *data, size_t size, uint32_t depth_max, uint
 void json_fail(struct json *j, int rc, const char *why)
 {
 	if (!j->rc)
-		j->rc = parse_fail(j->error, rc, "JSON at byte %" PRIu64 ": %s",
-				   j->origin + j->at, why);
+		j->rc = parse_error_set(j->error, rc, "JSON at byte %" PRIu64 ": %s",
+					j->origin + j->at, why);
 }
 
 /* ---- characters ---- */

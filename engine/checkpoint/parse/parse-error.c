@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int parse_fail(struct parse_error *error, int rc, const char *fmt, ...)
+int parse_error_set(struct parse_error *error, int rc, const char *fmt, ...)
 {
 	char text[sizeof(error->why)];
 	va_list args;

@@ -17,6 +17,6 @@ struct parse_error {
 };
 
 /* Sets the line, as one_line writes it, and returns rc. */
-int parse_fail(struct parse_error *error, int rc, const char *fmt, ...) PRINTF(3, 4);
+int parse_error_set(struct parse_error *error, int rc, const char *fmt, ...) PRINTF(3, 4);
 
 #endif

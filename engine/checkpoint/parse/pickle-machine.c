@@ -25,8 +25,8 @@ void pickle_machine_fail(struct pickle_machine *m, int rc, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(why, sizeof(why), fmt, args);
 	va_end(args);
-	m->rc = parse_fail(m->error, rc, "pickle before byte %" PRIu64 ": %s",
-			   m->p->blob.start + m->at, why);
+	m->rc = parse_error_set(m->error, rc, "pickle before byte %" PRIu64 ": %s",
+				m->p->blob.start + m->at, why);
 }
 
 /* Makes room for `more` elements of `size` bytes behind `used`, never beyond max.  Returns

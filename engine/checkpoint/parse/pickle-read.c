@@ -551,7 +551,7 @@ int pickle_read(struct pickle **out, const struct blob *b, uint64_t at, uint64_t
 {
 	struct pickle_machine *m = calloc(1, sizeof(*m));
 	struct pickle *p = calloc(1, sizeof(*p));
-	int rc = m && p ? 0 : parse_fail(error, -ENOMEM, "no memory");
+	int rc = m && p ? 0 : parse_error_set(error, -ENOMEM, "no memory");
 
 	if (!rc)
 		rc = blob_part(b, at, size, &p->blob, error);

@@ -4,7 +4,7 @@
 /* The nodes of a pickle: questions about them, and the order in which keys of dicts are found.
  */
 
-#include "engine/checkpoint/parse/pickle-machine.h"
+#include "engine/checkpoint/parse/pickle-internal.h"
 #include "engine/checkpoint/parse/utf8.h"
 
 #include <errno.h>

@@ -250,12 +250,12 @@ static int check_names(const struct safetensors *s, struct parse_error *error)
 
 	for (uint32_t i = 1; i < s->ntensors; i++)
 		if (!compare_names(&t[i - 1], &t[i]))
-			return parse_fail(error, -EBADMSG, "two tensors %.*s",
-					  (int)u64_min(t[i].name_size, 100), t[i].name);
+			return parse_error_set(error, -EBADMSG, "two tensors %.*s",
+					       (int)u64_min(t[i].name_size, 100), t[i].name);
 	for (uint32_t i = 1; i < s->nfacts; i++)
 		if (!compare_facts(&f[i - 1], &f[i]))
-			return parse_fail(error, -EBADMSG, "two %.*s in __metadata__",
-					  (int)u64_min(f[i].key_size, 100), f[i].key);
+			return parse_error_set(error, -EBADMSG, "two %.*s in __metadata__",
+					       (int)u64_min(f[i].key_size, 100), f[i].key);
 	return 0;
 }
 
@@ -266,14 +266,14 @@ static int check_places(const struct header_reader *r, struct parse_error *error
 
 	for (uint32_t i = 0; i < s->ntensors; i++) {
 		if (s->tensors[i].at != end)
-			return parse_fail(error, -EBADMSG,
-					  "a hole or an overlap before byte %" PRIu64,
-					  s->tensors[i].at);
+			return parse_error_set(error, -EBADMSG,
+					       "a hole or an overlap before byte %" PRIu64,
+					       s->tensors[i].at);
 		end += s->tensors[i].bytes;
 	}
 	if (end != r->data_at + r->data_size)
-		return parse_fail(error, -EBADMSG,
-				  "no tensor has the bytes from %" PRIu64 " on", end);
+		return parse_error_set(error, -EBADMSG,
+				       "no tensor has the bytes from %" PRIu64 " on", end);
 	return 0;
 }
 
@@ -284,7 +284,7 @@ static int take_all(struct header_reader *r, struct parse_error *error)
 
 	s->tensors = calloc(r->drafts.count + 1, sizeof(*s->tensors));
 	if (!s->tensors)
-		return parse_fail(error, -ENOMEM, "no memory");
+		return parse_error_set(error, -ENOMEM, "no memory");
 	s->ntensors = r->drafts.count;
 	s->sizes = r->sizes.items;
 	for (uint32_t i = 0; i < s->ntensors; i++) {
@@ -319,13 +319,13 @@ static int load(struct safetensors *s, uint64_t *size, struct parse_error *error
 		return rc;
 	n = le64toh(n);
 	if (n > HEADER_MAX)
-		return parse_fail(error, -EFBIG, "a header of %" PRIu64 " bytes", n);
+		return parse_error_set(error, -EFBIG, "a header of %" PRIu64 " bytes", n);
 	s->header = malloc(n + 1);
 	if (!s->header)
-		return parse_fail(error, -ENOMEM, "no memory");
+		return parse_error_set(error, -ENOMEM, "no memory");
 	rc = blob_read(&s->blob, sizeof(n), s->header, n, error);
 	if (!rc && (!n || s->header[0] != '{'))
-		rc = parse_fail(error, -EBADMSG, "a header that does not begin with {");
+		rc = parse_error_set(error, -EBADMSG, "a header that does not begin with {");
 	*size = n;
 	return rc;
 }

@@ -40,7 +40,7 @@ int tensor_measure(struct tensor *t, struct parse_error *error)
 		       u64_add(last, step, &last);
 	if (!fits || !u64_mul(t->numel, size, &t->bytes) || t->bytes >= limit ||
 	    !u64_mul(last + 1, size, &t->extent) || last >= limit || t->extent >= limit)
-		return parse_fail(error, -EBADMSG, "a tensor of impossible size");
+		return parse_error_set(error, -EBADMSG, "a tensor of impossible size");
 	t->contiguous = is_contiguous(t);
 	return 0;
 }

@@ -33,7 +33,7 @@ struct torchfile_storage {
 
 static int bad(struct parse_error *error)
 {
-	return parse_fail(error, -EBADMSG, "neither a zip archive nor an old torch file");
+	return parse_error_set(error, -EBADMSG, "neither a zip archive nor an old torch file");
 }
 
 /* Returns true if the pickle is the one with number `which` before the object: magic number,
@@ -59,7 +59,8 @@ static int check_machine(const struct pickle *p, struct parse_error *error)
 	bool little = true;
 
 	pickle_bool(p, pickle_get(p, pickle_root(p), "little_endian"), &little);
-	return little ? 0 : parse_fail(error, -EOPNOTSUPP, "written on a big-endian machine");
+	return little ? 0
+		      : parse_error_set(error, -EOPNOTSUPP, "written on a big-endian machine");
 }
 
 static int read_one(const struct blob *b, uint64_t *at, struct pickle **out,
@@ -120,8 +121,8 @@ static int merge_storages(struct torchfile *f, struct parse_error *error)
 			continue;
 		}
 		if (s[kept - 1].numel != s[i].numel || s[kept - 1].item != s[i].item)
-			return parse_fail(error, -EBADMSG, "storage %.*s has two sizes",
-					  (int)u64_min(s[i].key_size, 60), s[i].key);
+			return parse_error_set(error, -EBADMSG, "storage %.*s has two sizes",
+					       (int)u64_min(s[i].key_size, 60), s[i].key);
 	}
 	f->nstorages = kept;
 	return 0;
@@ -137,7 +138,7 @@ static int collect_storages(struct torchfile *f, struct parse_error *error)
 		n += pickle_storage(p, i, &s);
 	f->storages = calloc(n + 1, sizeof(*f->storages));
 	if (!f->storages)
-		return parse_fail(error, -ENOMEM, "no memory");
+		return parse_error_set(error, -ENOMEM, "no memory");
 	for (uint32_t i = 0; i < pickle_nodes(p); i++)
 		if (pickle_storage(p, i, &s))
 			f->storages[f->nstorages++] = storage_of(p, &s);
@@ -160,18 +161,19 @@ static int locate_storage(struct torchfile *f, struct torchfile_storage *s, uint
 	int rc;
 
 	if (!s || s->located)
-		return parse_fail(error, -EBADMSG, "a storage that no tensor has, or twice");
+		return parse_error_set(error, -EBADMSG,
+				       "a storage that no tensor has, or twice");
 	rc = blob_read(&f->blob, *at, &numel, sizeof(numel), error);
 	if (rc)
 		return rc;
 	s->at = *at + sizeof(numel);
 	if (numel != s->numel || !u64_mul(numel, s->item, &s->size) ||
 	    !u64_add(s->at, s->size, &end) || end > f->blob.size)
-		return parse_fail(error, -EBADMSG,
-				  "storage %.*s at byte %" PRIu64 " has %" PRIu64
-				  " elements, %" PRIu64 " wanted",
-				  (int)u64_min(s->key_size, 40), s->key, f->blob.start + *at,
-				  numel, s->numel);
+		return parse_error_set(error, -EBADMSG,
+				       "storage %.*s at byte %" PRIu64 " has %" PRIu64
+				       " elements, %" PRIu64 " wanted",
+				       (int)u64_min(s->key_size, 40), s->key,
+				       f->blob.start + *at, numel, s->numel);
 	s->located = true;
 	*at = end;
 	return 0;
@@ -184,7 +186,7 @@ static int locate_storages(struct torchfile *f, const struct pickle *keys, uint6
 	int rc = 0;
 
 	if (pickle_kind(keys, list) != PICKLE_LIST)
-		return parse_fail(error, -EBADMSG, "no list of storages");
+		return parse_error_set(error, -EBADMSG, "no list of storages");
 	for (uint32_t i = 0; i < pickle_count(keys, list) && !rc; i++) {
 		size_t size = 0;
 		const char *key = pickle_text(keys, pickle_item(keys, list, i), &size);
@@ -252,14 +254,15 @@ static int find_storage(const struct torchfile *f, uint32_t node, struct storage
 	if (pickle_storage(f->pickle, node, &s))
 		key = pickle_text(f->pickle, s.key, &size);
 	if (!find_bytes(f, key, size, out))
-		return parse_fail(error, -EBADMSG, "a tensor's storage %.*s is not in the file",
-				  (int)u64_min(size, 60), key);
+		return parse_error_set(error, -EBADMSG,
+				       "a tensor's storage %.*s is not in the file",
+				       (int)u64_min(size, 60), key);
 	if (out->size / frag_dtype_size(s.dtype) != s.numel)
-		return parse_fail(error, -EBADMSG,
-				  "storage %.*s has %" PRIu64 " bytes, not %" PRIu64
-				  " elements of %zu",
-				  (int)u64_min(size, 60), key, out->size, s.numel,
-				  frag_dtype_size(s.dtype));
+		return parse_error_set(error, -EBADMSG,
+				       "storage %.*s has %" PRIu64 " bytes, not %" PRIu64
+				       " elements of %zu",
+				       (int)u64_min(size, 60), key, out->size, s.numel,
+				       frag_dtype_size(s.dtype));
 	return 0;
 }
 
@@ -271,9 +274,10 @@ static int take_sizes(const struct pickle *p, uint32_t tuple, uint64_t *out,
 
 		pickle_int(p, pickle_item(p, tuple, i), &size);
 		if (size < 0)
-			return parse_fail(error, -EBADMSG,
-					  "a tensor whose shape or stride is negative, or no "
-					  "integer");
+			return parse_error_set(
+				error, -EBADMSG,
+				"a tensor whose shape or stride is negative, or no "
+				"integer");
 		out[i] = (uint64_t)size;
 	}
 	return 0;
@@ -286,12 +290,13 @@ static int take_tensor(const struct pickle *p, const struct pickle_tensor *t,
 
 	*out = (struct tensor){ .dtype = t->dtype, .ndim = pickle_count(p, t->shape) };
 	if (out->ndim > FRAG_DIMS_MAX)
-		return parse_fail(error, -EOPNOTSUPP, "a tensor of %u dimensions", out->ndim);
+		return parse_error_set(error, -EOPNOTSUPP, "a tensor of %u dimensions",
+				       out->ndim);
 	rc = take_sizes(p, t->shape, out->shape, error);
 	if (!rc)
 		rc = take_sizes(p, t->stride, out->stride, error);
 	if (!rc && t->offset < 0)
-		rc = parse_fail(error, -EBADMSG, "a tensor whose offset is negative");
+		rc = parse_error_set(error, -EBADMSG, "a tensor whose offset is negative");
 	return rc ? rc : tensor_measure(out, error);
 }
 
@@ -306,10 +311,10 @@ static int locate(const struct torchfile *f, const struct pickle_tensor *t,
 		return rc;
 	if (!u64_mul((uint64_t)t->offset, frag_dtype_size(t->dtype), &out->at_storage) ||
 	    !u64_add(out->at_storage, out->tensor.extent, &end) || end > storage.size)
-		return parse_fail(error, -EBADMSG,
-				  "a tensor goes beyond its storage of %" PRIu64
-				  " bytes at byte %" PRIu64,
-				  storage.size, f->blob.start + storage.at);
+		return parse_error_set(error, -EBADMSG,
+				       "a tensor goes beyond its storage of %" PRIu64
+				       " bytes at byte %" PRIu64,
+				       storage.size, f->blob.start + storage.at);
 	out->at = f->blob.start + storage.at + out->at_storage;
 	out->entry = storage.entry;
 	return 0;
@@ -323,7 +328,7 @@ int torchfile_tensor(const struct torchfile *f, uint32_t node, struct torchfile_
 
 	*out = (struct torchfile_tensor){ 0 };
 	if (!pickle_tensor(f->pickle, node, &t))
-		return parse_fail(error, -EBADMSG, "no tensor");
+		return parse_error_set(error, -EBADMSG, "no tensor");
 	rc = take_tensor(f->pickle, &t, &out->tensor, error);
 	return rc || !out->tensor.numel ? rc : locate(f, &t, out, error);
 }
@@ -353,12 +358,12 @@ static int check_order(const struct torchfile *f, struct parse_error *error)
 	if (!entry)
 		return 0;
 	if (entry->size >= sizeof(order))
-		return parse_fail(error, -EBADMSG, "a byteorder of %" PRIu64 " bytes",
-				  entry->size);
+		return parse_error_set(error, -EBADMSG, "a byteorder of %" PRIu64 " bytes",
+				       entry->size);
 	rc = blob_read(&f->blob, entry->data, order, entry->size, error);
 	if (!rc && strcmp(order, "little"))
-		rc = parse_fail(error, -EOPNOTSUPP, "byteorder is %.16s, only little is taken",
-				order);
+		rc = parse_error_set(error, -EOPNOTSUPP,
+				     "byteorder is %.16s, only little is taken", order);
 	return rc;
 }
 
@@ -368,12 +373,13 @@ static int open_entries(struct torchfile *f, struct parse_error *error)
 	int rc;
 
 	if (zip_find(&f->zip, "constants.pkl"))
-		return parse_fail(error, -EOPNOTSUPP, "a TorchScript archive");
+		return parse_error_set(error, -EOPNOTSUPP, "a TorchScript archive");
 	if (!entry)
-		return parse_fail(error, -EBADMSG, "not of torch.save: %.80s has no data.pkl",
-				  f->zip.top);
+		return parse_error_set(error, -EBADMSG,
+				       "not of torch.save: %.80s has no data.pkl", f->zip.top);
 	if (entry->size > PICKLE_MAX)
-		return parse_fail(error, -EFBIG, "data.pkl has %" PRIu64 " bytes", entry->size);
+		return parse_error_set(error, -EFBIG, "data.pkl has %" PRIu64 " bytes",
+				       entry->size);
 	rc = check_order(f, error);
 	return rc ? rc : pickle_read(&f->pickle, &f->blob, entry->data, entry->size, error);
 }
@@ -392,8 +398,8 @@ static int open_zip(struct torchfile *f, struct parse_error *error)
 	int rc = zip_open(&f->zip, &f->blob, error);
 
 	if (rc == -EBADMSG && is_tar(&f->blob))
-		return parse_fail(error, -EOPNOTSUPP,
-				  "a tar archive, of a torch before 0.1.10");
+		return parse_error_set(error, -EOPNOTSUPP,
+				       "a tar archive, of a torch before 0.1.10");
 	return rc ? rc : open_entries(f, error);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/parse/little-endian.h"
+#include "engine/checkpoint/parse/le.h"
 #include "engine/checkpoint/parse/utf8.h"
 #include "engine/checkpoint/parse/zip.h"
 
@@ -38,7 +38,7 @@ static bool is_record(const uint8_t *p, char a, char b)
 
 static bool ends_file(const uint8_t *tail, size_t size, size_t at)
 {
-	return at + END_SIZE <= size && at + END_SIZE + get_le16(tail + at + 20) == size;
+	return at + END_SIZE <= size && at + END_SIZE + le_get16(tail + at + 20) == size;
 }
 
 /* Finds the end record.  The last one must end the file, and no earlier one may. */
@@ -51,16 +51,18 @@ static int find_end(const struct zip *z, const uint8_t *tail, size_t size, size_
 		if (!is_record(tail + at, 5, 6))
 			continue;
 		if (found ? ends_file(tail, size, at) : !ends_file(tail, size, at))
-			return parse_fail(error, -EBADMSG,
-					  "two ends of a zip archive, or bytes after one, at "
-					  "byte %" PRIu64,
-					  z->blob.start + z->blob.size - size + at);
+			return parse_error_set(
+				error, -EBADMSG,
+				"two ends of a zip archive, or bytes after one, at "
+				"byte %" PRIu64,
+				z->blob.start + z->blob.size - size + at);
 		if (!found)
 			*out = at;
 		found = true;
 	}
 	return found ? 0
-		     : parse_fail(error, -EBADMSG, "not a zip archive: it has no end record");
+		     : parse_error_set(error, -EBADMSG,
+				       "not a zip archive: it has no end record");
 }
 
 /* Returns true if a field of the old end record has the zip64 record's value, or is full. */
@@ -73,23 +75,23 @@ static int read_end64(const struct zip *z, uint64_t end, const uint8_t *record,
 		      const uint8_t *locator, struct directory *d, struct parse_error *error)
 {
 	uint8_t r[END64_SIZE];
-	uint64_t at = get_le64(locator + 8);
+	uint64_t at = le_get64(locator + 8);
 	int rc = blob_read(&z->blob, at, r, sizeof(r), error);
 
 	if (rc)
 		return rc;
-	*d = (struct directory){ get_le64(r + 32), get_le64(r + 48), get_le64(r + 40), at };
+	*d = (struct directory){ le_get64(r + 32), le_get64(r + 48), le_get64(r + 40), at };
 	if (!is_record(r, 6, 6) || at > end - LOCATOR_SIZE - END64_SIZE ||
-	    get_le64(r + 24) != d->count)
-		return parse_fail(error, -EBADMSG, "no zip64 end record at byte %" PRIu64,
-				  z->blob.start + at);
-	if (!agree(get_le16(record + 10), 0xffff, d->count) ||
-	    !agree(get_le32(record + 12), 0xffffffff, d->size) ||
-	    !agree(get_le32(record + 16), 0xffffffff, d->at))
-		return parse_fail(error, -EBADMSG,
-				  "the two end records at byte %" PRIu64 " and %" PRIu64
-				  " differ",
-				  z->blob.start + at, z->blob.start + end);
+	    le_get64(r + 24) != d->count)
+		return parse_error_set(error, -EBADMSG, "no zip64 end record at byte %" PRIu64,
+				       z->blob.start + at);
+	if (!agree(le_get16(record + 10), 0xffff, d->count) ||
+	    !agree(le_get32(record + 12), 0xffffffff, d->size) ||
+	    !agree(le_get32(record + 16), 0xffffffff, d->at))
+		return parse_error_set(error, -EBADMSG,
+				       "the two end records at byte %" PRIu64 " and %" PRIu64
+				       " differ",
+				       z->blob.start + at, z->blob.start + end);
 	return 0;
 }
 
@@ -105,10 +107,10 @@ static int read_end(const struct zip *z, uint64_t end, const uint8_t *record,
 		return rc;
 	if (is_record(locator, 6, 7))
 		return read_end64(z, end, record, locator, d, error);
-	*d = (struct directory){ get_le16(record + 10), get_le32(record + 16),
-				 get_le32(record + 12), end };
-	if (get_le16(record + 8) != d->count)
-		return parse_fail(error, -EOPNOTSUPP, "a zip archive of several disks");
+	*d = (struct directory){ le_get16(record + 10), le_get32(record + 16),
+				 le_get32(record + 12), end };
+	if (le_get16(record + 8) != d->count)
+		return parse_error_set(error, -EOPNOTSUPP, "a zip archive of several disks");
 	return 0;
 }
 
@@ -118,16 +120,17 @@ static int check_directory(const struct zip *z, const struct directory *d,
 	uint64_t end;
 
 	if (!d->count)
-		return parse_fail(error, -EBADMSG, "a zip archive without entries");
+		return parse_error_set(error, -EBADMSG, "a zip archive without entries");
 	if (d->count > ENTRIES_MAX || d->size > DIRECTORY_MAX)
-		return parse_fail(error, -EFBIG,
-				  "%" PRIu64 " zip entries in a directory of %" PRIu64 " bytes",
-				  d->count, d->size);
+		return parse_error_set(error, -EFBIG,
+				       "%" PRIu64 " zip entries in a directory of %" PRIu64
+				       " bytes",
+				       d->count, d->size);
 	if (!u64_add(d->at, d->size, &end) || end > d->end || d->size / CENTRAL_SIZE < d->count)
-		return parse_fail(error, -EBADMSG,
-				  "no room for a zip directory of %" PRIu64 " bytes, %" PRIu64
-				  " entries at byte %" PRIu64,
-				  d->size, d->count, z->blob.start + d->at);
+		return parse_error_set(error, -EBADMSG,
+				       "no room for a zip directory of %" PRIu64
+				       " bytes, %" PRIu64 " entries at byte %" PRIu64,
+				       d->size, d->count, z->blob.start + d->at);
 	return 0;
 }
 
@@ -138,10 +141,10 @@ static int find_directory(const struct zip *z, struct directory *d, struct parse
 	int rc;
 
 	if (size < END_SIZE)
-		return parse_fail(error, -EBADMSG, "%" PRIu64 " bytes are no zip archive",
-				  z->blob.size);
+		return parse_error_set(error, -EBADMSG, "%" PRIu64 " bytes are no zip archive",
+				       z->blob.size);
 	if (!tail)
-		return parse_fail(error, -ENOMEM, "no memory");
+		return parse_error_set(error, -ENOMEM, "no memory");
 	rc = blob_read(&z->blob, z->blob.size - size, tail, size, error);
 	if (!rc)
 		rc = find_end(z, tail, size, &at, error);
@@ -168,7 +171,7 @@ static bool take_zip64(const uint8_t *field, size_t size, struct sizes *s)
 			continue;
 		if (size < 8)
 			return false;
-		*wanted[i] = get_le64(field);
+		*wanted[i] = le_get64(field);
 		field += 8;
 		size -= 8;
 	}
@@ -180,13 +183,13 @@ static bool take_extra(const uint8_t *extra, size_t size, struct sizes *s)
 	bool found = false;
 
 	while (size >= 4) {
-		size_t n = get_le16(extra + 2);
+		size_t n = le_get16(extra + 2);
 
 		if (n > size - 4)
 			return false;
-		if (get_le16(extra) == EXTRA_ZIP64 && (found || !take_zip64(extra + 4, n, s)))
+		if (le_get16(extra) == EXTRA_ZIP64 && (found || !take_zip64(extra + 4, n, s)))
 			return false;
-		found |= get_le16(extra) == EXTRA_ZIP64;
+		found |= le_get16(extra) == EXTRA_ZIP64;
 		extra += 4 + n;
 		size -= 4 + n;
 	}
@@ -197,21 +200,24 @@ static int check_method(const struct zip_entry *e, unsigned method, const struct
 			struct parse_error *error)
 {
 	if (method)
-		return parse_fail(error, -EOPNOTSUPP,
-				  "zip entry %.80s is compressed (method %u)", e->name, method);
+		return parse_error_set(error, -EOPNOTSUPP,
+				       "zip entry %.80s is compressed (method %u)", e->name,
+				       method);
 	if (e->flags & FLAG_ENCRYPTED)
-		return parse_fail(error, -EOPNOTSUPP, "zip entry %.80s is encrypted", e->name);
+		return parse_error_set(error, -EOPNOTSUPP, "zip entry %.80s is encrypted",
+				       e->name);
 	if (s->real != s->stored)
-		return parse_fail(error, -EBADMSG,
-				  "zip entry %.80s is stored, %" PRIu64 " bytes in %" PRIu64,
-				  e->name, s->real, s->stored);
+		return parse_error_set(error, -EBADMSG,
+				       "zip entry %.80s is stored, %" PRIu64
+				       " bytes in %" PRIu64,
+				       e->name, s->real, s->stored);
 	return 0;
 }
 
 static int broken_record(const struct zip *z, uint64_t at, struct parse_error *error)
 {
-	return parse_fail(error, -EBADMSG, "broken zip directory at byte %" PRIu64,
-			  z->blob.start + at);
+	return parse_error_set(error, -EBADMSG, "broken zip directory at byte %" PRIu64,
+			       z->blob.start + at);
 }
 
 /* Takes one record of the directory.  Its name, still with the top folder, goes to *names. */
@@ -221,8 +227,8 @@ static int take_record(struct zip *z, struct zip_entry *e, const uint8_t *r, siz
 	if (left < CENTRAL_SIZE || !is_record(r, 1, 2))
 		return broken_record(z, e->central, error);
 
-	size_t name = get_le16(r + 28), extra = get_le16(r + 30), comment = get_le16(r + 32);
-	struct sizes s = { get_le32(r + 24), get_le32(r + 20), get_le32(r + 42) };
+	size_t name = le_get16(r + 28), extra = le_get16(r + 30), comment = le_get16(r + 32);
+	struct sizes s = { le_get32(r + 24), le_get32(r + 20), le_get32(r + 42) };
 
 	*taken = CENTRAL_SIZE + name + extra + comment;
 	if (*taken > left || !utf8_is_valid(r + CENTRAL_SIZE, name, false) ||
@@ -234,9 +240,9 @@ static int take_record(struct zip *z, struct zip_entry *e, const uint8_t *r, siz
 	*names += name + 1;
 	e->header = s.header;
 	e->size = s.real;
-	e->crc = get_le32(r + 16);
-	e->flags = get_le16(r + 8);
-	return check_method(e, get_le16(r + 10), &s, error);
+	e->crc = le_get32(r + 16);
+	e->flags = le_get16(r + 8);
+	return check_method(e, le_get16(r + 10), &s, error);
 }
 
 static int take_records(struct zip *z, const struct directory *d, const uint8_t *r,
@@ -267,8 +273,8 @@ static int read_directory(struct zip *z, const struct directory *d, struct parse
 	z->entries = calloc(d->count, sizeof(*z->entries));
 	z->by_name = calloc(d->count, sizeof(*z->by_name));
 	if (!records || !z->names || !z->entries || !z->by_name)
-		return parse_fail(error, -ENOMEM, "no memory for %" PRIu64 " zip entries",
-				  d->count);
+		return parse_error_set(error, -ENOMEM, "no memory for %" PRIu64 " zip entries",
+				       d->count);
 	rc = blob_read(&z->blob, d->at, records, d->size, error);
 	return rc ? rc : take_records(z, d, records, error);
 }
@@ -285,16 +291,17 @@ static int read_local(const struct zip *z, struct zip_entry *e, struct parse_err
 
 	if (rc)
 		return rc;
-	if (!is_record(header, 3, 4) || get_le16(header + 26) != name ||
+	if (!is_record(header, 3, 4) || le_get16(header + 26) != name ||
 	    memcmp(header + LOCAL_SIZE, e->name, name))
-		return parse_fail(error, -EBADMSG, "zip entry %.80s is not at byte %" PRIu64,
-				  e->name, z->blob.start + e->header);
-	e->data = e->header + LOCAL_SIZE + name + get_le16(header + 28);
+		return parse_error_set(error, -EBADMSG,
+				       "zip entry %.80s is not at byte %" PRIu64, e->name,
+				       z->blob.start + e->header);
+	e->data = e->header + LOCAL_SIZE + name + le_get16(header + 28);
 	if (!u64_add(e->data, e->size, &end) || end > z->blob.size)
-		return parse_fail(error, -EBADMSG,
-				  "zip entry %.80s, %" PRIu64 " bytes at byte %" PRIu64
-				  ", does not end in the file",
-				  e->name, e->size, z->blob.start + e->data);
+		return parse_error_set(error, -EBADMSG,
+				       "zip entry %.80s, %" PRIu64 " bytes at byte %" PRIu64
+				       ", does not end in the file",
+				       e->name, e->size, z->blob.start + e->data);
 	return 0;
 }
 
@@ -316,10 +323,10 @@ static int read_locals(struct zip *z, const struct directory *d, struct parse_er
 
 		rc = read_local(z, e, error);
 		if (!rc && (e->header < end || e->data + e->size > d->at))
-			rc = parse_fail(error, -EBADMSG,
-					"zip entry %.80s at byte %" PRIu64
-					" overlaps another or the directory",
-					e->name, z->blob.start + e->header);
+			rc = parse_error_set(error, -EBADMSG,
+					     "zip entry %.80s at byte %" PRIu64
+					     " overlaps another or the directory",
+					     e->name, z->blob.start + e->header);
 		end = e->data + e->size;
 	}
 	return rc;
@@ -333,14 +340,15 @@ static int strip_top(struct zip *z, struct parse_error *error)
 
 	z->top = strndup(z->entries[0].name, top);
 	if (!z->top)
-		return parse_fail(error, -ENOMEM, "no memory");
+		return parse_error_set(error, -ENOMEM, "no memory");
 	for (uint32_t i = 0; i < z->nentries; i++) {
 		struct zip_entry *e = &z->entries[i];
 
 		if (strncmp(e->name, z->top, top) || e->name[top] != '/')
-			return parse_fail(error, -EBADMSG,
-					  "zip entry %.80s is not below %.80s, as others are",
-					  e->name, z->top);
+			return parse_error_set(
+				error, -EBADMSG,
+				"zip entry %.80s is not below %.80s, as others are", e->name,
+				z->top);
 		e->name += top + 1;
 	}
 	return 0;
@@ -360,8 +368,8 @@ static int sort_names(struct zip *z, struct parse_error *error)
 	qsort_r(z->by_name, z->nentries, sizeof(*z->by_name), compare_names, z->entries);
 	for (uint32_t i = 1; i < z->nentries; i++)
 		if (!compare_names(&z->by_name[i - 1], &z->by_name[i], z->entries))
-			return parse_fail(error, -EBADMSG, "two zip entries %.80s",
-					  z->entries[z->by_name[i]].name);
+			return parse_error_set(error, -EBADMSG, "two zip entries %.80s",
+					       z->entries[z->by_name[i]].name);
 	return 0;
 }
 
@@ -416,10 +424,11 @@ int zip_crc_places(const struct zip *z, const struct zip_entry *entry,
 	rc = blob_read(&z->blob, descriptor, d, sizeof(d), error);
 	if (rc)
 		return rc;
-	if (!is_record(d, 7, 8) || get_le32(d + 8) != (uint32_t)entry->size)
-		return parse_fail(error, -EBADMSG,
-				  "zip entry %.80s has no data descriptor at byte %" PRIu64,
-				  entry->name, z->blob.start + descriptor);
+	if (!is_record(d, 7, 8) || le_get32(d + 8) != (uint32_t)entry->size)
+		return parse_error_set(
+			error, -EBADMSG,
+			"zip entry %.80s has no data descriptor at byte %" PRIu64, entry->name,
+			z->blob.start + descriptor);
 	out->local = descriptor + 4;
 	return 0;
 }

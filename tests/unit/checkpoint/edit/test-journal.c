@@ -5,7 +5,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/edit/file-lock.h"
 #include "engine/checkpoint/edit/journal.h"
-#include "engine/checkpoint/parse/little-endian.h"
+#include "engine/checkpoint/parse/le.h"
 #include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 
@@ -278,7 +278,7 @@ static void check_refused_with_sum(void)
 {
 	size_t end = journal_size - JOURNAL_CHECKSUM;
 
-	put_le32(journal + end, (uint32_t)crc32_z(0, journal, end));
+	le_put32(journal + end, (uint32_t)crc32_z(0, journal, end));
 	check_refused(journal, journal_size);
 }
 
@@ -297,7 +297,7 @@ START_TEST(hostile_ones_are_refused)
 		static const uint64_t values[] = { 0, UINT64_MAX, INT64_MAX, 1ULL << 40 };
 
 		for (size_t j = 0; j < ARRAY_SIZE(values); j++) {
-			put_le64(journal + i, values[j]);
+			le_put64(journal + i, values[j]);
 			memcpy(journal + times, kept + times, 12); /* any will do */
 			if (memcmp(journal, kept, sizeof(kept)) != 0)
 				check_refused_with_sum();
@@ -315,14 +315,14 @@ START_TEST(hostile_ones_are_refused)
 	}
 	ranges = name + 8 + JOURNAL_FILE + 8;
 	memcpy(kept, journal + ranges, 40);
-	put_le64(journal + ranges, x.sizes[0]); /* behind the end */
+	le_put64(journal + ranges, x.sizes[0]); /* behind the end */
 	check_refused_with_sum();
 	memcpy(journal + ranges, journal + ranges + 20, 20); /* twice */
 	check_refused_with_sum();
 	memcpy(journal + ranges, kept, 40);
-	put_le32(journal + ranges + 16, 1); /* not in order */
+	le_put32(journal + ranges + 16, 1); /* not in order */
 	check_refused_with_sum();
-	put_le32(journal + ranges + 16, 2); /* no such file */
+	le_put32(journal + ranges + 16, 2); /* no such file */
 	check_refused_with_sum();
 }
 END_TEST

@@ -3,7 +3,7 @@
 
 #include "engine/checkpoint/edit/file-lock.h"
 #include "engine/checkpoint/edit/overlay-log.h"
-#include "engine/checkpoint/parse/little-endian.h"
+#include "engine/checkpoint/parse/le.h"
 #include "engine/overlay.h"
 #include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
@@ -453,10 +453,10 @@ static void take_log(void)
 	size = (size_t)read(fd, bytes, sizeof(bytes));
 	close(fd);
 	ck_assert_uint_lt(size, sizeof(bytes));
-	first = get_le64(bytes + 16);
+	first = le_get64(bytes + 16);
 	second = overlay_log_align(first + OVERLAY_LOG_COMMIT +
-				   OVERLAY_LOG_RANGE * get_le32(bytes + first + 4) +
-				   get_le64(bytes + first + 8));
+				   OVERLAY_LOG_RANGE * le_get32(bytes + first + 4) +
+				   le_get64(bytes + first + 8));
 	ck_assert_uint_lt(second, size);
 }
 
@@ -478,8 +478,8 @@ static int count_edits(void)
 
 static size_t data_end(size_t commit)
 {
-	return commit + OVERLAY_LOG_COMMIT + OVERLAY_LOG_RANGE * get_le32(bytes + commit + 4) +
-	       get_le64(bytes + commit + 8);
+	return commit + OVERLAY_LOG_COMMIT + OVERLAY_LOG_RANGE * le_get32(bytes + commit + 4) +
+	       le_get64(bytes + commit + 8);
 }
 
 START_TEST(damaged_ones_are_refused)
@@ -544,12 +544,12 @@ END_TEST
 static void sum_commit(size_t at)
 {
 	size_t end = data_end(at), begin = at + OVERLAY_LOG_COMMIT;
-	uint64_t of_log = get_le64(bytes + first - OVERLAY_LOG_SUM);
+	uint64_t of_log = le_get64(bytes + first - OVERLAY_LOG_SUM);
 
 	if (end <= size)
-		put_le64(bytes + at + 24,
+		le_put64(bytes + at + 24,
 			 XXH3_64bits_withSeed(bytes + begin, end - begin, of_log));
-	put_le64(bytes + at + OVERLAY_LOG_COMMIT_SUMMED,
+	le_put64(bytes + at + OVERLAY_LOG_COMMIT_SUMMED,
 		 XXH3_64bits_withSeed(bytes + at, OVERLAY_LOG_COMMIT_SUMMED, of_log));
 }
 
@@ -559,9 +559,9 @@ static void check_hostile(uint8_t *at, uint64_t value, int bits)
 
 	memcpy(kept, bytes, size);
 	if (bits == 64)
-		put_le64(at, value);
+		le_put64(at, value);
 	else
-		put_le32(at, (uint32_t)value);
+		le_put32(at, (uint32_t)value);
 	sum_commit(second);
 	put_log(size);
 	ck_assert_msg(count_edits() == -1, "%zu: %llx", (size_t)(at - bytes),
@@ -577,22 +577,22 @@ START_TEST(hostile_commits_are_refused)
 	take_log();
 	c = bytes + second;
 	row = c + OVERLAY_LOG_COMMIT;
-	ck_assert_uint_ge(get_le32(c + 4), 2);
+	ck_assert_uint_ge(le_get32(c + 4), 2);
 	check_hostile(c, 0, 32); /* the kind */
 	check_hostile(c, 3, 32);
 	check_hostile(c, OVERLAY_LOG_WRITTEN, 32);
-	check_hostile(c + 4, get_le32(c + 4) - 1, 32);
-	check_hostile(c + 8, get_le64(c + 8) - 1, 64);
+	check_hostile(c + 4, le_get32(c + 4) - 1, 32);
+	check_hostile(c + 8, le_get64(c + 8) - 1, 64);
 	check_hostile(c + 8, UINT64_MAX, 64);
 	check_hostile(c + 8, INT64_MAX, 64);
 	check_hostile(c + 16, 1, 64);
 	check_hostile(c + 16, 3, 64);
 	check_hostile(row, before.sizes[3] - 3, 64);
 	check_hostile(row, UINT64_MAX - 1, 64);
-	check_hostile(row, get_le64(row + OVERLAY_LOG_RANGE), 64);
+	check_hostile(row, le_get64(row + OVERLAY_LOG_RANGE), 64);
 	check_hostile(row + 8, 0, 64);
 	check_hostile(row + 8, UINT64_MAX - 10, 64);
-	check_hostile(row + 8, get_le64(row + 8) + 1, 64);
+	check_hostile(row + 8, le_get64(row + 8) + 1, 64);
 	check_hostile(row + 16, EDITED_FILES, 32);
 	check_hostile(row + OVERLAY_LOG_RANGE + 16, 0, 32);
 	put_log(size);
@@ -602,7 +602,7 @@ END_TEST
 
 static void sum_head(void)
 {
-	put_le64(bytes + first - OVERLAY_LOG_SUM, XXH3_64bits(bytes, first - OVERLAY_LOG_SUM));
+	le_put64(bytes + first - OVERLAY_LOG_SUM, XXH3_64bits(bytes, first - OVERLAY_LOG_SUM));
 }
 
 static void check_hostile_head(size_t at, const void *value, size_t n)
@@ -622,7 +622,7 @@ START_TEST(hostile_heads_are_refused)
 	size_t path, file;
 
 	take_log();
-	path = get_le16(bytes + 24);
+	path = le_get16(bytes + 24);
 	file = OVERLAY_LOG_HEAD + path;
 	put_log(first);
 	ck_assert_int_eq(count_edits(), 0);
@@ -663,7 +663,7 @@ START_TEST(a_commit_leaves_other_files_alone)
 	size_t file;
 
 	take_log();
-	file = OVERLAY_LOG_HEAD + get_le16(bytes + 24) + OVERLAY_LOG_FILE;
+	file = OVERLAY_LOG_HEAD + le_get16(bytes + 24) + OVERLAY_LOG_FILE;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		memcpy(bytes + file, names[i], 8);
 		sum_head();

@@ -36,7 +36,7 @@ static int open_path(const char *folder, const char *name, size_t size, struct b
 	snprintf(path, sizeof(path), "%s%s%.*s", folder, size ? "/" : "", (int)size, name);
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return parse_fail(why, -errno, "%s: %s", path, strerror(errno));
+		return parse_error_set(why, -errno, "%s: %s", path, strerror(errno));
 	return blob_of_file(fd, b, why);
 }
 
@@ -93,7 +93,7 @@ static int read_metadata(const struct blob *b, const char *folder, struct parse_
 		return rc;
 	data = pickle_field(p, pickle_root(p), "storage_data");
 	if (!pickle_count(p, data))
-		rc = parse_fail(why, -EBADMSG, "no storage_data");
+		rc = parse_error_set(why, -EBADMSG, "no storage_data");
 	for (uint32_t i = 0; i < pickle_count(p, data) && !rc; i++)
 		rc = read_chunk(p, pickle_value(p, data, i), folder, why);
 	pickle_free(p);

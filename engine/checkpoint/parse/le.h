@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_PARSE_LITTLE_ENDIAN_H
-#define ENGINE_CHECKPOINT_PARSE_LITTLE_ENDIAN_H
+#ifndef ENGINE_CHECKPOINT_PARSE_LE_H
+#define ENGINE_CHECKPOINT_PARSE_LE_H
 
 /* Little-endian numbers, as files have them. */
 
@@ -9,25 +9,25 @@
 #include <endian.h>
 #include <string.h>
 
-static inline void put_le16(uint8_t *at, uint16_t value)
+static inline void le_put16(uint8_t *at, uint16_t value)
 {
 	value = htole16(value);
 	memcpy(at, &value, sizeof(value));
 }
 
-static inline void put_le32(uint8_t *at, uint32_t value)
+static inline void le_put32(uint8_t *at, uint32_t value)
 {
 	value = htole32(value);
 	memcpy(at, &value, sizeof(value));
 }
 
-static inline void put_le64(uint8_t *at, uint64_t value)
+static inline void le_put64(uint8_t *at, uint64_t value)
 {
 	value = htole64(value);
 	memcpy(at, &value, sizeof(value));
 }
 
-static inline uint16_t get_le16(const uint8_t *at)
+static inline uint16_t le_get16(const uint8_t *at)
 {
 	uint16_t value;
 
@@ -35,7 +35,7 @@ static inline uint16_t get_le16(const uint8_t *at)
 	return le16toh(value);
 }
 
-static inline uint32_t get_le32(const uint8_t *at)
+static inline uint32_t le_get32(const uint8_t *at)
 {
 	uint32_t value;
 
@@ -43,7 +43,7 @@ static inline uint32_t get_le32(const uint8_t *at)
 	return le32toh(value);
 }
 
-static inline uint64_t get_le64(const uint8_t *at)
+static inline uint64_t le_get64(const uint8_t *at)
 {
 	uint64_t value;
 
