@@ -446,8 +446,8 @@ struct engine_sum {
 	struct engine_file *file;
 	uint64_t at; /* byte of the file at which the state begins */
 	struct stats *values;
-	uint64_t content; /* the generation of the bytes, as control_content counts it; 0 with
-			   * a file */
+	/* the generation of the bytes, as control_page_content counts it; 0 with a file */
+	uint64_t content;
 	int result;
 };
 

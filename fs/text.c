@@ -251,7 +251,7 @@ static char *group_text(struct tree *t, struct node n)
 	struct engine_group g;
 	const char *mesh;
 
-	if (!engine_group(t->engine, node_group(n), &g))
+	if (!engine_group(t->engine, tree_node_group(n), &g))
 		return NULL;
 	switch (n.slot) {
 	case TEXT_GROUP_KIND:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "fs/tree-parts.h"
+#include "fs/tree-internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -154,9 +154,9 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 		name_param(t, entry, (uint32_t)*i);
 		return true;
 	case NODE_GROUP_PARAMS:
-		if (!next_member(t, node_group(d->node), *i, &param))
+		if (!next_member(t, tree_node_group(d->node), *i, &param))
 			return false;
-		entry->node.rank = node_group(d->node);
+		entry->node.rank = tree_node_group(d->node);
 		name_param(t, entry, param);
 		return true;
 	case NODE_RANKS:
@@ -173,8 +173,8 @@ static bool numbered(struct tree_dir *d, uint64_t *i, struct tree_entry *entry)
 		if (!next_partition(t, d->node.rank, i))
 			return false;
 		entry->node.item = (uint32_t)*i;
-		sprintf(entry->name, "%u.%u", tree_group_shown(t, node_group(entry->node)),
-			node_sub(entry->node));
+		sprintf(entry->name, "%u.%u", tree_group_shown(t, tree_node_group(entry->node)),
+			tree_node_sub(entry->node));
 		return true;
 	case NODE_ELEM_STATE:
 		return false;
@@ -411,9 +411,10 @@ static void node_name(const struct tree *t, struct node n, char out[NAMES_FILE_M
 	else if (n.kind == NODE_RANK)
 		sprintf(out, "%u", n.rank);
 	else if (n.kind == NODE_GROUP)
-		sprintf(out, "%u", tree_group_shown(t, node_group(n)));
+		sprintf(out, "%u", tree_group_shown(t, tree_node_group(n)));
 	else if (n.kind == NODE_PARTITION)
-		sprintf(out, "%u.%u", tree_group_shown(t, node_group(n)), node_sub(n));
+		sprintf(out, "%u.%u", tree_group_shown(t, tree_node_group(n)),
+			tree_node_sub(n));
 	else if (n.kind == NODE_PART)
 		strcpy(out, t->parts[n.item].is.name);
 	else if (n.kind == NODE_STATS_STATE || n.kind == NODE_ELEM_STATE)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "fs/tree-parts.h"
+#include "fs/tree-internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -195,7 +195,7 @@ static uint32_t part_below(const struct tree *t, struct node dir)
 {
 	if (dir.kind == NODE_RANK_PARAMS)
 		return tree_part_of_rank(t, dir.rank);
-	return dir.kind == NODE_GROUP_PARAMS ? tree_part_of_group(t, node_group(dir))
+	return dir.kind == NODE_GROUP_PARAMS ? tree_part_of_group(t, tree_node_group(dir))
 					     : dir.item;
 }
 
@@ -209,7 +209,7 @@ static bool lookup_param(struct tree *t, struct node dir, const char *name, stru
 	n->item = (uint32_t)param;
 	if (dir.kind != NODE_GROUP_PARAMS)
 		return true;
-	n->rank = node_group(dir);
+	n->rank = tree_node_group(dir);
 	return engine_param(t->engine, n->item, &p) && p.group == (int)n->rank;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "fs/tree-parts.h"
+#include "fs/tree-internal.h"
 
 #include <errno.h>
 

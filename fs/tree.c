@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "fs/tree-parts.h"
+#include "fs/tree-internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -367,7 +367,7 @@ static bool node_exists(const struct tree *t, struct node n)
 	    (kind == NODE_PART && !(t->has & TREE_PARTS)))
 		return false;
 	if ((tree_node_has_param(kind) && n.item >= tensors) ||
-	    (has_group(kind) && node_group(n) >= t->ngroups))
+	    (has_group(kind) && tree_node_group(n) >= t->ngroups))
 		return false;
 	return !has_key(n.kind) || slot_is_taken(t, n.slot);
 }
@@ -420,7 +420,7 @@ static uint32_t part_above(const struct tree *t, struct node n)
 {
 	if (n.kind == NODE_PARAM || n.kind == NODE_UNIVERSAL_PARAM)
 		return tree_part_of_param(t, n.item);
-	return n.kind == NODE_GROUP ? tree_part_of_group(t, node_group(n)) : n.item;
+	return n.kind == NODE_GROUP ? tree_part_of_group(t, tree_node_group(n)) : n.item;
 }
 
 struct node tree_parent(const struct tree *t, struct node n)
@@ -514,9 +514,9 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 	if (tree_node_has_param(n.kind))
 		a.param = n.item;
 	else
-		a.group = node_group(n);
+		a.group = tree_node_group(n);
 	if (n.kind == NODE_PARTITION_STATE)
-		a.sub = node_sub(n);
+		a.sub = tree_node_sub(n);
 	snprintf(a.key, sizeof(a.key), "%s", tree_key(t, n));
 	return a;
 }
@@ -541,11 +541,11 @@ int tree_states(struct tree *t, struct node dir, struct engine_state *out, int m
 		n = engine_rank_states(t->engine, dir.rank, dir.item, out, max);
 		break;
 	case NODE_PARTITION:
-		n = engine_partition_states(t->engine, dir.rank, node_group(dir), node_sub(dir),
-					    out, max);
+		n = engine_partition_states(t->engine, dir.rank, tree_node_group(dir),
+					    tree_node_sub(dir), out, max);
 		break;
 	case NODE_GROUP:
-		n = engine_hypers(t->engine, node_group(dir), out, max);
+		n = engine_hypers(t->engine, tree_node_group(dir), out, max);
 		break;
 	default:
 		break;

@@ -149,7 +149,7 @@ struct node {
 	uint32_t name;     /* of a NODE_CELLS: the number of its name */
 };
 
-static inline uint32_t node_group(struct node n)
+static inline uint32_t tree_node_group(struct node n)
 {
 	return n.kind == NODE_GROUP_LINK ? n.rank : n.item >> 16;
 }
@@ -189,7 +189,7 @@ static inline bool tree_node_is_command(struct node n)
 	return n.kind == NODE_TEXT && (n.slot == TEXT_FREEZE || n.slot == TEXT_CONTROL);
 }
 
-static inline uint32_t node_sub(struct node n)
+static inline uint32_t tree_node_sub(struct node n)
 {
 	return n.item & 0xffff;
 }

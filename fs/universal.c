@@ -6,6 +6,7 @@
 #include "engine/base/dtype.h"
 #include "fs/hypers.h"
 #include "fs/torch-file.h"
+#include "fs/torch-pickle.h"
 
 #include <errno.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static bool has_file(const struct engine_state *s, const struct engine_param *p)
 {
 	size_t element = frag_dtype_size(s->dtype);
 
-	if (!torch_storage(s->dtype) || !strcmp(s->key, "grad"))
+	if (!torch_pickle_storage(s->dtype) || !strcmp(s->key, "grad"))
 		return false;
 	return s->bytes / element == p->numel ||
 	       (!strcmp(s->key, "step") && s->bytes == element);

@@ -468,7 +468,7 @@ int frag_ready(struct frag *f)
 	}
 	if (e->registry.devices)
 		devices_mark(e->registry.devices);
-	control_put(&e->registry.control->generation_ns, clock_ns(CLOCK_REALTIME));
+	control_page_put(&e->registry.control->generation_ns, clock_ns(CLOCK_REALTIME));
 	api_note_trainer(e, true);
 	atomic_store(&e->registry.control->phase, CONTROL_STABLE);
 	pthread_mutex_lock(&e->lock);

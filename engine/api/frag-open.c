@@ -19,7 +19,7 @@
 #include "engine/serve/serve-pending.h"
 #include "engine/serve/serve.h"
 #include "engine/swap/swapper.h"
-#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-address.h"
 
 #include <errno.h>
 #include <stdio.h>

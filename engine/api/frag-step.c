@@ -82,9 +82,9 @@ static void stall_end(struct engine *e, bool begun, int rc)
 	struct control_page *c = e->registry.control;
 
 	if (begun)
-		control_put(&c->held_ns,
-			    atomic_load_explicit(&c->held_ns, memory_order_relaxed) +
-				    phase_end(PHASE_STALL, &e->trainer->stall, rc));
+		control_page_put(&c->held_ns,
+				 atomic_load_explicit(&c->held_ns, memory_order_relaxed) +
+					 phase_end(PHASE_STALL, &e->trainer->stall, rc));
 }
 
 static void keep_for_views(struct engine *e, bool states)
@@ -140,7 +140,7 @@ static int publish(struct engine *e)
 static void set_generation(struct control_page *c, uint64_t generation)
 {
 	if (generation != atomic_load_explicit(&c->generation, memory_order_relaxed))
-		control_put(&c->generation_ns, clock_ns(CLOCK_REALTIME));
+		control_page_put(&c->generation_ns, clock_ns(CLOCK_REALTIME));
 	atomic_store_explicit(&c->generation, generation, memory_order_release);
 }
 
@@ -175,7 +175,7 @@ static int make_current(struct engine *e)
  */
 static uint64_t generation_after(uint64_t before, uint64_t b)
 {
-	return u64_max(before, control_generation(b)) + 1;
+	return u64_max(before, control_page_generation(b)) + 1;
 }
 
 /* Applies the edits decided for boundary b.  Inside a step they make no generation: the step's
@@ -302,9 +302,9 @@ static void time_boundary(struct engine *e)
 	if (!e->trainer->step_end_ns)
 		e->trainer->step_end_ns = now;
 	if (e->trainer->boundary_ns)
-		control_put(&c->interval_ns,
-			    u64_max(now - e->trainer->boundary_ns, e->trainer->whole_step_ns));
-	control_put(&c->boundary_ns, clock_ns(CLOCK_REALTIME));
+		control_page_put(&c->interval_ns, u64_max(now - e->trainer->boundary_ns,
+							  e->trainer->whole_step_ns));
+	control_page_put(&c->boundary_ns, clock_ns(CLOCK_REALTIME));
 	e->trainer->boundary_ns = now;
 }
 
@@ -359,8 +359,8 @@ int frag_grads_gone(struct frag *f)
 		/* a rank that came back counts on from the others' windows
 		 * (join_catch_up_grads)
 		 */
-		control_raise(&e->registry.control->grads, atomic_load(&e->job.grads_elsewhere),
-			      2);
+		control_page_raise(&e->registry.control->grads,
+				   atomic_load(&e->job.grads_elsewhere), 2);
 		return 0;
 	}
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);
@@ -376,7 +376,8 @@ int frag_grads_skip(struct frag *f)
 		return -EINVAL;
 	if (grads_are_valid(e->registry.control))
 		return frag_grads_gone(f);
-	control_raise(&e->registry.control->grads, atomic_load(&e->job.grads_elsewhere), 2);
+	control_page_raise(&e->registry.control->grads, atomic_load(&e->job.grads_elsewhere),
+			   2);
 	/* 2: a window that opens and is gone */
 	atomic_fetch_add_explicit(&e->registry.control->grads, 2, memory_order_seq_cst);
 	return 0;
@@ -468,7 +469,7 @@ int frag_step_end(struct frag *f)
 	if (is_changing(c))
 		rc = change_end(
 			e,
-			control_generation(
+			control_page_generation(
 				atomic_load_explicit(&c->boundary, memory_order_relaxed) + 1));
 	else
 		rc = publish(e);
@@ -488,8 +489,8 @@ void api_count_on(struct engine *e, const struct wire_barrier *at)
 {
 	struct control_page *c = e->registry.control;
 
-	control_raise(&c->step, at->step, 1);
-	control_raise(&c->boundary, at->boundary, 1);
+	control_page_raise(&c->step, at->step, 1);
+	control_page_raise(&c->boundary, at->boundary, 1);
 	join_catch_up_grads(e, at->grads);
 	if (is_changing(c) || atomic_load(&c->generation) >= at->generation)
 		return;

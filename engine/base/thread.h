@@ -38,14 +38,15 @@ static inline pthread_mutex_t *thread_lock(pthread_mutex_t *lock)
 	return lock;
 }
 
-static inline void base_unlock(pthread_mutex_t **lock)
+static inline void thread_unlock(pthread_mutex_t **lock)
 {
 	pthread_mutex_unlock(*lock);
 }
 
 /* A declaration: the lock is held from here to the end of the block, however that is left. */
 #define LOCKED(lock)                                                                           \
-	CLEANUP(unlock) __attribute__((unused)) pthread_mutex_t *locked_ = thread_lock(lock)
+	__attribute__((cleanup(thread_unlock), unused)) pthread_mutex_t *locked_ =             \
+		thread_lock(lock)
 
 /* Makes a condition for pthread_cond_timedwait with thread_in_ms. */
 static inline void thread_cond_init(pthread_cond_t *cond)

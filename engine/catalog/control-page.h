@@ -59,7 +59,7 @@ struct control_page {
 };
 static_assert(sizeof(struct control_page) == 320, "control page");
 
-static inline const char *control_phase_name(uint32_t phase)
+static inline const char *control_page_phase_name(uint32_t phase)
 {
 	static const char *const names[] = { [CONTROL_ATTACHED] = "ready",
 					     [CONTROL_STABLE] = "stable",
@@ -71,7 +71,7 @@ static inline const char *control_phase_name(uint32_t phase)
 }
 
 /* Stores a figure, from which a reader concludes nothing about other memory. */
-static inline void control_put(_Atomic uint64_t *word, uint64_t value)
+static inline void control_page_put(_Atomic uint64_t *word, uint64_t value)
 {
 	atomic_store_explicit(word, value, memory_order_relaxed);
 }
@@ -79,7 +79,7 @@ static inline void control_put(_Atomic uint64_t *word, uint64_t value)
 /* Raises a counter to at least `to`, by a multiple of `unit`, so that units counted by others
  * meanwhile are not lost.
  */
-static inline void control_raise(_Atomic uint64_t *word, uint64_t to, uint64_t unit)
+static inline void control_page_raise(_Atomic uint64_t *word, uint64_t to, uint64_t unit)
 {
 	uint64_t now = atomic_load(word);
 
@@ -92,7 +92,7 @@ enum { CONTROL_GENERATIONS = 1000000 };
 /* Returns the generation of a step that ends at a boundary; edits at that boundary make the
  * generations that follow.
  */
-static inline uint64_t control_generation(uint64_t boundary)
+static inline uint64_t control_page_generation(uint64_t boundary)
 {
 	return boundary * CONTROL_GENERATIONS;
 }
@@ -101,7 +101,7 @@ static inline uint64_t control_generation(uint64_t boundary)
  * counted from 1 and, for gradients, also the number of their window.  0: the content is being
  * changed, or gradients are not valid.
  */
-static inline uint64_t control_content(const struct control_page *page, bool is_grad)
+static inline uint64_t control_page_content(const struct control_page *page, bool is_grad)
 {
 	uint64_t grads = atomic_load_explicit(&page->grads, memory_order_seq_cst);
 
@@ -113,10 +113,10 @@ static inline uint64_t control_content(const struct control_page *page, bool is_
 	       atomic_load_explicit(&page->generation, memory_order_seq_cst) + 1;
 }
 
-/* Returns the newest content that there is; while control_content() is 0, the one that was
+/* Returns the newest content that there is; while control_page_content() is 0, the one that was
  * last.
  */
-static inline uint64_t control_newest(const struct control_page *page, bool is_grad)
+static inline uint64_t control_page_newest(const struct control_page *page, bool is_grad)
 {
 	uint64_t grads = atomic_load_explicit(&page->grads, memory_order_seq_cst);
 

@@ -310,7 +310,7 @@ static_assert(sizeof(struct wire_summed) == 8, "wire");
 struct wire_sums {        /* the statistics of a range: struct stats */
 	int32_t status;   /* 0; -EAGAIN: the bytes were being changed; other -errno */
 	int32_t scale;    /* of deviations and squares */
-	uint64_t content; /* without a view: control_content of the bytes */
+	uint64_t content; /* without a view: control_page_content of the bytes */
 	uint64_t count, finite, nan, inf, zero;
 	uint64_t first_nan, first_inf;                /* elements of the range */
 	uint64_t min, max, mean, deviations, squares; /* bits of doubles */

@@ -105,7 +105,7 @@ static int open_locked(struct engine **e, const struct engine_options *o,
 		overlay_log_close(log);
 		return rc;
 	}
-	c = checkpoint_of(*e);
+	c = opened_checkpoint(*e);
 	rc = editor_new(&c->editor, c, log ? -1 : *dir, log, !o->incoherent);
 	if (!log)
 		*dir = -1;
@@ -228,7 +228,7 @@ int checkpoint_new(struct engine **e, const char *path, const char *format, stru
  */
 static void close_checkpoint(struct engine *e)
 {
-	struct checkpoint *c = checkpoint_of(e);
+	struct checkpoint *c = opened_checkpoint(e);
 
 	if (c->editor)
 		editor_stop(c->editor);
@@ -246,34 +246,34 @@ static void close_checkpoint(struct engine *e)
 
 static uint32_t nparams(struct engine *e)
 {
-	return checkpoint_of(e)->table->nparams;
+	return opened_checkpoint(e)->table->nparams;
 }
 
 static uint32_t nbuffers(struct engine *e)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 
 	return t->ntensors - t->nparams;
 }
 
 static uint32_t ngroups(struct engine *e)
 {
-	return checkpoint_of(e)->table->ngroups;
+	return opened_checkpoint(e)->table->ngroups;
 }
 
 static uint32_t nranks(struct engine *e)
 {
-	return checkpoint_of(e)->table->nranks;
+	return opened_checkpoint(e)->table->nranks;
 }
 
 static uint32_t nparts(struct engine *e)
 {
-	return checkpoint_of(e)->table->nparts;
+	return opened_checkpoint(e)->table->nparts;
 }
 
 static bool get_part(struct engine *e, uint32_t part, struct engine_part *out)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 	const struct table_part *p = part < t->nparts ? &t->parts[part] : NULL;
 
 	if (!p)
@@ -292,7 +292,7 @@ static bool get_part(struct engine *e, uint32_t part, struct engine_part *out)
 
 static bool get_param(struct engine *e, uint32_t param, struct engine_param *out)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 	const struct table_tensor *x;
 
 	if (param >= t->ntensors)
@@ -315,7 +315,7 @@ static bool get_param(struct engine *e, uint32_t param, struct engine_param *out
 
 static bool get_group(struct engine *e, uint32_t group, struct engine_group *out)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 	const struct table_group *g;
 
 	if (group >= t->ngroups)
@@ -351,7 +351,7 @@ static void put_state(const struct table *t, const struct table_state *s, uint64
 
 static int list_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 	const struct table_state *s;
 	uint32_t n;
 
@@ -360,7 +360,7 @@ static int list_states(struct engine *e, uint32_t param, struct engine_state *ou
 	s = table_states(t, t->shown[param], &n);
 	for (uint32_t i = 0; i < n && i < (uint32_t)max; i++) {
 		put_state(t, &s[i], table_numel(t, &s[i]), &out[i]);
-		if (editor_lets(checkpoint_of(e), &s[i]))
+		if (editor_lets(opened_checkpoint(e), &s[i]))
 			out[i].flags = ENGINE_STATE_WRITABLE;
 		if (s[i].shown != s[i].stored)
 			out[i].flags |= ENGINE_STATE_WIDENED;
@@ -372,7 +372,7 @@ static int list_states(struct engine *e, uint32_t param, struct engine_state *ou
 static int list_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 			    struct engine_state *out, int max)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 	const struct table_state *s;
 	uint32_t n;
 	int found = 0;
@@ -394,7 +394,7 @@ static int list_rank_states(struct engine *e, uint32_t rank, uint32_t param,
 static int list_partition_states(struct engine *e, uint32_t rank, uint32_t group, uint32_t sub,
 				 struct engine_state *out, int max)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 	const struct table_partition *p;
 	uint32_t n;
 
@@ -408,7 +408,7 @@ static int list_partition_states(struct engine *e, uint32_t rank, uint32_t group
 
 static int list_hypers(struct engine *e, uint32_t group, struct engine_state *out, int max)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 	const struct table_group *g;
 
 	if (group >= t->ngroups)
@@ -433,7 +433,7 @@ static bool get_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 
 static void get_job(struct engine *e, struct engine_job *out)
 {
-	struct checkpoint *c = checkpoint_of(e);
+	struct checkpoint *c = opened_checkpoint(e);
 
 	*out = (struct engine_job){ .has_step = c->table->has_step,
 				    .step = c->table->step,
@@ -521,7 +521,7 @@ static int find(const struct table *t, const struct engine_address *a,
 static int open_file(struct engine *e, const struct engine_address *addresses, uint32_t n,
 		     struct engine_file **file, uint64_t *bytes)
 {
-	struct checkpoint *c = checkpoint_of(e);
+	struct checkpoint *c = opened_checkpoint(e);
 	struct checkpoint_file *f = calloc(1, sizeof(*f) + n * sizeof(f->parts[0]));
 	int rc = f ? 0 : -ENOMEM;
 
@@ -552,8 +552,8 @@ static int open_file(struct engine *e, const struct engine_address *addresses, u
 
 static void close_file(struct engine_file *file)
 {
-	struct checkpoint_file *f = checkpoint_file_of(file);
-	struct checkpoint *c = checkpoint_of(f->base.engine);
+	struct checkpoint_file *f = opened_file(file);
+	struct checkpoint *c = opened_checkpoint(f->base.engine);
 
 	pthread_mutex_lock(&c->lock);
 	LIST_REMOVE(f, entry);
@@ -590,7 +590,7 @@ static uint64_t newest_of_all(struct checkpoint *c)
 
 static uint64_t changed_ns(struct engine *e, const struct engine_address *a)
 {
-	struct checkpoint *c = checkpoint_of(e);
+	struct checkpoint *c = opened_checkpoint(e);
 	struct newest newest = { c->table, atomic_load(&c->overlay_ns) };
 	struct checkpoint_part f = { .state = NULL };
 
@@ -673,7 +673,7 @@ static char *get_text(struct engine *e, const char *what)
 		out = open_memstream(&text, &size);
 		if (!out)
 			return NULL;
-		texts[i].put(checkpoint_of(e), out);
+		texts[i].put(opened_checkpoint(e), out);
 		return text_end(out, &text);
 	}
 	return NULL;
@@ -706,7 +706,7 @@ static int tell_run(void *arg, const struct table_run *run)
 static void see_fragments(struct engine *e, uint32_t param, const char *key,
 			  void (*see)(void *arg, const struct engine_fragment *f), void *arg)
 {
-	const struct table *t = checkpoint_of(e)->table;
+	const struct table *t = opened_checkpoint(e)->table;
 	const struct table_state *s =
 		param < t->ntensors ? table_find_state(t, t->shown[param], key) : NULL;
 	struct fragments_walk l = { t, 0, see, arg };

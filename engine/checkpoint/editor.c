@@ -116,7 +116,7 @@ static void show(struct checkpoint *c, const struct patches *p,
 	atomic_fetch_add(&c->edit_bytes, p->bytes);
 	pthread_mutex_lock(&c->lock);
 	LIST_FOREACH (f, &c->files, entry)
-		if (f != checkpoint_file_of(write->file) && is_touched(p, f))
+		if (f != opened_file(write->file) && is_touched(p, f))
 			f->stale = true;
 	pthread_mutex_unlock(&c->lock);
 }
@@ -233,7 +233,7 @@ static int commit(struct editor *ed, const struct engine_write *write)
 	if (c->broken)
 		return -EIO;
 	patches_init(&p, c->table, c->overlay);
-	rc = edit_translate(&p, checkpoint_file_of(write->file)->parts->state, write->extents,
+	rc = edit_translate(&p, opened_file(write->file)->parts->state, write->extents,
 			    write->nextents, ed->coherent);
 	if (!rc)
 		rc = patches_finish(&p);
@@ -289,8 +289,8 @@ bool editor_lets(const struct checkpoint *c, const struct table_state *s)
 
 void editor_write(struct engine *e, struct engine_write *write)
 {
-	struct checkpoint *c = checkpoint_of(e);
-	const struct checkpoint_file *file = checkpoint_file_of(write->file);
+	struct checkpoint *c = opened_checkpoint(e);
+	const struct checkpoint_file *file = opened_file(write->file);
 	const struct checkpoint_part *part;
 	struct editor *ed = c->editor;
 
@@ -330,7 +330,7 @@ static bool dequeue(struct editor *ed, struct engine_write *write)
 
 void editor_cancel(struct engine *e, struct engine_write *write)
 {
-	struct editor *ed = checkpoint_of(e)->editor;
+	struct editor *ed = opened_checkpoint(e)->editor;
 	bool waited;
 
 	if (!ed)

@@ -514,7 +514,7 @@ static void begin(struct fetch *f)
 
 void fetch_cancel(struct engine *e, struct engine_read *read)
 {
-	struct checkpoint *c = checkpoint_of(e);
+	struct checkpoint *c = opened_checkpoint(e);
 	struct fetch *f;
 	bool answered = true;
 
@@ -577,10 +577,10 @@ static void add_section(struct fetch *f, const struct checkpoint_part *p, uint64
 
 static int take_request(struct fetch *f, struct engine_read *read)
 {
-	const struct checkpoint_file *file = checkpoint_file_of(read->file);
+	const struct checkpoint_file *file = opened_file(read->file);
 	uint64_t begin = read->offset, end = begin + read->size;
-	uint32_t i = checkpoint_part_at(file, begin);
-	uint32_t n = checkpoint_part_at(file, end - 1) - i + 1;
+	uint32_t i = opened_part_at(file, begin);
+	uint32_t n = opened_part_at(file, end - 1) - i + 1;
 	uint8_t *answer = f->answer;
 
 	f->read = read;
@@ -619,7 +619,7 @@ static int check_moment(struct fetch *f)
 	if (!f->answered && f->checkpoint->broken)
 		rc = -EIO;
 	else if (!f->answered)
-		rc = checkpoint_file_of(f->read->file)->stale ? -ESTALE : 0;
+		rc = opened_file(f->read->file)->stale ? -ESTALE : 0;
 	pthread_mutex_unlock(&f->lock);
 	return rc;
 }
@@ -683,7 +683,7 @@ static void read_state(struct checkpoint *c, struct engine_read *read)
 
 void fetch_start(struct engine *e, struct engine_read *read)
 {
-	const struct checkpoint_file *file = checkpoint_file_of(read->file);
+	const struct checkpoint_file *file = opened_file(read->file);
 
 	read->private = NULL;
 	if (read->size > ENGINE_READ_MAX)
@@ -697,7 +697,7 @@ void fetch_start(struct engine *e, struct engine_read *read)
 		read->done(read, (const uint8_t *)&file->parts->hyper + read->offset,
 			   (int64_t)read->size);
 	else
-		read_state(checkpoint_of(e), read);
+		read_state(opened_checkpoint(e), read);
 }
 
 void fetch_describe(struct checkpoint *c, FILE *out)

@@ -63,19 +63,19 @@ struct checkpoint_file {
 	struct checkpoint_part parts[];
 };
 
-static inline struct checkpoint *checkpoint_of(struct engine *e)
+static inline struct checkpoint *opened_checkpoint(struct engine *e)
 {
 	return container_of((struct engine_base *)e, struct checkpoint, base);
 }
 
 /* Returns the number of the part that has the byte at offset, which is less than f->bytes. */
-static inline uint32_t checkpoint_part_at(const struct checkpoint_file *f, uint64_t offset)
+static inline uint32_t opened_part_at(const struct checkpoint_file *f, uint64_t offset)
 {
 	return (uint32_t)LOWER_BOUND(f->nparts, i,
 				     f->parts[i].at + f->parts[i].bytes <= offset);
 }
 
-static inline struct checkpoint_file *checkpoint_file_of(struct engine_file *f)
+static inline struct checkpoint_file *opened_file(struct engine_file *f)
 {
 	return container_of((struct engine_member *)f, struct checkpoint_file, base);
 }

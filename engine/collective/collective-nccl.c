@@ -4,7 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
 #include "engine/collective/collective-common.h"
-#include "engine/collective/collective-nccl-load.h"
+#include "engine/collective/nccl.h"
 #include "engine/device/device-cuda.h"
 
 #include <errno.h>
@@ -398,7 +398,7 @@ static void pause_shortly(void)
 static bool load(struct collective *c)
 {
 	char why[sizeof(c->about.error)];
-	int rc = collective_nccl_load(&c->nccl, c->options.library, why, sizeof(why));
+	int rc = nccl_load(&c->nccl, c->options.library, why, sizeof(why));
 
 	if (rc) {
 		fail(c, rc, "%s", why);
@@ -453,7 +453,7 @@ static bool prepare(struct collective *c)
 	int rc = CUDA_CALL(cuda, SetDevice, c->options.number);
 
 	if (!rc)
-		rc = device_cuda_make_stream(&c->cuda, &c->stream);
+		rc = cuda_make_stream(&c->cuda, &c->stream);
 	if (!rc)
 		rc = pin_warm(c);
 	if (rc)
@@ -536,7 +536,7 @@ static bool await_stream(struct collective *c)
 	int rc = make_event(c, &event);
 
 	if (!rc) {
-		while ((rc = device_cuda_errno(cuda, cuda->EventQuery(event))) == -EAGAIN &&
+		while ((rc = cuda_errno(cuda, cuda->EventQuery(event))) == -EAGAIN &&
 		       !is_late(c))
 			pause_shortly();
 		cuda->EventDestroy(event);
@@ -907,7 +907,7 @@ static void free_collective(struct collective *c)
 /* Loads the device's runtime once more, for a table of our own. */
 static int load_and_start(struct collective *c, unsigned rank, unsigned nranks)
 {
-	int rc = device_cuda_load(&c->cuda, c->options.device->options.library);
+	int rc = cuda_load(&c->cuda, c->options.device->options.library);
 
 	if (rc)
 		return rc;

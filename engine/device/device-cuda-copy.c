@@ -69,7 +69,7 @@ static int look_at_memory(struct device *d, struct device_io *io)
 	enum side side = SIDE_DEVICE;
 	int rc = 0;
 
-	device_io_sizes(io, &from, &to);
+	device_queue_sizes(io, &from, &to);
 	if (from)
 		rc = look_at_range(d, io, io->from, from, &side);
 	if (!rc && to && side == SIDE_DEVICE)
@@ -284,7 +284,7 @@ static int land_one(struct device *d, struct cuda_device *dev)
 		lose(dev, d->cuda.GetErrorString(error));
 	else if (monotonic_ms() - dev->progress_ms >= d->options.stuck_ms)
 		lose(dev, "it does not go on");
-	return device_cuda_errno(&d->cuda, error);
+	return cuda_errno(&d->cuda, error);
 }
 
 /* Staging buffers are not put back: a lost device may still write there. */

@@ -69,7 +69,7 @@ static int check_capture(struct device *d, cudaStream_t stream)
 		d->cuda.GetLastError();
 		return -EBUSY;
 	}
-	rc = device_cuda_result(&d->cuda, "cudaStreamIsCapturing", error);
+	rc = cuda_result(&d->cuda, "cudaStreamIsCapturing", error);
 	if (rc)
 		return rc;
 	return status == cudaStreamCaptureStatusNone ? 0 : -EBUSY;
@@ -120,9 +120,8 @@ int device_cuda_passed(struct device *d, struct device_event *event)
 	if (device_cuda_choose(d, event->number))
 		return -EIO;
 	error = d->cuda.EventQuery(event->event);
-	return error == cudaErrorNotReady
-		       ? device_cuda_errno(&d->cuda, error)
-		       : device_cuda_result(&d->cuda, "cudaEventQuery", error);
+	return error == cudaErrorNotReady ? cuda_errno(&d->cuda, error)
+					  : cuda_result(&d->cuda, "cudaEventQuery", error);
 }
 
 /* ---- what is preserved ---- */

@@ -30,8 +30,8 @@ static int find_kernels(struct device *d)
 	int rc = 0;
 
 	for (unsigned i = 0; i < CUDA_KERNELS && !rc; i++) {
-		rc = device_cuda_result(c, names[i],
-					c->LibraryGetKernel(&found, d->kernels, names[i]));
+		rc = cuda_result(c, names[i],
+				 c->LibraryGetKernel(&found, d->kernels, names[i]));
 		d->kernel[i] = found;
 	}
 	return rc;
@@ -50,7 +50,7 @@ static int load(struct device *d)
 			 "done on devices");
 		return -ENOSYS;
 	}
-	rc = device_cuda_result(
+	rc = cuda_result(
 		c, "kernels",
 		c->LibraryLoadData(&library, device_kernels, NULL, NULL, 0, NULL, NULL, 0));
 	if (rc)
@@ -65,7 +65,7 @@ static int load(struct device *d)
 void device_cuda_kernels_unload(struct device *d)
 {
 	if (d->kernels)
-		device_cuda_result(&d->cuda, "kernels", d->cuda.LibraryUnload(d->kernels));
+		cuda_result(&d->cuda, "kernels", d->cuda.LibraryUnload(d->kernels));
 	d->kernels = NULL;
 }
 

@@ -139,7 +139,7 @@ static int take_of_pool(struct device *d, struct cuda_device *dev, cudaStream_t 
 {
 	struct cuda_pool *p = &dev->pool;
 	struct cuda *c = &d->cuda;
-	int rc = device_cuda_errno(
+	int rc = cuda_errno(
 		c, c->MallocFromPoolAsync(&kept->memory, kept->size, p->pool, p->stream));
 
 	if (rc)

@@ -78,8 +78,7 @@ static int node_of(const struct cuda *c, const struct cuda_device *dev)
 	int node = -1;
 
 #if CUDART_VERSION >= 12020
-	if (device_cuda_errno(c,
-			      c->DeviceGetAttribute(&node, cudaDevAttrHostNumaId, dev->number)))
+	if (cuda_errno(c, c->DeviceGetAttribute(&node, cudaDevAttrHostNumaId, dev->number)))
 		return -1; /* the runtime is older than the header */
 #endif
 	return node;
@@ -119,7 +118,7 @@ static void free_staging(struct device *d, struct cuda_device *dev)
 /* The caller has made `dev` the current device. */
 static int make_device(struct device *d, struct cuda_device *dev)
 {
-	int rc = device_cuda_make_stream(&d->cuda, &dev->stream);
+	int rc = cuda_make_stream(&d->cuda, &dev->stream);
 
 	if (rc)
 		return rc;
@@ -287,7 +286,7 @@ static int cuda_open(struct device **out, const struct device_options *options)
 	if (!d)
 		return -ENOMEM;
 	d->options = checked;
-	rc = device_cuda_load(&d->cuda, checked.library);
+	rc = cuda_load(&d->cuda, checked.library);
 	if (!rc)
 		rc = make_port(d);
 	if (rc)
@@ -368,7 +367,7 @@ static int cuda_alloc(struct device *d, int number, uint64_t size, void **memory
 	rc = begin_memory(d, number, &before, &mode);
 	if (rc)
 		return rc;
-	rc = device_cuda_errno(&d->cuda, d->cuda.Malloc(memory, size));
+	rc = cuda_errno(&d->cuda, d->cuda.Malloc(memory, size));
 	end_memory(d, number, before, mode);
 	return rc;
 }

@@ -10,7 +10,7 @@
  *        pageable memory --> staging --> device    device --> staging --> pageable memory
  */
 
-#include "engine/device/device-cuda-load.h"
+#include "engine/device/cuda.h"
 #include "engine/device/device-queue.h"
 
 #ifdef HAVE_CUDA

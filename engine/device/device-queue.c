@@ -27,7 +27,7 @@ int device_options_check(struct device_options *options)
 	return 0;
 }
 
-void device_io_sizes(const struct device_io *io, uint64_t *from, uint64_t *to)
+void device_queue_sizes(const struct device_io *io, uint64_t *from, uint64_t *to)
 {
 	uint64_t size = u64_min(io->size, UINT64_MAX / sizeof(uint32_t));
 	size_t element = device_element_size(io->what);

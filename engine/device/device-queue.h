@@ -23,7 +23,7 @@ struct device_queue_ops { /* called in the queue's thread */
 };
 
 /* Gives the bytes of device memory that a request, which is no copy, reads and writes. */
-void device_io_sizes(const struct device_io *io, uint64_t *from, uint64_t *to);
+void device_queue_sizes(const struct device_io *io, uint64_t *from, uint64_t *to);
 
 STAILQ_HEAD(device_ios, device_io); /* by port.next */
 

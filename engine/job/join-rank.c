@@ -8,7 +8,7 @@
 #include "engine/job/listen.h"
 #include "engine/launch/jobfile.h"
 #include "engine/launch/keyfile.h"
-#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-address.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -333,16 +333,16 @@ void join_serve_hello(struct engine *e, uint32_t peer, const struct wire_header 
 
 /* All ranks count the same steps, boundaries, windows of gradients and barriers.  The next
  * process of a rank begins at 0, and its trainer may have counted some before it learns where
- * the others are: control_raise adds, and keeps both.  What the others count until all meet at
- * a barrier is learnt there (api_count_on).
+ * the others are: control_page_raise adds, and keeps both.  What the others count until all
+ * meet at a barrier is learnt there (api_count_on).
  */
 void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t barrier)
 {
 	struct control_page *page = e->registry.control;
 
-	control_raise(&page->step, at->step, 1);
-	control_raise(&page->boundary, at->boundary, 1);
-	control_raise(&page->generation, at->generation, 1);
+	control_page_raise(&page->step, at->step, 1);
+	control_page_raise(&page->boundary, at->boundary, 1);
+	control_page_raise(&page->generation, at->generation, 1);
 	join_catch_up_grads(e, at->grads);
 	e->job.barrier->before = u64_max(e->job.barrier->before, barrier);
 	log_info("back in the job, at step %llu, boundary %llu", (unsigned long long)at->step,
@@ -355,8 +355,8 @@ void join_catch_up(struct engine *e, const struct wire_control *at, uint64_t bar
  */
 void join_catch_up_grads(struct engine *e, uint64_t grads)
 {
-	control_raise(&e->registry.control->grads, grads & ~(uint64_t)1, 2);
-	control_raise(&e->job.grads_elsewhere, grads, 1);
+	control_page_raise(&e->registry.control->grads, grads & ~(uint64_t)1, 2);
+	control_page_raise(&e->job.grads_elsewhere, grads, 1);
 }
 
 /* ---- the log of a rank that waits ---- */

@@ -3,7 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/job/join-internal.h"
-#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-address.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -50,7 +50,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.boundary = p->control.boundary,
 		.boundary_ms = peers_stood_ms(p),
 		.generation = p->control.generation,
-		.phase = p->control.cookie[0] ? control_phase_name(p->control.phase) : "-",
+		.phase = p->control.cookie[0] ? control_page_phase_name(p->control.phase) : "-",
 		.bytes_host = p->control.bytes_host,
 		.bytes_swap = p->control.swap_bytes,
 		.kept_bytes = p->control.kept_bytes,

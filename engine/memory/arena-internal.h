@@ -6,13 +6,13 @@
 
 #include "engine/memory/arena.h"
 
-static inline uint64_t handle_of(const struct arena *a, uint32_t block)
+static inline uint64_t arena_handle_of(const struct arena *a, uint32_t block)
 {
 	return (uint64_t)a->blocks[block].generation << 32 | block;
 }
 
 /* Returns the record of a handle; ARENA_NONE: no such block (any more). */
-static inline uint32_t block_of(const struct arena *a, uint64_t handle)
+static inline uint32_t arena_block_of(const struct arena *a, uint64_t handle)
 {
 	uint32_t block = (uint32_t)handle;
 
@@ -22,15 +22,16 @@ static inline uint32_t block_of(const struct arena *a, uint64_t handle)
 	return block;
 }
 
-static inline uint64_t end_of(const struct arena_block *b)
+static inline uint64_t arena_end_of(const struct arena_block *b)
 {
 	return b->start + b->size;
 }
 
 /* Returns the block that is half moved; ARENA_NONE: none. */
-static inline uint32_t half_moved(const struct arena *a)
+static inline uint32_t arena_half_moved(const struct arena *a)
 {
-	return a->plan.moving ? block_of(a, a->plan.moves[a->plan.done].block) : ARENA_NONE;
+	return a->plan.moving ? arena_block_of(a, a->plan.moves[a->plan.done].block)
+			      : ARENA_NONE;
 }
 
 /* ---- arena-holes.c: the holes by size ---- */

@@ -15,7 +15,7 @@ static void cut_short(struct arena *a, uint32_t keep)
 	uint32_t last = p->done + p->moving;
 
 	for (uint32_t i = last; i < p->nmoves; i++) {
-		uint32_t block = block_of(a, p->moves[i].block);
+		uint32_t block = arena_block_of(a, p->moves[i].block);
 
 		if (block == ARENA_NONE)
 			continue;
@@ -85,7 +85,7 @@ static void aim(struct arena *a, struct arena_move *m)
 		return;
 	hole = &a->blocks[m->to < m->from ? b->prev : b->next];
 	assert(hole->kind == ARENA_CLEARED);
-	m->to = m->to < m->from ? hole->start : end_of(hole) - b->size;
+	m->to = m->to < m->from ? hole->start : arena_end_of(hole) - b->size;
 }
 
 /* -EBUSY: the block of the move is pinned. */
@@ -93,7 +93,7 @@ static int begin_move(struct arena *a)
 {
 	struct arena_plan *p = &a->plan;
 	struct arena_move *m = &p->moves[p->done];
-	uint32_t block = block_of(a, m->block);
+	uint32_t block = arena_block_of(a, m->block);
 
 	if (block == ARENA_NONE) {
 		p->done++;

@@ -70,7 +70,7 @@ int arena_assign(struct arena *a, uint64_t param, uint64_t handle, uint64_t offs
 		 uint64_t size)
 {
 	struct arena_params *p = &a->params;
-	uint32_t block = block_of(a, handle), at, next;
+	uint32_t block = arena_block_of(a, handle), at, next;
 
 	if (block == ARENA_NONE)
 		return -ENOENT;
@@ -141,7 +141,7 @@ int arena_param(const struct arena *a, uint64_t param, uint64_t *block, uint64_t
 
 	if (at == ARENA_NONE)
 		return -ENOENT;
-	*block = handle_of(a, a->params.all[at].block);
+	*block = arena_handle_of(a, a->params.all[at].block);
 	*offset = a->params.all[at].offset;
 	*size = a->params.all[at].size;
 	return 0;
@@ -149,7 +149,7 @@ int arena_param(const struct arena *a, uint64_t param, uint64_t *block, uint64_t
 
 bool arena_param_of(const struct arena *a, uint64_t handle, uint32_t *cursor, uint64_t *param)
 {
-	uint32_t block = block_of(a, handle), at;
+	uint32_t block = arena_block_of(a, handle), at;
 
 	if (block == ARENA_NONE)
 		return false;

@@ -70,7 +70,7 @@ static int add_move(struct arena *a, uint32_t block, uint64_t to)
 	if (!vec_grow(&p->moves, p->nmoves, &p->allocated, sizeof(*p->moves)))
 		return -ENOMEM;
 	p->moves[p->nmoves++] =
-		(struct arena_move){ handle_of(a, block), b->start, to, b->size };
+		(struct arena_move){ arena_handle_of(a, block), b->start, to, b->size };
 	p->units += b->size;
 	b->planned = true;
 	return 0;
@@ -213,16 +213,16 @@ static void list_windows(const struct arena *a, const struct plan_items *s, uint
 
 	w->n = 0;
 	for (uint32_t i = 0; i < s->n && part(a, s, i)->start <= a->size - want; i++) {
-		while (end_of(part(a, s, last)) < part(a, s, i)->start + want)
+		while (arena_end_of(part(a, s, last)) < part(a, s, i)->start + want)
 			last++;
 		weigh(s, w, part(a, s, i)->start, i, last);
 	}
 	for (uint32_t i = 0; i < s->n; i++) {
-		uint64_t top = end_of(part(a, s, i));
+		uint64_t top = arena_end_of(part(a, s, i));
 
 		if (top < want)
 			continue;
-		while (end_of(part(a, s, first)) <= top - want)
+		while (arena_end_of(part(a, s, first)) <= top - want)
 			first++;
 		weigh(s, w, top - want, first, i);
 	}
@@ -236,7 +236,7 @@ static int clear_hole(struct arena *a, uint32_t hole, uint64_t from, uint64_t to
 
 	if (start < from && arena_cut(a, hole, from - start, ARENA_HOLE, &below))
 		return -ENOMEM;
-	if (end_of(&a->blocks[hole]) <= to) {
+	if (arena_end_of(&a->blocks[hole]) <= to) {
 		arena_turn(a, hole, ARENA_CLEARED);
 		return 0;
 	}
@@ -254,15 +254,15 @@ static int slide_out(struct arena *a, uint32_t block, uint64_t from, uint64_t to
 	const struct arena_block *b = &a->blocks[block];
 	bool down = b->start < from;
 	uint32_t hole = down ? b->prev : b->next;
-	uint64_t least = down ? end_of(b) - from : to - b->start;
+	uint64_t least = down ? arena_end_of(b) - from : to - b->start;
 	int rc;
 
-	if ((!down && end_of(b) <= to) || hole == ARENA_NONE ||
+	if ((!down && arena_end_of(b) <= to) || hole == ARENA_NONE ||
 	    a->blocks[hole].kind != ARENA_HOLE || a->blocks[hole].size < least)
 		return 0;
 	arena_turn(a, hole, ARENA_CLEARED);
 	rc = add_move(a, block,
-		      down ? a->blocks[hole].start : end_of(&a->blocks[hole]) - b->size);
+		      down ? a->blocks[hole].start : arena_end_of(&a->blocks[hole]) - b->size);
 	return rc ? rc : 1;
 }
 

@@ -91,10 +91,10 @@ void arena_swap(struct arena *a, uint32_t block, uint32_t hole)
 	exchange(a, block, hole);
 	if (b->next == hole) {
 		b->start = lower;
-		h->start = end_of(b);
+		h->start = arena_end_of(b);
 	} else if (h->next == block) {
 		h->start = lower;
-		b->start = end_of(h);
+		b->start = arena_end_of(h);
 	} else {
 		uint64_t start = b->start;
 
@@ -253,7 +253,7 @@ int arena_alloc(struct arena *a, uint64_t size, uint64_t *block)
 	else if (arena_cut(a, at, rounded, ARENA_USED, &at))
 		return -ENOMEM;
 	use(a, at);
-	*block = handle_of(a, at);
+	*block = arena_handle_of(a, at);
 	return 0;
 }
 
@@ -264,7 +264,7 @@ static void leave_plan(struct arena *a, uint32_t block)
 
 	if (b->target != ARENA_NONE)
 		arena_give_up(a, b->target);
-	if (half_moved(a) == block) {
+	if (arena_half_moved(a) == block) {
 		a->plan.moving = false;
 		a->plan.done++;
 	}
@@ -285,7 +285,7 @@ static void fetch_neighbours(const struct arena *a, uint32_t block)
 
 int arena_release(struct arena *a, uint64_t handle)
 {
-	uint32_t block = block_of(a, handle);
+	uint32_t block = arena_block_of(a, handle);
 	enum arena_kind kind;
 
 	if (block == ARENA_NONE)
@@ -305,11 +305,11 @@ int arena_release(struct arena *a, uint64_t handle)
 
 int arena_pin(struct arena *a, uint64_t handle)
 {
-	uint32_t block = block_of(a, handle);
+	uint32_t block = arena_block_of(a, handle);
 
 	if (block == ARENA_NONE)
 		return -ENOENT;
-	if (half_moved(a) == block)
+	if (arena_half_moved(a) == block)
 		return -EAGAIN;
 	a->blocks[block].pins++;
 	return 0;
@@ -317,7 +317,7 @@ int arena_pin(struct arena *a, uint64_t handle)
 
 int arena_unpin(struct arena *a, uint64_t handle)
 {
-	uint32_t block = block_of(a, handle);
+	uint32_t block = arena_block_of(a, handle);
 
 	if (block == ARENA_NONE)
 		return -ENOENT;
@@ -331,7 +331,7 @@ int arena_unpin(struct arena *a, uint64_t handle)
 
 int arena_size(const struct arena *a, uint64_t handle, uint64_t *size)
 {
-	uint32_t block = block_of(a, handle);
+	uint32_t block = arena_block_of(a, handle);
 
 	if (block == ARENA_NONE)
 		return -ENOENT;
@@ -353,7 +353,7 @@ static void find_half_moved(const struct arena *a, uint64_t offset, uint64_t *at
 int arena_find(const struct arena *a, uint64_t handle, uint64_t offset, uint64_t *at,
 	       uint64_t *run)
 {
-	uint32_t block = block_of(a, handle);
+	uint32_t block = arena_block_of(a, handle);
 	const struct arena_block *b;
 
 	if (block == ARENA_NONE)
@@ -361,7 +361,7 @@ int arena_find(const struct arena *a, uint64_t handle, uint64_t offset, uint64_t
 	b = &a->blocks[block];
 	if (offset >= b->size)
 		return -EINVAL;
-	if (half_moved(a) == block) {
+	if (arena_half_moved(a) == block) {
 		find_half_moved(a, offset, at, run);
 		return 0;
 	}
@@ -398,7 +398,8 @@ bool arena_next_part(const struct arena *a, uint32_t *cursor, struct arena_part 
 	*part = (struct arena_part){ .start = b->start,
 				     .size = b->size,
 				     .kind = (enum arena_kind)b->kind,
-				     .block = b->kind == ARENA_USED ? handle_of(a, at) : 0,
+				     .block =
+					     b->kind == ARENA_USED ? arena_handle_of(a, at) : 0,
 				     .pins = b->pins };
 	*cursor = at + 1;
 	return true;

@@ -4,7 +4,7 @@
 #include "engine/base/log.h"
 #include "engine/node/bulk.h"
 #include "engine/node/rpc.h"
-#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-address.h"
 
 #include <errno.h>
 #include <stdio.h>

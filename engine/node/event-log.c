@@ -306,7 +306,9 @@ void event_log_evicted(struct engine *e, const struct engine_file *f)
 
 	put_param(e, event, f->parts->address.param);
 	put_text(event, "state", f->parts->address.key);
-	/* view.generation is a control_content: the generation + 1, or a window of gradients */
+	/* view.generation is a control_page_content: the generation + 1, or a window of
+	 * gradients
+	 */
 	if (!f->is_grad)
 		put_number(event, "generation", f->view.generation - 1);
 	add(e, event);

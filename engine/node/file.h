@@ -9,6 +9,7 @@
 #include "engine/base/phase.h"
 #include "engine/base/vec.h"
 #include "engine/node/node.h"
+#include "engine/node/sequence.h"
 
 #include <stdio.h>
 
@@ -37,9 +38,10 @@ struct waiting {           /* of a read, for trainers: engine/read/waiting.h */
 	uint64_t since_ms; /* 0: it does not wait */
 	uint64_t moved_ms; /* when one of the ranks last moved: peer.moved_ms */
 	uint64_t limit_ms; /* the wait ends limit_ms after moved_ms */
-	uint64_t content;  /* control_content that the ranks must come to; 0: the next one */
-	uint32_t ranks;    /* how many it waits for */
-	uint32_t rank;     /* the one furthest behind */
+	uint64_t
+		content; /* control_page_content that the ranks must come to; 0: the next one */
+	uint32_t ranks;  /* how many it waits for */
+	uint32_t rank;   /* the one furthest behind */
 	bool is_grad;
 	bool unseen; /* the page of one of the ranks was not seen since the wait began */
 	int lost;  /* -errno of a lost owner, which the others may wait for in vain; 0: none */
@@ -137,29 +139,6 @@ struct file_prefetch { /* under the engine's lock */
 enum { REMOTE_AHEAD = 3 };
 
 struct remote_read;
-
-/* Requests of a reader that follow each other and are of one size. */
-struct sequence {
-	uint64_t next; /* where the reader goes on */
-	size_t size;   /* of its last request */
-	int streak;    /* how many; below 0: the next -streak are not read ahead for */
-};
-
-enum { SEQUENCE_MIN = 2 };
-
-/* Counts a request.  Returns true if its reader is sequential, and may be read ahead for. */
-static inline bool sequence_goes_on(struct sequence *s, uint64_t offset, size_t size)
-{
-	bool goes_on = offset == s->next && size == s->size;
-
-	s->next = offset + size;
-	s->size = size;
-	if (s->streak < 0 || goes_on)
-		s->streak += s->streak < SEQUENCE_MIN;
-	else
-		s->streak = 0;
-	return s->streak >= SEQUENCE_MIN;
-}
 
 struct remote_ahead { /* a sequential reader's next requests, asked for by message */
 	struct sequence sequence;

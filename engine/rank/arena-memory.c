@@ -38,11 +38,11 @@ static void show(const struct arena_memory *m)
 	struct control_page *c = m->registry->control;
 	const struct arena *a = &m->arena;
 
-	control_put(&c->arena_used, a->used);
-	control_put(&c->arena_used_max, arena_max_allocated(a));
-	control_put(&c->arena_largest, arena_largest_contiguous(a));
-	control_put(&c->arena_moved, m->moved);
-	control_put(&c->arena_bytes, a->size);
+	control_page_put(&c->arena_used, a->used);
+	control_page_put(&c->arena_used_max, arena_max_allocated(a));
+	control_page_put(&c->arena_largest, arena_largest_contiguous(a));
+	control_page_put(&c->arena_moved, m->moved);
+	control_page_put(&c->arena_bytes, a->size);
 }
 
 /* Adds the row of the arena. */
@@ -101,7 +101,7 @@ void arena_memory_close(struct arena_memory *m)
 {
 	if (!m)
 		return;
-	control_put(&m->registry->control->arena_bytes, 0);
+	control_page_put(&m->registry->control->arena_bytes, 0);
 	registry_drop(m->registry, STATE_ARENA, 0, 0, "");
 	arena_fini(&m->arena);
 	pthread_mutex_destroy(&m->lock);

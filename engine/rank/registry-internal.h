@@ -4,7 +4,7 @@
 
 /* Shared by the files registry*.c. */
 
-#include "engine/rank/registry-version.h"
+#include "engine/rank/registry-fetch.h"
 
 /* ---- under the lock ---- */
 

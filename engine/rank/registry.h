@@ -238,7 +238,7 @@ int registry_device_sums(struct registry *r, uint32_t row, uint64_t offset, uint
 int registry_dtype(struct registry *r, uint64_t epoch, uint32_t row, enum frag_dtype *dtype);
 /* Returns STATE_HOST if there is no such row. */
 enum state_tier registry_tier(struct registry *r, uint32_t row);
-/* Returns true for gradients, whose content is valid only at times (control_content). */
+/* Returns true for gradients, whose content is valid only at times (control_page_content). */
 bool registry_is_grad(struct registry *r, uint32_t row);
 
 #endif

@@ -114,7 +114,7 @@ static int go_live(struct view_owner *v, struct view *view, struct registry *r)
  */
 static int show(struct view_owner *v, struct view *view, struct registry *r, uint64_t want)
 {
-	uint64_t now = control_content(r->control, view->is_grad);
+	uint64_t now = control_page_content(r->control, view->is_grad);
 	int rc;
 
 	view->copied = 0;
@@ -127,7 +127,7 @@ static int show(struct view_owner *v, struct view *view, struct registry *r, uin
 		rc = go_live(v, view, r);
 		return rc ? rc : want && now > want ? -EEXIST : 0;
 	}
-	return want && want <= control_newest(r->control, view->is_grad) ? -EEXIST : 0;
+	return want && want <= control_page_newest(r->control, view->is_grad) ? -EEXIST : 0;
 }
 
 /* Returns true if one more view, of this observer, is too many.  Each has a mapping of its own,
@@ -157,7 +157,7 @@ static int check_runs(struct registry *r, const struct view_request *q, uint64_t
 		const struct view_run *run = &q->runs[i];
 
 		rc = registry_covers(r, q->epoch, run->row, run->offset, run->size);
-		if (rc == -ENODATA && q->is_grad && !control_content(r->control, true))
+		if (rc == -ENODATA && q->is_grad && !control_page_content(r->control, true))
 			rc = 0; /* gradients get their memory with their window */
 		if (!rc && (!run->size || !u64_add(*size, run->size, size) ||
 			    registry_is_grad(r, run->row) != q->is_grad))
@@ -421,7 +421,7 @@ void view_owner_arrive(struct view_owner *v, struct registry *r)
 
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link) {
-		uint64_t now = control_content(r->control, view->is_grad);
+		uint64_t now = control_page_content(r->control, view->is_grad);
 
 		if (!now || view->state > VIEW_FUTURE ||
 		    (view->state == VIEW_FUTURE && now < view->generation))

@@ -3,7 +3,7 @@
 #define ENGINE_RANK_VIEW_OWNER_H
 
 /* The owner's side of views: copy on write, done before a step begins to write.  A view is a
- * list of runs of bytes of rows at one generation (control_content), which an observer has
+ * list of runs of bytes of rows at one generation (control_page_content), which an observer has
  * open.  The rows are all in one tier, and
  * a byte of a view is counted through its runs, one after the other.  When the trainer is about
  * to change the rows, it preserves what live views show.

@@ -149,7 +149,7 @@ static int witness(struct engine *e, const struct engine_file *f,
 		return atomic_load_explicit(&control->grads, memory_order_relaxed) & 1
 			       ? 0
 			       : -EAGAIN;
-	now = control_content(control, f->is_grad);
+	now = control_page_content(control, f->is_grad);
 	if (!*generation)
 		*generation = now;
 	return now && now == *generation ? 0 : -EAGAIN;

@@ -80,7 +80,7 @@ void waiting_asks(struct pace *pace, uint64_t moves, uint64_t now)
 
 static void put_goal(const struct waiting *w, FILE *out)
 {
-	/* control_content: a window's beginning and its end are counted, 2n - 1 and 2n */
+	/* control_page_content: a window's beginning and its end are counted, 2n - 1 and 2n */
 	if (w->is_grad && w->content)
 		fprintf(out, "must come to its window of gradients %llu",
 			(unsigned long long)((w->content >> 40) + 1) / 2);
@@ -102,7 +102,8 @@ void waiting_describe(struct engine *e, const struct waiting *w, FILE *out)
 		"ms, which ",
 		(unsigned long long)(monotonic_ms() - w->since_ms), w->rank,
 		(unsigned long long)p->control.boundary, (unsigned long long)p->control.step,
-		control_phase_name(p->control.phase), (unsigned long long)peers_stood_ms(p));
+		control_page_phase_name(p->control.phase),
+		(unsigned long long)peers_stood_ms(p));
 	put_goal(w, out);
 	if (w->ranks > 1)
 		fprintf(out, ", and for %u more rank%s", w->ranks - 1,

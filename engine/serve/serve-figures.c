@@ -20,12 +20,12 @@ static void put_swapper(struct engine *e)
 		in += f.timers[kind][SWAPPER_IN].bytes;
 		out += f.timers[kind][SWAPPER_OUT].bytes;
 	}
-	control_put(&c->swap_in_bytes, in);
-	control_put(&c->swap_out_bytes, out);
-	control_put(&c->swap_errors, f.errors);
-	control_put(&c->swap_damaged, f.file.damaged_blocks);
-	control_put(&c->pinned_bytes, f.pinned.size * f.pinned.count);
-	control_put(&c->pinned_lent, f.pinned.size * f.pinned.lent);
+	control_page_put(&c->swap_in_bytes, in);
+	control_page_put(&c->swap_out_bytes, out);
+	control_page_put(&c->swap_errors, f.errors);
+	control_page_put(&c->swap_damaged, f.file.damaged_blocks);
+	control_page_put(&c->pinned_bytes, f.pinned.size * f.pinned.count);
+	control_page_put(&c->pinned_lent, f.pinned.size * f.pinned.lent);
 }
 
 static void put_devices(struct engine *e)
@@ -34,10 +34,10 @@ static void put_devices(struct engine *e)
 	struct devices_figures f;
 
 	devices_figures(e->registry.devices, &f);
-	control_put(&c->device_from_bytes, f.from_bytes);
-	control_put(&c->device_to_bytes, f.to_bytes);
-	control_put(&c->device_errors, f.errors);
-	control_put(&c->device_kept, f.kept);
+	control_page_put(&c->device_from_bytes, f.from_bytes);
+	control_page_put(&c->device_to_bytes, f.to_bytes);
+	control_page_put(&c->device_errors, f.errors);
+	control_page_put(&c->device_kept, f.kept);
 }
 
 void serve_figures_turn(struct engine *e, uint64_t now)

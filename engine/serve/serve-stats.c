@@ -4,7 +4,7 @@
 #include "engine/base/thread.h"
 #include "engine/memory/memory.h"
 #include "engine/serve/serve-stats.h"
-#include "engine/serve/tier-read.h"
+#include "engine/serve/tier-fetch.h"
 #include "engine/stats/stats.h"
 
 #include <assert.h>
@@ -87,7 +87,7 @@ struct stats_part {
 	struct stats *values;  /* the part's sums are added to these */
 	enum device_what what; /* of bytes on a device or NVMe: DEVICE_COPY, or sums */
 	bool is_grad;
-	uint64_t content; /* without a view: control_content of the bytes */
+	uint64_t content; /* without a view: control_page_content of the bytes */
 };
 
 static uint64_t element_of(const struct stats_part *p)
@@ -152,7 +152,7 @@ static bool is_unchanged(const struct stats_part *p)
 	const struct registry *r = &p->server->engine->registry;
 
 	return p->range->view[0] ||
-	       (p->content && p->content == control_content(r->control, p->is_grad));
+	       (p->content && p->content == control_page_content(r->control, p->is_grad));
 }
 
 /* Adds all parts of the range, of at_once bytes each. */
@@ -202,7 +202,7 @@ static int add_range(struct stats_server *s, const struct stats_job *job,
 
 	if (!r->view[0]) {
 		p.is_grad = registry_is_grad(registry, r->state);
-		p.content = control_content(registry->control, p.is_grad);
+		p.content = control_page_content(registry->control, p.is_grad);
 	}
 	*content = p.content;
 	if (!is_unchanged(&p))

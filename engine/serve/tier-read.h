@@ -8,7 +8,7 @@
  */
 
 #include "engine/node/node.h"
-#include "engine/rank/registry-version.h"
+#include "engine/rank/registry-fetch.h"
 
 /* Returns false if the bytes are in the host's memory. */
 bool tier_read_is_due(struct engine *e, const struct wire_read *read);
@@ -23,20 +23,5 @@ int tier_read_find(struct engine *e, const struct wire_read *read, struct view_l
  */
 int tier_read_check(struct engine *e, const struct wire_read *read,
 		    const struct view_look *shown, struct registry_fetch *f, int status);
-
-struct tier_fetch;
-
-/* Fetches the bytes, or with `what` sums of them, and waits for the end.  For a thread that may
- * wait.  On success *fetched is the caller's, to be freed by tier_fetch_free.
- * -ECANCELED: *abandoned became true.
- * -ETIMEDOUT: the disk was silent for the engine's timeout.
- * Errors of tier_read_find, registry_fetch_begin, struct registry_fetch's done, and
- * tier_read_check.
- */
-int tier_fetch_now(struct engine *e, const struct wire_read *read, enum device_what what,
-		   const _Atomic bool *abandoned, struct tier_fetch **fetched);
-/* Returns the bytes that were asked for, or the struct device_sums. */
-const void *tier_fetch_result(const struct tier_fetch *t);
-void tier_fetch_free(struct tier_fetch *t);
 
 #endif

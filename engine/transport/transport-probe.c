@@ -3,6 +3,9 @@
 
 #include "engine/transport/transport-probe.h"
 
+#include "engine/transport/transport-address.h"
+#include "engine/transport/transport-common.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>

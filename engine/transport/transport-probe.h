@@ -7,7 +7,7 @@
  * TRANSPORT_PROBES_MAX run at a time; another peer is probed when libzmq fails the next time.
  */
 
-#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-bell.h"
 
 enum { TRANSPORT_PROBES_MAX = 64 };
 

@@ -116,7 +116,8 @@ int transport_socket_bind(void *socket, const char *address, char bound[TRANSPOR
 	int rc = transport_address_cut(address, "tcp://", b.host, &port);
 
 	if (!rc)
-		rc = port ? bind_at(&b, (uint16_t)port) : transport_bind_anywhere(bind_at, &b);
+		rc = port ? bind_at(&b, (uint16_t)port)
+			  : transport_address_bind_anywhere(bind_at, &b);
 	if (rc)
 		return rc;
 	return zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size)

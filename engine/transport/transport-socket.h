@@ -4,7 +4,8 @@
 
 /* Sockets of libzmq with the options that transport zmq needs. */
 
-#include "engine/transport/transport-common.h"
+#include "engine/transport/transport-address.h"
+#include "engine/transport/transport.h"
 
 /* The -errno of the last error of libzmq. */
 int transport_socket_error(void);

@@ -6,6 +6,8 @@
 #include "engine/base/fork.h"
 #include "engine/base/log.h"
 #include "engine/base/thread.h"
+#include "engine/transport/transport-address.h"
+#include "engine/transport/transport-bell.h"
 #include "engine/transport/transport-common.h"
 #include "engine/transport/transport-curve.h"
 #include "engine/transport/transport-peers.h"

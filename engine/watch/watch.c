@@ -43,7 +43,7 @@ static void last_seen(const struct engine *e, struct event_log *l)
 	for (uint32_t i = 0; i < e->world; i++)
 		if (e->peers[i].control.cookie[0])
 			take_numbers(l, &e->peers[i]);
-	l->phase = peers_all_left(e) ? control_phase_name(CONTROL_CLOSED) : "lost";
+	l->phase = peers_all_left(e) ? control_page_phase_name(CONTROL_CLOSED) : "lost";
 }
 
 void watch_look(struct engine *e)
@@ -56,7 +56,7 @@ void watch_look(struct engine *e)
 	if (p) {
 		take_numbers(l, p);
 		l->generation_ns = u64_max(l->generation_ns, p->control.generation_ns);
-		l->phase = control_phase_name(p->control.phase);
+		l->phase = control_page_phase_name(p->control.phase);
 	} else {
 		last_seen(e, l);
 	}

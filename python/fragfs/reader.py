@@ -59,7 +59,7 @@ def _escape(name: str, facts: frozenset[str]) -> str:
 
 
 def _state_file(key: str) -> str:
-    """The file name of a state, beside which another one ends in .npy; tree_state_file() of fs/tree-parts.h."""
+    """The file name of a state, beside which another one ends in .npy; tree_state_file() of fs/tree-internal.h."""
     file = _escape(key, _FACTS)
     return file[:-4] + "%2Enpy" if file.endswith(".npy") else file
 

@@ -58,7 +58,7 @@ const char *gpu_open(struct gpu *gpu)
 
 	if (missing)
 		return missing;
-	if (collective_nccl_load(&gpu->nccl, NULL, why, sizeof(why))) {
+	if (nccl_load(&gpu->nccl, NULL, why, sizeof(why))) {
 		device_cuda.close(gpu->device);
 		return why;
 	}

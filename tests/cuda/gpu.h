@@ -9,7 +9,7 @@
 #include "engine/base/base.h"
 
 #ifdef HAVE_NCCL
-#include "engine/collective/collective-nccl-load.h"
+#include "engine/collective/nccl.h"
 #include "engine/collective/collective.h"
 
 #include <cuda_runtime_api.h>

@@ -10,14 +10,14 @@
  */
 
 #ifdef HAVE_NCCL
-#include "engine/collective/collective-nccl-load.h"
+#include "engine/collective/nccl.h"
 
 static const char *missing_nccl(void)
 {
 	static char why[200];
 	struct nccl nccl;
 
-	return collective_nccl_load(&nccl, NULL, why, sizeof(why)) ? why : NULL;
+	return nccl_load(&nccl, NULL, why, sizeof(why)) ? why : NULL;
 }
 
 static int run(void)

@@ -244,7 +244,7 @@ static int check(struct device *d, const struct device_io *io)
 		return 0;
 	if (io->what == DEVICE_COPY)
 		return check_copy(d, io);
-	device_io_sizes(io, &from, &to);
+	device_queue_sizes(io, &from, &to);
 	if (from && !on_device(d, io, io->from, from))
 		return -EFAULT;
 	return to && !on_device(d, io, io->to, to) ? -EFAULT : 0;

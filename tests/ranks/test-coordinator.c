@@ -226,7 +226,7 @@ START_TEST(a_rank_that_is_ahead_makes_the_boundary_a_later_one)
 	ck_assert_int_eq(result(&w), 0);
 	expect("fp32", &w);
 	job_check(&job);
-	ck_assert_uint_gt(generation(0), control_generation(5));
+	ck_assert_uint_gt(generation(0), control_page_generation(5));
 	ck_assert_uint_eq(generation(0), generation(1));
 	ck_assert_uint_eq(generation(0), generation(2));
 	job_close(&job);
@@ -280,9 +280,10 @@ START_TEST(an_edit_inside_a_step_does_not_show_the_step_half_done)
 	all_pass(2);
 	ck_assert_int_eq(result(&w), 0);
 	for (uint32_t rank = 0; rank < 2; rank++) {
-		ck_assert_uint_eq(control_content(engine_of(rank)->registry.control, false), 0);
+		ck_assert_uint_eq(
+			control_page_content(engine_of(rank)->registry.control, false), 0);
 		ck_assert_int_eq(frag_step_end(job_frag(&job, rank)), 0);
-		ck_assert_uint_eq(generation(rank), control_generation(3));
+		ck_assert_uint_eq(generation(rank), control_page_generation(3));
 	}
 	expect("fp32", &w);
 	job_check(&job);
@@ -346,7 +347,7 @@ START_TEST(a_decision_that_reached_one_rank_reaches_all_that_live)
 	job_check(&job);
 	ck_assert_int_eq(result(&w), 0); /* the writer has asked the others */
 	for (uint32_t rank = 1; rank < 4; rank++)
-		ck_assert_uint_eq(generation(rank), control_generation(1) + 1);
+		ck_assert_uint_eq(generation(rank), control_page_generation(1) + 1);
 	job_close(&job);
 }
 END_TEST
@@ -456,7 +457,7 @@ START_TEST(a_coordinator_held_for_lost_by_one_rank_still_decides_for_all)
 	expect("fp32", &w);
 	job_check(&job);
 	for (uint32_t rank = 0; rank < 3; rank++)
-		ck_assert_uint_eq(generation(rank), control_generation(1) + 1);
+		ck_assert_uint_eq(generation(rank), control_page_generation(1) + 1);
 	job_close(&job);
 }
 END_TEST

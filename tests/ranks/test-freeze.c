@@ -221,7 +221,7 @@ START_TEST(edits_go_in_where_the_trainers_stand_each_a_generation)
 		expect("fp32", &w);
 		job_check(&job);
 		for (uint32_t rank = 0; rank < WORLD; rank++)
-			ck_assert_uint_eq(generation(rank), control_generation(b) + i);
+			ck_assert_uint_eq(generation(rank), control_page_generation(b) + i);
 	}
 	expect_frozen(WORLD);
 	ask(&thaw, 1, 0, first.freeze.id);

@@ -8,7 +8,7 @@
 #include "engine/live/loop.h"
 #include "engine/node/file.h"
 #include "engine/node/peers.h"
-#include "engine/serve/tier-read.h"
+#include "engine/serve/tier-fetch.h"
 #include "engine/stats/stats.h"
 
 #include <check.h>

@@ -9,7 +9,7 @@
 #include "engine/base/thread.h"
 #include "engine/node/peers.h"
 #include "engine/rank/registry-place.h"
-#include "engine/rank/registry-version.h"
+#include "engine/rank/registry-fetch.h"
 
 #include <check.h>
 #include <errno.h>
@@ -600,7 +600,7 @@ START_TEST(a_view_that_waits_for_two_rows_finds_them_in_one_tier)
 	runs[1].row = (uint32_t)registry_find(r, STATE_PARTITION, 0, 0, "exp_avg",
 					      &(enum frag_dtype){ 0 });
 	q.epoch = r->states.epoch;
-	q.want = control_content(registry_of(0)->control, false);
+	q.want = control_page_content(registry_of(0)->control, false);
 	ck_assert_int_eq(view_owner_open(views, r, &q, monotonic_ms(), &view), 0);
 	ck_assert_int_eq(view.state, VIEW_FUTURE);
 	order("params/w/exp_avg", "host");

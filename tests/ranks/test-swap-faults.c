@@ -719,7 +719,7 @@ START_TEST(a_step_that_does_not_fit_is_not_announced_until_it_does)
 	ck_assert(all_are(1));
 	swapper_drop(place, ballast);
 	ck_assert_int_eq(frag_safe_point(f), 0);
-	ck_assert_uint_eq(generation(), control_generation(boundary + 3));
+	ck_assert_uint_eq(generation(), control_page_generation(boundary + 3));
 	ck_assert(all_are(2));
 	ck_assert_int_eq(get("momentum", &value), 0);
 	ck_assert_float_eq(value, 2);

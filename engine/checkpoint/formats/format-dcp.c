@@ -58,7 +58,7 @@ static int compare_name(const struct dcp_files *f, uint64_t i, const char *name)
 static int add(struct dcp_files *f, const char *name, uint32_t i)
 {
 	struct blob blob;
-	int number = table_open_file(f->table, f->folder, name, name, &blob), end = 0;
+	int number = table_files_open(f->table, f->folder, name, name, &blob), end = 0;
 	unsigned rank, part;
 
 	if (number < 0)
@@ -113,7 +113,7 @@ static int dcp_files_open(struct dcp_files *f, const struct dcp_name *x,
 	file = file_at(f, i);
 	rc = blob_part(&file->blob, place->at, place->length, &part, &error);
 	if (rc)
-		return table_refuse_file(f->table, name, rc, &error);
+		return table_files_refuse(f->table, name, rc, &error);
 	return torch_source_open_part(out, f->table, file->number, &part, file->rank);
 }
 
@@ -200,7 +200,7 @@ static int open_item(struct entries_reader *a, uint32_t i, struct torch_source *
 	if (!rc)
 		rc = dcp_metadata_bytes(a->names->metadata, &item, &place, &error);
 	if (rc)
-		return table_refuse_file(a->table, ".metadata", rc, &error);
+		return table_files_refuse(a->table, ".metadata", rc, &error);
 	return dcp_files_open(a->files, &a->names->items[i], &place, out);
 }
 
@@ -404,7 +404,7 @@ static bool knows(const struct folder *f)
 
 static int refuse(struct dcp_loader *l, int rc, const struct parse_error *error)
 {
-	return table_refuse_file(l->table, METADATA, rc, error);
+	return table_files_refuse(l->table, METADATA, rc, error);
 }
 
 static void see_untaken(void *arg, const struct dcp_metadata_item *item, const char *why)
@@ -433,7 +433,7 @@ static int check_chunk(struct dcp_loader *l, const struct dcp_name *x,
 		return 1;
 	}
 	if (rc)
-		return table_refuse_file(l->table, s->name, rc, &error);
+		return table_files_refuse(l->table, s->name, rc, &error);
 	if (out->tensor.dtype != item->dtype || out->tensor.ndim != item->ndim ||
 	    memcmp(out->tensor.shape, chunk->sizes, item->ndim * sizeof(*chunk->sizes)))
 		return table_refuse(l->table, -EINVAL, "%s: a chunk of %.*s is not as %s says",

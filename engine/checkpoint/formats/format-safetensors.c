@@ -107,7 +107,7 @@ static int add_tensors(struct safetensors_loader *l, const char *name, const str
 	int rc = safetensors_open(&s, blob, &error);
 
 	if (rc)
-		return table_refuse_file(l->table, name, rc, &error);
+		return table_files_refuse(l->table, name, rc, &error);
 	note_facts(l, &s);
 	for (uint32_t i = 0; i < s.ntensors && !rc; i++)
 		rc = add_tensor(l, &s.tensors[i], file);
@@ -118,7 +118,7 @@ static int add_tensors(struct safetensors_loader *l, const char *name, const str
 static int add_file(struct safetensors_loader *l, const char *name)
 {
 	struct blob blob;
-	int file = table_open_file(l->table, l->folder, name, name, &blob);
+	int file = table_files_open(l->table, l->folder, name, name, &blob);
 
 	return file < 0 ? file : add_tensors(l, name, &blob, (uint32_t)file);
 }
@@ -154,7 +154,7 @@ static int fill_by_index(struct safetensors_loader *l, const char *name)
 	if (!rc)
 		rc = safetensors_index_open(&index, &blob, &error);
 	if (rc)
-		return table_refuse_file(l->table, name, rc, &error);
+		return table_files_refuse(l->table, name, rc, &error);
 	table_note(l->table, "index %s", name);
 	l->index = &index;
 	rc = add_indexed(l, name);

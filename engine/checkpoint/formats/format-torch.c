@@ -535,7 +535,7 @@ static int add(struct torch_loader *l, struct torch_name *n)
 	int rc = torchfile_tensor(&l->source.torch, n->node, &x, &error);
 
 	if (rc && rc != -EOPNOTSUPP)
-		return table_refuse_file(l->table, l->source.name, rc, &error);
+		return table_files_refuse(l->table, l->source.name, rc, &error);
 	if (!rc && !n->twice && n->same != n && n->same->added) {
 		rc = table_add_alias(l->table, n->name, n->same->tensor);
 		return rc < 0 ? rc : 0;

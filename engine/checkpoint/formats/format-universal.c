@@ -58,7 +58,7 @@ static int open_state(const struct universal_param *p, const char *file,
 		path = NULL;
 		return -ENOMEM;
 	}
-	number = table_open_file(t, p->folder, file, path, &blob);
+	number = table_files_open(t, p->folder, file, path, &blob);
 	return number < 0 ? number : torch_source_open_part(out, t, (uint32_t)number, &blob, 0);
 }
 

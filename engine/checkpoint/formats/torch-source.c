@@ -35,7 +35,7 @@ int torch_source_open(struct torch_source *s, struct table *t, const struct fold
 		      const char *name, uint32_t rank)
 {
 	struct blob blob;
-	int file = table_open_file(t, f, name, name, &blob);
+	int file = table_files_open(t, f, name, name, &blob);
 
 	*s = (struct torch_source){ .table = t, .name = name, .rank = rank };
 	if (file < 0)
@@ -128,7 +128,7 @@ static int add_runs(struct torch_source *s, const struct torchfile_tensor *x, ui
 
 int torch_source_use(const struct torch_source *s, const struct torchfile_tensor *x)
 {
-	return table_add_torch_entry(s->table, s->file, &s->torch, x);
+	return table_files_add_torch_entry(s->table, s->file, &s->torch, x);
 }
 
 int torch_source_add_pieces(struct torch_source *s, const struct torchfile_tensor *x,

@@ -3,14 +3,14 @@
 
 #include "engine/checkpoint/table/table-files.h"
 
-int table_refuse_file(struct table *t, const char *name, int rc,
-		      const struct parse_error *error)
+int table_files_refuse(struct table *t, const char *name, int rc,
+		       const struct parse_error *error)
 {
 	return table_refuse(t, rc, "%.100s: %s", name, error->why);
 }
 
-int table_open_file(struct table *t, const struct folder *f, const char *name,
-		    const char *shown, struct blob *blob)
+int table_files_open(struct table *t, const struct folder *f, const char *name,
+		     const char *shown, struct blob *blob)
 {
 	struct parse_error error = { "" };
 	struct stat st;
@@ -22,11 +22,11 @@ int table_open_file(struct table *t, const struct folder *f, const char *name,
 	if (file < 0)
 		return file;
 	rc = blob_of_file(fd, blob, &error);
-	return rc ? table_refuse_file(t, shown, rc, &error) : file;
+	return rc ? table_files_refuse(t, shown, rc, &error) : file;
 }
 
-int table_add_torch_entry(struct table *t, uint32_t file, const struct torchfile *f,
-			  const struct torchfile_tensor *x)
+int table_files_add_torch_entry(struct table *t, uint32_t file, const struct torchfile *f,
+				const struct torchfile_tensor *x)
 {
 	struct parse_error error = { "" };
 	struct zip_crc_places places;

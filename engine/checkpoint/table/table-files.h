@@ -13,17 +13,17 @@
 /* Opens a file of the folder and adds it to the table under the name `shown`; returns its
  * number there.  *blob borrows the table's descriptor.
  */
-int table_open_file(struct table *t, const struct folder *f, const char *name,
-		    const char *shown, struct blob *blob);
+int table_files_open(struct table *t, const struct folder *f, const char *name,
+		     const char *shown, struct blob *blob);
 /* Sets t->why to "NAME: " and the error's text; returns rc. */
-int table_refuse_file(struct table *t, const char *name, int rc,
-		      const struct parse_error *error);
+int table_files_refuse(struct table *t, const char *name, int rc,
+		       const struct parse_error *error);
 
 /* Adds the zip entry that holds the tensor x of f, if one does, so that edits keep the entry's
  * CRC right.  `file` is f's number in the table.  Called for each tensor whose elements become
  * pieces, perhaps several times for one storage.
  */
-int table_add_torch_entry(struct table *t, uint32_t file, const struct torchfile *f,
-			  const struct torchfile_tensor *x);
+int table_files_add_torch_entry(struct table *t, uint32_t file, const struct torchfile *f,
+				const struct torchfile_tensor *x);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include "engine/base/log.h"
 #include "engine/transport/tls/tls-peers.h"
+#include "engine/transport/transport-address.h"
+#include "engine/transport/transport-bell.h"
 #include "engine/transport/transport-common.h"
 
 #include <arpa/inet.h>
@@ -883,7 +885,7 @@ static int bind_listener(struct transport *t, const char *address)
 	if (rc)
 		return rc;
 	port = ntohs(b.at.sin_port);
-	rc = port ? bind_at(&b, (uint16_t)port) : transport_bind_anywhere(bind_at, &b);
+	rc = port ? bind_at(&b, (uint16_t)port) : transport_address_bind_anywhere(bind_at, &b);
 	if (rc)
 		return rc;
 	snprintf(t->address, sizeof(t->address), "tcp://%s:%u",

@@ -4,9 +4,11 @@
 #include "engine/base/fork.h"
 #include "engine/base/log.h"
 #include "engine/base/slot-map.h"
+#include "engine/transport/transport-address.h"
+#include "engine/transport/transport-bell.h"
 #include "engine/transport/transport-common.h"
 #include "engine/transport/transport-peers.h"
-#include "engine/transport/ucx/transport-ucx-load.h"
+#include "engine/transport/ucx/ucx.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -1052,8 +1054,7 @@ static int listen_at(void *arg, uint16_t port)
 	};
 
 	l->name.sin_port = htons(port);
-	return transport_ucx_errno(
-		t->ucx->ucp_listener_create(t->worker, &params, &t->listener));
+	return ucx_errno(t->ucx->ucp_listener_create(t->worker, &params, &t->listener));
 }
 
 /* Binds to the address once, for the errno: UCX does not say why it cannot listen there. */
@@ -1078,7 +1079,7 @@ static int open_listener(struct transport *t, const char *address)
 		rc = check_address(&l.name);
 	if (!rc)
 		rc = l.name.sin_port ? listen_at(&l, ntohs(l.name.sin_port))
-				     : transport_bind_anywhere(listen_at, &l);
+				     : transport_address_bind_anywhere(listen_at, &l);
 	if (rc)
 		return rc;
 	inet_ntop(AF_INET, &l.name.sin_addr, host, sizeof(host));
@@ -1096,7 +1097,7 @@ static int open_all(struct transport *t, const struct transport_config *config)
 		status = open_worker(t);
 	if (status != UCS_OK) {
 		log_warn("UCX on %s: %s", config->devices, t->ucx->ucs_status_string(status));
-		return transport_ucx_errno(status);
+		return ucx_errno(status);
 	}
 	rc = open_events(t);
 	return !rc && config->bind ? open_listener(t, config->bind) : rc;
@@ -1106,7 +1107,7 @@ static void transport_ucx_close(struct transport *t);
 
 static int transport_ucx_open(struct transport **out, const struct transport_config *config)
 {
-	const struct ucx *ucx = config->devices ? transport_ucx_load() : NULL;
+	const struct ucx *ucx = config->devices ? ucx_load() : NULL;
 	uint32_t max = config->peers_max ? config->peers_max : TRANSPORT_PEERS_MAX;
 	struct transport *t = ucx ? calloc(1, sizeof(*t)) : NULL;
 	sigset_t all, before;

@@ -8,6 +8,7 @@
 #include "engine/base/base.h"
 #include "engine/checkpoint/parse/torchfile.h"
 #include "fs/torch-file.h"
+#include "fs/torch-pickle.h"
 #include "tests/run-suite.h"
 
 #include <stdio.h>
@@ -89,7 +90,7 @@ START_TEST(tensors_are_what_they_were)
 	static const uint64_t shape[] = { 3, 5, 2 }, empty[] = { 4, 0, 3 };
 
 	for (enum frag_dtype dtype = 1; frag_dtype_size(dtype); dtype++)
-		if (torch_storage(dtype))
+		if (torch_pickle_storage(dtype))
 			check_tensor(dtype, shape, 3);
 	check_tensor(FRAG_F32, NULL, 0);
 	check_tensor(FRAG_F32, empty, 3);

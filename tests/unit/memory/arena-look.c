@@ -54,10 +54,10 @@ int arena_print(const struct arena *a, unsigned resolution, FILE *to)
 		uint64_t end = (uint64_t)((unsigned __int128)a->size * (i + 1) / resolution);
 		unsigned shades = 0;
 
-		while (end_of(&a->blocks[at]) <= begin)
+		while (arena_end_of(&a->blocks[at]) <= begin)
 			at = a->blocks[at].next;
 		shades = shade(&a->blocks[at]);
-		while (end_of(&a->blocks[at]) < end) {
+		while (arena_end_of(&a->blocks[at]) < end) {
 			at = a->blocks[at].next;
 			shades |= shade(&a->blocks[at]);
 		}
@@ -97,7 +97,7 @@ static bool is_right(const struct arena *a, uint32_t at)
 	if (b->target != ARENA_NONE &&
 	    (a->blocks[b->target].kind != ARENA_TARGET || a->blocks[b->target].size != b->size))
 		return false;
-	return end_of(b) == (next ? next->start : a->size) &&
+	return arena_end_of(b) == (next ? next->start : a->size) &&
 	       (!next || next->kind != b->kind || b->kind == ARENA_USED ||
 		b->kind == ARENA_TARGET) &&
 	       (!next || next->prev == at);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/transport/ucx/transport-ucx-load.h"
+#include "engine/transport/ucx/ucx.h"
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 #include "tests/unit/transport/sockets.h"
@@ -60,12 +60,12 @@ END_TEST
 #ifdef HAVE_UCX
 START_TEST(its_errors_are_errnos)
 {
-	ck_assert_int_eq(transport_ucx_errno(UCS_OK), 0);
-	ck_assert_int_eq(transport_ucx_errno(UCS_ERR_BUSY), -EADDRINUSE);
-	ck_assert_int_eq(transport_ucx_errno(UCS_ERR_NO_MEMORY), -ENOMEM);
-	ck_assert_int_eq(transport_ucx_errno(UCS_ERR_NO_DEVICE), -EADDRNOTAVAIL);
-	ck_assert_int_eq(transport_ucx_errno(UCS_ERR_UNREACHABLE), -EADDRNOTAVAIL);
-	ck_assert_int_eq(transport_ucx_errno(UCS_ERR_IO_ERROR), -EIO);
+	ck_assert_int_eq(ucx_errno(UCS_OK), 0);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_BUSY), -EADDRINUSE);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_NO_MEMORY), -ENOMEM);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_NO_DEVICE), -EADDRNOTAVAIL);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_UNREACHABLE), -EADDRNOTAVAIL);
+	ck_assert_int_eq(ucx_errno(UCS_ERR_IO_ERROR), -EIO);
 }
 END_TEST
 #endif

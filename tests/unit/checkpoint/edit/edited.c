@@ -197,8 +197,8 @@ static void add_entries(struct table *t, uint32_t file)
 	for (uint32_t i = 0; i < f.zip.nentries; i++) {
 		struct torchfile_tensor tensor = { .entry = &f.zip.entries[i] };
 
-		ck_assert(!table_add_torch_entry(t, file, &f, &tensor));
-		ck_assert(!table_add_torch_entry(t, file, &f, &tensor));
+		ck_assert(!table_files_add_torch_entry(t, file, &f, &tensor));
+		ck_assert(!table_files_add_torch_entry(t, file, &f, &tensor));
 	}
 	torchfile_close(&f);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_DEVICE_DEVICE_CUDA_LOAD_H
-#define ENGINE_DEVICE_DEVICE_CUDA_LOAD_H
+#ifndef ENGINE_DEVICE_CUDA_H
+#define ENGINE_DEVICE_CUDA_H
 
 /* The CUDA runtime, loaded at run time: one program serves machines with and without it. */
 
@@ -62,22 +62,21 @@ struct cuda {
 /* Loads the library; NULL: by its usual names.
  * -ENODEV: there is none, or it lacks a call; a warning is logged.
  */
-int device_cuda_load(struct cuda *cuda, const char *library);
+int cuda_load(struct cuda *cuda, const char *library);
 
 /* Translates a result of the runtime to 0 or -errno, and clears the error that the runtime
  * keeps for cudaGetLastError, which is the trainer's to read.
  */
-int device_cuda_errno(const struct cuda *cuda, cudaError_t error);
-/* Translates a result as device_cuda_errno does, and logs an error as "CALL: the runtime's own
+int cuda_errno(const struct cuda *cuda, cudaError_t error);
+/* Translates a result as cuda_errno does, and logs an error as "CALL: the runtime's own
  * text".
  */
-int device_cuda_result(const struct cuda *cuda, const char *call, cudaError_t error);
+int cuda_result(const struct cuda *cuda, const char *call, cudaError_t error);
 /* Makes a stream of the least priority, so that the trainer's kernels go first.  Errors of
- * device_cuda_result.
+ * cuda_result.
  */
-int device_cuda_make_stream(const struct cuda *cuda, cudaStream_t *stream);
-#define CUDA_CALL(cuda, name, ...)                                                             \
-	device_cuda_result(cuda, "cuda" #name, (cuda)->name(__VA_ARGS__))
+int cuda_make_stream(const struct cuda *cuda, cudaStream_t *stream);
+#define CUDA_CALL(cuda, name, ...) cuda_result(cuda, "cuda" #name, (cuda)->name(__VA_ARGS__))
 
 #endif
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/collective/collective-nccl-load.h"
+#include "engine/collective/nccl.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ static int check_version(struct nccl *nccl, char *why, size_t size)
 	return -ENODEV;
 }
 
-int collective_nccl_load(struct nccl *nccl, const char *library, char *why, size_t size)
+int nccl_load(struct nccl *nccl, const char *library, char *why, size_t size)
 {
 	void *handle = dlopen(library ? library : "libnccl.so.2",
 			      RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef FS_TREE_PARTS_H
-#define FS_TREE_PARTS_H
+#ifndef FS_TREE_INTERNAL_H
+#define FS_TREE_INTERNAL_H
 
 /* The inside of the tree, shared by tree.c, tree-list.c, tree-lookup.c and tree-part.c. */
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/device/device-cuda-load.h"
+#include "engine/device/cuda.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ static const char *find_all(struct cuda *cuda, void *library)
 	return NULL;
 }
 
-int device_cuda_load(struct cuda *cuda, const char *library)
+int cuda_load(struct cuda *cuda, const char *library)
 {
 	void *handle = open_library(library);
 	const char *lacking;
@@ -56,7 +56,7 @@ int device_cuda_load(struct cuda *cuda, const char *library)
 	return -ENODEV;
 }
 
-int device_cuda_errno(const struct cuda *cuda, cudaError_t error)
+int cuda_errno(const struct cuda *cuda, cudaError_t error)
 {
 	if (error == cudaSuccess)
 		return 0;
@@ -74,16 +74,16 @@ int device_cuda_errno(const struct cuda *cuda, cudaError_t error)
 	}
 }
 
-int device_cuda_result(const struct cuda *cuda, const char *call, cudaError_t error)
+int cuda_result(const struct cuda *cuda, const char *call, cudaError_t error)
 {
-	int rc = device_cuda_errno(cuda, error);
+	int rc = cuda_errno(cuda, error);
 
 	if (rc)
 		log_warn("%s: %s", call, cuda->GetErrorString(error));
 	return rc;
 }
 
-int device_cuda_make_stream(const struct cuda *cuda, cudaStream_t *stream)
+int cuda_make_stream(const struct cuda *cuda, cudaStream_t *stream)
 {
 	int least, greatest;
 	int rc = CUDA_CALL(cuda, DeviceGetStreamPriorityRange, &least, &greatest);

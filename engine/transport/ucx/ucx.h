@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_LOAD_H
-#define ENGINE_TRANSPORT_UCX_TRANSPORT_UCX_LOAD_H
+#ifndef ENGINE_TRANSPORT_UCX_UCX_H
+#define ENGINE_TRANSPORT_UCX_UCX_H
 
 /* libucp, loaded once at run time, and never unloaded: it has threads and constructors. */
 
@@ -43,10 +43,10 @@ struct ucx {
  * not set: best called before other threads read the environment.  NULL: there is no libucp, or
  * it is too old; a warning is logged.  Any thread.
  */
-const struct ucx *transport_ucx_load(void);
+const struct ucx *ucx_load(void);
 
 /* Translates a status to 0 or -errno. */
-int transport_ucx_errno(ucs_status_t status);
+int ucx_errno(ucs_status_t status);
 
 #endif
 #endif

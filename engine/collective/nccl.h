@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_COLLECTIVE_COLLECTIVE_NCCL_LOAD_H
-#define ENGINE_COLLECTIVE_COLLECTIVE_NCCL_LOAD_H
+#ifndef ENGINE_COLLECTIVE_NCCL_H
+#define ENGINE_COLLECTIVE_NCCL_H
 
 /* NCCL, loaded at run time. */
 
@@ -36,7 +36,7 @@ struct nccl {
  * outlive a communicator.
  * -ENODEV: there is none, or it is too old; why says which.
  */
-int collective_nccl_load(struct nccl *nccl, const char *library, char *why, size_t size);
+int nccl_load(struct nccl *nccl, const char *library, char *why, size_t size);
 
 #endif
 #endif

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
-#include "engine/transport/ucx/transport-ucx-load.h"
+#include "engine/transport/ucx/ucx.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -76,13 +76,13 @@ static void load(void)
 		dlclose(library);
 }
 
-const struct ucx *transport_ucx_load(void)
+const struct ucx *ucx_load(void)
 {
 	pthread_once(&once, load);
 	return loaded ? &calls : NULL;
 }
 
-int transport_ucx_errno(ucs_status_t status)
+int ucx_errno(ucs_status_t status)
 {
 	switch (status) {
 	case UCS_OK:
