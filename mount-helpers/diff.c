@@ -217,14 +217,14 @@ static int add_all(struct vec *list, const struct side *a, const struct side *b,
 
 struct buffers {
 	char *a, *b;
-	double *values_a, *values_b;
+	double *values_a, *values_b; /* two for an element of a complex dtype */
 };
 
 static bool buffers_init(struct buffers *buffers)
 {
 	*buffers = (struct buffers){ malloc(CHUNK * 16), malloc(CHUNK * 16),
-				     calloc(CHUNK, sizeof(double)),
-				     calloc(CHUNK, sizeof(double)) };
+				     calloc(CHUNK, 2 * sizeof(double)),
+				     calloc(CHUNK, 2 * sizeof(double)) };
 	return buffers->a && buffers->b && buffers->values_a && buffers->values_b;
 }
 
@@ -249,17 +249,46 @@ static inline bool has_same_bits(const char *a, const char *b, size_t size)
 	}
 }
 
-static void add_element(struct difference *d, double a, double b, bool same, uint64_t number)
+/* An element, as a complex number. */
+struct element {
+	double re, im;
+};
+
+static inline struct element element_of(const double *values, unsigned components, uint64_t i)
 {
-	double distance = fabs(a - b);
+	return (struct element){ values[i * components],
+				 components == 2 ? values[i * components + 1] : 0 };
+}
+
+static inline bool is_finite(struct element e)
+{
+	return isfinite(e.re) && isfinite(e.im);
+}
+
+/* hypot(3) is a call, which real numbers do not need. */
+static inline double modulus(struct element e)
+{
+	return e.im == 0 ? fabs(e.re) : hypot(e.re, e.im);
+}
+
+static inline bool is_one_value(double a, double b)
+{
+	return a == b || (isnan(a) && isnan(b));
+}
+
+static inline void add_element(struct difference *d, struct element a, struct element b,
+			       bool same, uint64_t number)
+{
+	double distance;
 
 	d->changed += !same;
-	if (!isfinite(a) || !isfinite(b)) {
+	if (!is_finite(a) || !is_finite(b)) {
 		d->odd += !same;
 		return;
 	}
-	d->squares_a += a * a;
-	d->squares_b += b * b;
+	distance = modulus((struct element){ a.re - b.re, a.im - b.im });
+	d->squares_a += a.re * a.re + a.im * a.im;
+	d->squares_b += b.re * b.re + b.im * b.im;
 	d->squares += distance * distance;
 	if (distance > d->max) {
 		d->max = distance;
@@ -274,6 +303,8 @@ static int compare_chunk(struct difference *d, const struct state_file *a,
 			 const struct state_file *b, uint64_t first, uint64_t n,
 			 const struct buffers *buffers)
 {
+	unsigned components_a = state_file_components(a);
+	unsigned components_b = state_file_components(b);
 	int e = state_file_read(a, first, buffers->a, n);
 
 	if (!e)
@@ -284,11 +315,12 @@ static int compare_chunk(struct difference *d, const struct state_file *a,
 	    !state_file_values(b, buffers->b, n, buffers->values_b))
 		return -EOPNOTSUPP;
 	for (uint64_t i = 0; i < n; i++) {
-		double x = buffers->values_a[i], y = buffers->values_b[i];
+		struct element x = element_of(buffers->values_a, components_a, i);
+		struct element y = element_of(buffers->values_b, components_b, i);
 		bool same = a->dtype == b->dtype
 				    ? has_same_bits(buffers->a + i * a->element,
 						    buffers->b + i * a->element, a->element)
-				    : x == y || (isnan(x) && isnan(y));
+				    : is_one_value(x.re, y.re) && is_one_value(x.im, y.im);
 
 		add_element(d, x, y, same, first + i);
 	}

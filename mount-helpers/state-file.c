@@ -120,10 +120,33 @@ static bool convert(enum frag_dtype dtype, const void *from, uint64_t n, double 
 	}                                                                                      \
 	return true
 
+/* Returns the dtype of the real and the imaginary part; of other dtypes, that dtype. */
+static enum frag_dtype component_of(enum frag_dtype dtype)
+{
+	switch (dtype) {
+	case FRAG_C32:
+		return FRAG_F16;
+	case FRAG_C64:
+		return FRAG_F32;
+	case FRAG_C128:
+		return FRAG_F64;
+	default:
+		return dtype;
+	}
+}
+
+unsigned state_file_components(const struct state_file *s)
+{
+	return component_of(s->dtype) == s->dtype ? 1 : 2;
+}
+
 bool state_file_values(const struct state_file *s, const void *elements, uint64_t n,
 		       double *values)
 {
-	switch (s->dtype) {
+	enum frag_dtype dtype = component_of(s->dtype);
+
+	n *= state_file_components(s);
+	switch (dtype) {
 	case FRAG_F64:
 		WIDEN(double);
 	case FRAG_I32:
@@ -135,7 +158,7 @@ bool state_file_values(const struct state_file *s, const void *elements, uint64_
 	case FRAG_U64:
 		WIDEN(uint64_t);
 	default:
-		return convert(s->dtype, elements, n, values);
+		return convert(dtype, elements, n, values);
 	}
 }
 

@@ -26,7 +26,11 @@ void state_file_close(struct state_file *s);
 /* Reads n elements from number `first` on.  -errno; -EIO: the file has ended. */
 int state_file_read(const struct state_file *s, uint64_t first, void *into, uint64_t n);
 
-/* Converts elements to float64; false: the dtype is complex. */
+/* Returns how many float64 an element takes: 2 of a complex dtype, else 1. */
+unsigned state_file_components(const struct state_file *s);
+/* Converts elements to float64; of complex numbers the real part, then the imaginary one.
+ * false: a dtype that has no values.
+ */
 bool state_file_values(const struct state_file *s, const void *elements, uint64_t n,
 		       double *values);
 

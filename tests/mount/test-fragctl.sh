@@ -348,6 +348,25 @@ got=0
 within 60 fragctl diff one.safetensors other.safetensors -H -o name,relative >out || got=$?
 [ $got = 3 ] && [ "$(head -n 1 out)" = 'b	inf' ] || fail "diff: $got $(cat out)"
 
+# Complex numbers differ by the modulus of the difference: 3+4i, 1 against 0, 1.
+complex() { # complex BYTES: a file with w of two complex64, the first of them BYTES
+	printf '\100\0\0\0\0\0\0\0%-64s' '{"w":{"dtype":"C64","shape":[2],"data_offsets":[0,16]}}'
+	printf "$1"'\0\0\200\077\0\0\0\0'
+}
+complex '\0\0\100\100\0\0\200\100' >a.safetensors
+complex '\0\0\0\0\0\0\0\0' >b.safetensors
+complex '\0\0\0\0\0\0\300\177' >c.safetensors
+for pair in 'a a 0	0.0	0.0	0.0' 'b a 1	5.0	5.0	5.0' 'b c 1	inf	0.0	0.0'; do
+	# shellcheck disable=SC2086
+	set -- $pair
+	got=0 want=3
+	[ "$1" != "$2" ] || want=0
+	within 60 fragctl diff "$1.safetensors" "$2.safetensors" -Hp -o changed,relative,norm_diff,max_diff >out 2>&1 || got=$?
+	[ "$got" = "$want" ] && awk -v c="$3" -v r="$4" -v n="$5" -v m="$6" \
+		'{ exit !(NF == 4 && $1 == c && $2 "" == (r == "inf" ? r : r + 0 "") && $3 == n && $4 == m) }' out ||
+		fail "diff of complex numbers, $pair: $got $(cat out)"
+done
+
 # JSON has the names unchanged, but for bytes that are not UTF-8; a terminal gets no control characters.
 printf '\100\0\0\0\0\0\0\0{"\\n\\u001b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}   \0\0\200\077' >control.safetensors
 [ "$(within 60 fragctl ls -j control.safetensors -H -o name)" = %0A%1B ] || fail "ls of a name with control characters"
