@@ -5,17 +5,12 @@
 
 #include "engine/base/base.h"
 #include "engine/base/text.h"
+#include "fs/put-le.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <zlib.h>
-
-static void put_le(FILE *out, uint64_t value, unsigned bytes)
-{
-	for (; bytes--; value >>= 8)
-		putc((int)(value & 0xff), out);
-}
 
 enum { LOCAL_SIZE = 30, ALIGN = 64, ENTRIES = 4, END64_SIZE = 56 };
 

@@ -5,15 +5,10 @@
 
 #include "engine/base/base.h"
 #include "engine/base/one-line.h"
+#include "fs/put-le.h"
 
 #include <math.h>
 #include <string.h>
-
-static void put_le(FILE *out, uint64_t value, unsigned bytes)
-{
-	for (; bytes--; value >>= 8)
-		putc((int)(value & 0xff), out);
-}
 
 void torch_pickle_begin(FILE *out)
 {
