@@ -6,6 +6,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/one-line.h"
 #include "engine/base/vec.h"
+#include "fs/state-list.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STATES_MAX = 128, CHUNK = 1024 };
+enum { CHUNK = 1024 };
 
 /* ---- what a part has ---- */
 
@@ -103,28 +104,27 @@ static int add_tied(struct engine *e, struct part_items *items, const struct eng
 
 static int add_param(struct engine *e, struct part_items *items, uint32_t number)
 {
-	struct engine_state states[STATES_MAX], *own = NULL, *fp32 = NULL, *shown;
+	struct engine_address at = { .kind = ENGINE_PARAM, .param = number };
+	STATE_LIST(list);
+	const struct engine_state *own = NULL, *fp32, *shown;
 	struct engine_param p;
-	int n = engine_states(e, number, states, STATES_MAX), rc = 0;
+	int rc = state_list_fill(&list, e, &at);
 
-	if (n < 0 || !engine_param(e, number, &p))
-		return n < 0 && n != -ENOENT ? n : 0;
+	if (rc || !engine_param(e, number, &p))
+		return rc == -ENOENT ? 0 : rc;
 	if (p.same_as != number)
 		return add_tied(e, items, &p);
-	n = n < STATES_MAX ? n : STATES_MAX;
-	for (int i = 0; i < n; i++) {
-		if (!strcmp(states[i].key, "fp32"))
-			fp32 = &states[i];
-		else if (is_own(&p, &states[i]))
-			own = &states[i];
-	}
+	fp32 = state_list_find(&list, "fp32");
+	for (int i = 0; i < list.count; i++)
+		if (&list.states[i] != fp32 && is_own(&p, &list.states[i]))
+			own = &list.states[i];
 	/* an fp32 that is only the parameter's values, widened, is no master */
 	shown = fp32 && !(own && (fp32->flags & ENGINE_STATE_WIDENED)) ? fp32 : own;
 	if (shown)
 		rc = add_item(&items->model, number, &p, shown);
-	for (int i = 0; i < n && !rc; i++)
-		if (&states[i] != own && is_optimizers(&states[i]))
-			rc = add_item(&items->optimizer, number, &p, &states[i]);
+	for (int i = 0; i < list.count && !rc; i++)
+		if (&list.states[i] != own && is_optimizers(&list.states[i]))
+			rc = add_item(&items->optimizer, number, &p, &list.states[i]);
 	return rc;
 }
 

@@ -71,7 +71,7 @@ void exports_fini(struct exports *x);
 
 /* Gives the files of a part as they are now; the caller puts *set.
  * -ENOMEM.
- * Errors of engine_states.
+ * Errors of state_list_fill.
  */
 int exports_get(struct exports *x, uint32_t number, const struct engine_part *part,
 		struct export_set **set);

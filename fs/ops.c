@@ -303,6 +303,7 @@ static int list(fuse_req_t req, const struct deferred_call *c,
 	if (!rc)
 		fuse_reply_buf(req, l.buf, l.used);
 	free(l.buf);
+	tree_dir_fini(&dir);
 	return rc;
 }
 

@@ -117,36 +117,50 @@ static uint64_t content_of(struct fs *fs)
 	return engine_changed_ns(fs->engine, &first);
 }
 
+/* Fills a line from the next state of a parameter's directory, or from the error on which the
+ * directory ended.  False: it has no more states.
+ */
+static bool next_of_param(struct stats_table *t, struct tree_dir *dir, struct table_line *line)
+{
+	struct tree_entry entry;
+	uint64_t next = (uint64_t)t->slot;
+
+	while (tree_dir_get(dir, next, &entry, &next)) {
+		t->slot = (int)next;
+		if (entry.node.kind != NODE_STATE || !entry.has_state)
+			continue;
+		line->node = entry.node;
+		line->state = entry.state;
+		line->result = -EOPNOTSUPP;
+		stats_init(&line->values, false);
+		return true;
+	}
+	if (!dir->error)
+		return false;
+	line->node = dir->node;
+	line->state = (struct engine_state){ .key = "-" };
+	line->result = dir->error;
+	t->item++;
+	t->slot = 0;
+	return true;
+}
+
 /* Fills the next line's node and state, or result if there is no state to ask for.  False:
  * there are no more lines.
  */
 static bool next_line(struct stats_table *t, struct table_line *line)
 {
 	struct tree *tree = &t->fs->tree;
-	struct tree_dir dir;
-	struct tree_entry entry;
-	uint64_t next;
 
 	for (; t->item < tree->ntensors; t->item++, t->slot = 0) {
+		struct tree_dir dir;
+		bool found;
+
 		tree_dir_init(&dir, tree, (struct node){ NODE_PARAM, .item = t->item });
-		for (next = (uint64_t)t->slot; tree_dir_get(&dir, next, &entry, &next);) {
-			t->slot = (int)next;
-			if (entry.node.kind != NODE_STATE || !entry.has_state)
-				continue;
-			line->node = entry.node;
-			line->state = entry.state;
-			line->result = -EOPNOTSUPP;
-			stats_init(&line->values, false);
+		found = next_of_param(t, &dir, line);
+		tree_dir_fini(&dir);
+		if (found)
 			return true;
-		}
-		if (dir.error) {
-			line->node = dir.node;
-			line->state = (struct engine_state){ .key = "-" };
-			line->result = dir.error;
-			t->item++;
-			t->slot = 0;
-			return true;
-		}
 	}
 	return false;
 }

@@ -126,14 +126,15 @@ static void put_fragment(void *arg, const struct engine_fragment *f)
 
 static int fragments_text(struct tree *t, struct node n, char **text)
 {
-	struct engine_state states[TREE_STATES_MAX];
-	int count = engine_states(t->engine, n.item, states, TREE_STATES_MAX);
+	struct engine_address at = { .kind = ENGINE_PARAM, .param = n.item };
+	STATE_LIST(list);
 	struct engine_param param;
 	struct printing p = { .tree = t, .now = tree_node_is_now(n) };
 	size_t size;
+	int rc = state_list_fill(&list, t->engine, &at);
 
-	if (count < 0)
-		return count;
+	if (rc)
+		return rc;
 	if (!engine_param(t->engine, n.item, &param))
 		return -ENOENT;
 	p.ndim = param.ndim;
@@ -143,9 +144,9 @@ static int fragments_text(struct tree *t, struct node n, char **text)
 	fprintf(p.out, "rank\tstate\ttier\t%s\toffset\tparam_offset\tnumel%s\n",
 		engine_is_live(t->engine) ? "partition" : "file",
 		p.now ? "\tgeneration\tboundary\tphase" : "");
-	for (int i = 0; i < count && i < TREE_STATES_MAX; i++) {
-		p.key = states[i].key;
-		if (!(states[i].flags & ENGINE_STATE_LP))
+	for (int i = 0; i < list.count; i++) {
+		p.key = list.states[i].key;
+		if (!(list.states[i].flags & ENGINE_STATE_LP))
 			engine_fragments(t->engine, n.item, p.key, put_fragment, &p);
 	}
 	return text_end(p.out, text) ? 0 : -ENOMEM;

@@ -29,8 +29,8 @@ int tree_shows_fixed(const struct tree *t, const struct tree_fixed *f, struct no
 /* The kind of a directory's entries that are not fixed. */
 extern const enum node_kind tree_content[NODE_KINDS];
 
-/* Lists the states of a directory, at most max.  Returns how many it wrote; -errno. */
-int tree_states(struct tree *t, struct node dir, struct engine_state *out, int max);
+/* Lists the states of a directory.  Errors of state_list_fill. */
+int tree_states(struct tree *t, struct node dir, struct state_list *out);
 
 /* Returns true if LOOKUP finds entries of the kind and no listing shows them. */
 bool tree_kind_is_hidden(enum node_kind kind);

@@ -11,10 +11,12 @@
 
 void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node)
 {
-	d->tree = t;
-	d->node = node;
-	d->nstates = -1;
-	d->error = 0;
+	*d = (struct tree_dir){ .tree = t, .node = node };
+}
+
+void tree_dir_fini(struct tree_dir *d)
+{
+	state_list_fini(&d->states);
 }
 
 /* Finds the next parameter, from number *i on, of which the rank holds a state, and sets *i to
@@ -62,13 +64,14 @@ static bool next_member(struct tree *t, uint32_t group, uint64_t i, uint32_t *pa
 static unsigned entry_behind(const struct tree_dir *d, uint64_t last, unsigned forms)
 {
 	const char *key = tree_slot_key(d->tree, last / forms);
-	unsigned i = 0, n = (unsigned)d->nstates;
+	const struct engine_state *states = d->states.states;
+	unsigned i = 0, n = (unsigned)d->states.count;
 
-	while (key && i < n && strcmp(d->states[i].key, key) != 0)
+	while (key && i < n && strcmp(states[i].key, key) != 0)
 		i++;
 	if (key && i < n)
 		return i * forms + (unsigned)(last % forms) + 1;
-	for (i = 0; i < n && (!key || strcmp(d->states[i].key, key) < 0);)
+	for (i = 0; i < n && (!key || strcmp(states[i].key, key) < 0);)
 		i++;
 	return i * forms;
 }
@@ -80,15 +83,16 @@ static bool next_state(struct tree_dir *d, uint64_t *i, struct tree_entry *entry
 {
 	unsigned forms = d->node.kind == NODE_PARAM ? 2 : 1, at;
 
-	if (d->nstates < 0) {
-		d->nstates = tree_states(d->tree, d->node, d->states, TREE_STATES_MAX);
-		d->error = d->nstates < 0 && d->nstates != -ENOENT ? d->nstates : 0;
-		d->nstates = d->nstates < 0 ? 0 : d->nstates;
+	if (!d->has_states) {
+		int rc = tree_states(d->tree, d->node, &d->states);
+
+		d->has_states = true;
+		d->error = rc == -ENOENT ? 0 : rc;
 	}
-	for (at = *i ? entry_behind(d, *i - 1, forms) : 0; at < (unsigned)d->nstates * forms;
-	     at++) {
-		if (!tree_state_entry(d->tree, d->node, &d->states[at / forms], at % forms,
-				      entry)) {
+	for (at = *i ? entry_behind(d, *i - 1, forms) : 0;
+	     at < (unsigned)d->states.count * forms; at++) {
+		if (!tree_state_entry(d->tree, d->node, &d->states.states[at / forms],
+				      at % forms, entry)) {
 			*i = (uint64_t)entry->node.slot * forms + at % forms;
 			return true;
 		}

@@ -11,18 +11,18 @@
 static int lookup_state(struct tree *t, struct node dir, const char *name,
 			struct tree_entry *entry)
 {
-	struct engine_state states[TREE_STATES_MAX];
-	int n = tree_states(t, dir, states, TREE_STATES_MAX);
-	int forms = dir.kind == NODE_PARAM ? 2 : 1;
+	STATE_LIST(list);
+	int rc = tree_states(t, dir, &list), forms = dir.kind == NODE_PARAM ? 2 : 1;
 
-	for (int i = 0; i < n * forms; i++) {
+	for (int i = 0; i < list.count * forms; i++) {
+		const struct engine_state *state = &list.states[i / forms];
 		char file[NAMES_FILE_MAX + 1];
 
-		tree_state_file(dir.kind, states[i / forms].key, i % forms, file);
+		tree_state_file(dir.kind, state->key, i % forms, file);
 		if (!strcmp(file, name))
-			return tree_state_entry(t, dir, &states[i / forms], i % forms, entry);
+			return tree_state_entry(t, dir, state, i % forms, entry);
 	}
-	return n < 0 ? n : -ENOENT;
+	return rc ? rc : -ENOENT;
 }
 
 /* Fills the entry of a name that LOOKUP finds and no listing shows. */
@@ -53,43 +53,44 @@ static int cells_entry(struct tree *t, struct node dir, const char *name,
 static int lookup_cells(struct tree *t, struct node dir, const char *name,
 			struct tree_entry *entry)
 {
-	struct engine_state states[TREE_STATES_MAX];
+	STATE_LIST(list);
 	struct engine_param p;
 	struct cells cells;
-	int n;
+	int rc;
 
 	if (!strpbrk(name, "[.") || !engine_param(t->engine, dir.item, &p))
 		return -ENOENT;
-	n = tree_states(t, dir, states, TREE_STATES_MAX);
-	for (int i = 0; i < n; i++) {
+	rc = tree_states(t, dir, &list);
+	for (int i = 0; i < list.count; i++) {
+		const struct engine_state *state = &list.states[i];
 		char file[NAMES_FILE_MAX + 1];
 
-		tree_state_file(dir.kind, states[i].key, false, file);
+		tree_state_file(dir.kind, state->key, false, file);
 		if (!strncmp(file, name, strlen(file)) &&
-		    !cells_init(&cells, name + strlen(file), &states[i], &p))
-			return cells_entry(t, dir, name, &states[i], entry);
+		    !cells_init(&cells, name + strlen(file), state, &p))
+			return cells_entry(t, dir, name, state, entry);
 	}
-	return n < 0 ? n : -ENOENT;
+	return rc ? rc : -ENOENT;
 }
 
 /* Returns the state whose elements elem/ shows: the master, else the low-precision parameter,
  * else a state of the parameter's own dtype.  NULL: there is none.
  */
-static const struct engine_state *main_state(const struct engine_state *states, int n,
+static const struct engine_state *main_state(const struct state_list *list,
 					     const struct engine_param *p)
 {
 	const struct engine_state *best = NULL;
 	int least = 3;
 
-	for (int i = 0; i < n; i++) {
-		int order = !strcmp(states[i].key, "fp32")      ? 0
-			    : states[i].flags & ENGINE_STATE_LP ? 1
-			    : states[i].dtype == p->dtype       ? 2
-								: 3;
+	for (const struct engine_state *s = list->states; s < list->states + list->count; s++) {
+		int order = !strcmp(s->key, "fp32")      ? 0
+			    : s->flags & ENGINE_STATE_LP ? 1
+			    : s->dtype == p->dtype       ? 2
+							 : 3;
 
 		if (order < least)
-			best = &states[i];
-		least = best == &states[i] ? order : least;
+			best = s;
+		least = best == s ? order : least;
 	}
 	return best;
 }
@@ -98,22 +99,19 @@ static const struct engine_state *main_state(const struct engine_state *states, 
 static int lookup_element(struct tree *t, struct node dir, const char *name,
 			  struct tree_entry *entry)
 {
-	struct engine_state states[TREE_STATES_MAX];
-	const struct engine_state *state = NULL;
+	STATE_LIST(list);
+	const struct engine_state *state;
 	struct engine_param p;
 	struct cells cells;
-	int n;
+	int rc;
 
 	if (!engine_param(t->engine, dir.item, &p))
 		return -ENOENT;
-	n = tree_states(t, dir, states, TREE_STATES_MAX);
-	if (dir.kind == NODE_ELEM)
-		state = main_state(states, n, &p);
-	for (int i = 0; i < n && dir.kind == NODE_ELEM_STATE; i++)
-		if (!strcmp(states[i].key, tree_key(t, dir)))
-			state = &states[i];
+	rc = tree_states(t, dir, &list);
+	state = dir.kind == NODE_ELEM ? main_state(&list, &p)
+				      : state_list_find(&list, tree_key(t, dir));
 	if (!state || cells_init_element(&cells, name, state, &p))
-		return n < 0 ? n : -ENOENT;
+		return rc ? rc : -ENOENT;
 	return cells_entry(t, dir, name, state, entry);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/log.h"
 #include "fs/tree-internal.h"
 
 #include <assert.h>
@@ -231,6 +232,9 @@ int64_t tree_key_slot(struct tree *t, const char *key)
 {
 	int64_t slot = find_key(t, key);
 
+	if (slot < 0)
+		log_once(LOG_WARN, "states have more than %d keys: %s has no file",
+			 TREE_KEYS_MAX, key);
 	if (slot < 0 || slot_is_taken(t, (uint32_t)slot))
 		return slot;
 	pthread_mutex_lock(&t->lock);
@@ -523,56 +527,59 @@ struct engine_address tree_address(const struct tree *t, struct node n)
 
 /* ---- states ---- */
 
-int tree_states(struct tree *t, struct node dir, struct engine_state *out, int max)
+int tree_states(struct tree *t, struct node dir, struct state_list *out)
 {
-	int n = 0;
+	struct engine_address at = { .rank = dir.rank };
+	int rc;
 
 	switch (dir.kind) {
 	case NODE_PARAM:
 	case NODE_STATS:
 	case NODE_ELEM:
 	case NODE_ELEM_STATE:
-		n = engine_states(t->engine, dir.item, out, max);
-		break;
 	case NODE_UNIVERSAL_PARAM:
-		n = universal_states(t->engine, dir.item, out, max);
+		at.kind = ENGINE_PARAM;
+		at.param = dir.item;
 		break;
 	case NODE_RANK_PARAM:
-		n = engine_rank_states(t->engine, dir.rank, dir.item, out, max);
+		at.kind = ENGINE_RANK_PARAM;
+		at.param = dir.item;
 		break;
 	case NODE_PARTITION:
-		n = engine_partition_states(t->engine, dir.rank, tree_node_group(dir),
-					    tree_node_sub(dir), out, max);
+		at.kind = ENGINE_RANK_PARTITION;
+		at.group = tree_node_group(dir);
+		at.sub = tree_node_sub(dir);
 		break;
 	case NODE_GROUP:
-		n = engine_hypers(t->engine, tree_node_group(dir), out, max);
+		at.kind = ENGINE_HYPER;
+		at.group = tree_node_group(dir);
 		break;
 	default:
-		break;
+		out->count = 0;
+		return 0;
 	}
-	n = n < max ? n : max;
-	for (int i = 0; i < n && tree_node_is_now(dir); i++)
-		out[i].flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
-	return n;
+	rc = dir.kind == NODE_UNIVERSAL_PARAM ? universal_states(t->engine, dir.item, out)
+					      : state_list_fill(out, t->engine, &at);
+	for (int i = 0; i < out->count && tree_node_is_now(dir); i++)
+		out->states[i].flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
+	return rc;
 }
 
 int tree_state(struct tree *t, struct node n, struct engine_state *state)
 {
-	struct engine_state states[TREE_STATES_MAX];
+	STATE_LIST(states);
 	struct node dir = tree_parent(t, n);
-	int count;
+	const struct engine_state *found;
+	int rc;
 
 	if (n.kind == NODE_STAT)
 		dir = tree_parent(t, dir);
-	count = tree_states(t, dir, states, TREE_STATES_MAX);
-
-	for (int i = 0; i < count; i++) {
-		if (!strcmp(states[i].key, tree_key(t, n))) {
-			*state = states[i];
-			return 0;
-		}
-	}
-	return count < 0 ? count : -ENOENT;
+	rc = tree_states(t, dir, &states);
+	found = state_list_find(&states, tree_key(t, n));
+	if (!found)
+		return rc ? rc : -ENOENT;
+	*state = *found;
+	return 0;
 }
 
 int tree_cells(const struct tree *t, struct node n, const struct engine_state *state,

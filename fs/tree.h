@@ -23,13 +23,14 @@
 #include "fs/export.h"
 #include "fs/found.h"
 #include "fs/names.h"
+#include "fs/state-list.h"
 #include "fs/universal.h"
 #include "fs/cells.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
 
-enum { TREE_KEYS_MAX = 1024, TREE_STATES_MAX = 128, TREE_BLOCK = 1 << 20, TREE_PATH_MAX = 512 };
+enum { TREE_KEYS_MAX = 1024, TREE_BLOCK = 1 << 20, TREE_PATH_MAX = 512 };
 
 enum node_kind {
 	NODE_ROOT,
@@ -310,12 +311,13 @@ int tree_lookup(struct tree *t, struct node dir, const char *name, struct tree_e
 struct tree_dir {
 	struct tree *tree;
 	struct node node;
-	int nstates; /* -1: the states were not listed yet */
-	int error;   /* of tree_state, on which the listing ended; 0: none */
-	struct engine_state states[TREE_STATES_MAX];
+	bool has_states; /* the states were listed */
+	int error;       /* of tree_state, on which the listing ended; 0: none */
+	struct state_list states;
 };
 
 void tree_dir_init(struct tree_dir *d, struct tree *t, struct node node);
+void tree_dir_fini(struct tree_dir *d);
 /* Gives the entry at offset.  False: there are no more, or d->error says why. */
 bool tree_dir_get(struct tree_dir *d, uint64_t offset, struct tree_entry *entry,
 		  uint64_t *next);

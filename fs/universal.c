@@ -11,8 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum { HYPERS_MAX = 128 };
-
 /* A version of DeepSpeed whose loader reads these files: the loader compares it with older
  * ones.
  */
@@ -33,12 +31,9 @@ const char *universal_key(const char *key)
 	return is_own(key) ? "fp32" : key;
 }
 
-static bool has_key(const struct engine_state *states, int n, const char *key)
+static bool has_key(const struct state_list *list, const char *key)
 {
-	for (int i = 0; i < n; i++)
-		if (!strcmp(states[i].key, key))
-			return true;
-	return false;
+	return state_list_find(list, key) != NULL;
 }
 
 /* Returns true if the state has a file: it has all elements of the parameter, or is its step.
@@ -53,34 +48,38 @@ static bool has_file(const struct engine_state *s, const struct engine_param *p)
 	       (!strcmp(s->key, "step") && s->bytes == element);
 }
 
-int universal_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
+int universal_states(struct engine *e, uint32_t param, struct state_list *out)
 {
+	struct engine_address at = { .kind = ENGINE_PARAM, .param = param };
 	struct engine_param p;
-	int n = engine_states(e, param, out, max), kept = 0;
+	int rc = state_list_fill(out, e, &at), kept = 0;
 	bool has_master;
 
-	if (n < 0 || !engine_param(e, param, &p))
-		return n < 0 ? n : -ENOENT;
-	n = n < max ? n : max;
-	has_master = has_key(out, n, "fp32");
-	for (int i = 0; i < n; i++) {
-		if (!has_file(&out[i], &p) || (has_master && is_own(out[i].key)))
+	if (rc || !engine_param(e, param, &p))
+		return rc ? rc : -ENOENT;
+	has_master = has_key(out, "fp32");
+	for (int i = 0; i < out->count; i++) {
+		struct engine_state *s = &out->states[i];
+
+		if (!has_file(s, &p) || (has_master && is_own(s->key)))
 			continue;
-		out[kept] = out[i];
-		out[kept++].flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
+		out->states[kept] = *s;
+		out->states[kept++].flags &= ~(unsigned)ENGINE_STATE_WRITABLE;
 	}
-	return kept;
+	out->count = kept;
+	return 0;
 }
 
 int universal_has_step(struct engine *e, uint32_t param)
 {
-	struct engine_state states[HYPERS_MAX];
+	STATE_LIST(list);
 	struct engine_param p;
-	int n = universal_states(e, param, states, HYPERS_MAX);
+	int rc = universal_states(e, param, &list);
 
-	if (n < 0)
-		return n;
-	return n && !has_key(states, n, "step") && engine_param(e, param, &p) && p.group >= 0;
+	if (rc)
+		return rc;
+	return list.count && !has_key(&list, "step") && engine_param(e, param, &p) &&
+	       p.group >= 0;
 }
 
 /* Puts {"param": tensor, "cat_dim": 0}; a step is a tensor without dimensions.  A parameter
@@ -167,41 +166,44 @@ static uint64_t job_step(struct engine *e)
 	return job.has_step ? job.step : 0;
 }
 
+/* Lists a group's hyper-parameters; on an error sets b->error and lists none. */
+static void list_hypers(struct building *b, uint32_t group, struct state_list *out)
+{
+	struct engine_address at = { .kind = ENGINE_HYPER, .group = group };
+	int rc = state_list_fill(out, b->engine, &at);
+
+	b->error = rc ? rc : b->error;
+}
+
 /* Puts how many steps the optimizer has made: the group's hyper-parameter `step`, else the
  * job's step.
  */
 static void put_step(struct building *b, uint32_t group)
 {
-	struct engine_state keys[HYPERS_MAX];
-	int n = engine_hypers(b->engine, group, keys, HYPERS_MAX);
+	STATE_LIST(hypers);
 
-	if (n < 0)
-		b->error = n;
-	b->step = n > 0 && has_key(keys, n < HYPERS_MAX ? n : HYPERS_MAX, "step")
-			  ? (float)value_of(b, group, "step")
-			  : (float)job_step(b->engine);
+	list_hypers(b, group, &hypers);
+	b->step = has_key(&hypers, "step") ? (float)value_of(b, group, "step")
+					   : (float)job_step(b->engine);
 	torch_pickle_tensor(b->out, FRAG_F32, NULL, 0);
 }
 
 /* Puts a group's dict, as torch.optim has it: there beta1 and beta2 are a tuple. */
 static void put_group(struct building *b, uint32_t group)
 {
-	struct engine_state keys[HYPERS_MAX];
-	int n = engine_hypers(b->engine, group, keys, HYPERS_MAX);
+	STATE_LIST(hypers);
 	bool betas;
 
-	if (n < 0) {
-		b->error = n;
-		n = 0;
-	}
-	n = n < HYPERS_MAX ? n : HYPERS_MAX;
-	betas = has_key(keys, n, "beta1") && has_key(keys, n, "beta2");
+	list_hypers(b, group, &hypers);
+	betas = has_key(&hypers, "beta1") && has_key(&hypers, "beta2");
 	torch_pickle_dict(b->out);
-	for (int i = 0; i < n; i++) {
-		if (betas && (!strcmp(keys[i].key, "beta1") || !strcmp(keys[i].key, "beta2")))
+	for (int i = 0; i < hypers.count; i++) {
+		const char *key = hypers.states[i].key;
+
+		if (betas && (!strcmp(key, "beta1") || !strcmp(key, "beta2")))
 			continue;
-		torch_pickle_text(b->out, keys[i].key);
-		torch_pickle_number(b->out, value_of(b, group, keys[i].key));
+		torch_pickle_text(b->out, key);
+		torch_pickle_number(b->out, value_of(b, group, key));
 	}
 	if (betas) {
 		torch_pickle_text(b->out, "betas");

@@ -16,6 +16,7 @@
  */
 
 #include "fs/cells.h"
+#include "fs/state-list.h"
 
 struct hypers; /* fs/hypers.h */
 
@@ -26,8 +27,8 @@ enum universal_file {
 	UNIVERSAL_STEP, /* of a parameter whose optimizer has no state `step` of its own */
 };
 
-/* Lists the states of a parameter that have a file, as engine_states does. */
-int universal_states(struct engine *e, uint32_t param, struct engine_state *out, int max);
+/* Lists the states of a parameter that have a file, as state_list_fill does. */
+int universal_states(struct engine *e, uint32_t param, struct state_list *out);
 /* Returns the key in the name of a state's file: "fp32" for a parameter's own values, which
  * have a file only where there is no master.
  */

@@ -331,21 +331,32 @@ static void add(struct engine_state *out, int max, int *n, struct engine_state s
 	++*n;
 }
 
+/* Adds the states "extra", "extra001" and so on, of parameter 0. */
+static void add_extra(struct engine_state *out, int max, int *n, int count)
+{
+	char key[FRAG_KEY_MAX + 1] = "extra";
+
+	for (int i = 0; i < count; i++) {
+		if (i)
+			snprintf(key, sizeof(key), "extra%03d", i);
+		add(out, max, n, state_of(0, key));
+	}
+}
+
 int engine_states(struct engine *e, uint32_t param, struct engine_state *out, int max)
 {
 	const struct fake_param *p = param_of(param);
-	bool extra;
-	int n = 0;
+	int n = 0, extra;
 
 	if (param >= e->nparams)
 		return -ENOENT;
 	pthread_mutex_lock(&e->lock);
-	extra = !param && e->hypers[EXTRA_STATE];
+	extra = param ? 0 : (int)e->hypers[EXTRA_STATE];
 	pthread_mutex_unlock(&e->lock);
 	for (int i = 0; i < KEYS_MAX && p->keys[i]; i++) {
-		if (extra && strcmp("extra", p->keys[i]) < 0) { /* sorted, as a job's are */
-			add(out, max, &n, state_of(param, "extra"));
-			extra = false;
+		if (strcmp("extra", p->keys[i]) < 0) { /* sorted, as a job's are */
+			add_extra(out, max, &n, extra);
+			extra = 0;
 		}
 		add(out, max, &n, state_of(param, p->keys[i]));
 	}

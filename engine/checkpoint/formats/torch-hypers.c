@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HYPERS_MAX = 128 }; /* of one group; further ones are left out */
+enum { HYPERS_MAX = 128 }; /* of one group */
 
 /* Reads a tensor of one number. */
 static bool read_number(const struct torch_source *s, uint32_t node, double *out)
@@ -51,11 +51,16 @@ static int add_number(const struct torch_source *s, uint32_t group, const char *
 	const struct table_group *g = &s->table->groups[group];
 	double value;
 
-	if (!torch_hypers_number(s, node, &value) || g->nhypers == HYPERS_MAX)
+	if (!torch_hypers_number(s, node, &value))
 		return 0;
 	for (uint32_t i = 0; i < g->nhypers; i++)
 		if (!strcmp(g->hypers[i].name, name))
 			return 0;
+	if (g->nhypers == HYPERS_MAX) {
+		table_skip(s->table, name, "group %u has more than %d hyper-parameters", group,
+			   HYPERS_MAX);
+		return 0;
+	}
 	return table_add_hyper(s->table, group, name, value);
 }
 

@@ -78,6 +78,7 @@ static void visit(struct node dir, const char *path)
 	ck_assert_int_eq(tree_attr(&tree, dir, NULL, &st), 0);
 	ck_assert_msg(st.st_nlink == dirs || st.st_nlink == 1, "%s: %lu links, %lu directories",
 		      path, (unsigned long)st.st_nlink, (unsigned long)dirs);
+	tree_dir_fini(&d);
 }
 
 START_TEST(every_node_is_found_by_name_and_by_number)
@@ -308,9 +309,11 @@ START_TEST(a_directory_can_be_read_on_from_any_entry)
 
 		tree_dir_init(&other, &tree, params);
 		ck_assert(tree_dir_get(&other, offset, &e, &next));
+		tree_dir_fini(&other);
 		ck_assert_str_eq(e.name, first.name);
 		offset = next;
 	}
+	tree_dir_fini(&d);
 	ck_assert_uint_eq(offset, 2 + 115);
 	close_fake();
 }
@@ -363,7 +366,9 @@ static void list_while_it_changes(struct node dir, bool there, unsigned at)
 		extra += !strncmp(e.name, "extra", 5);
 		if (n == at)
 			set_extra(!there);
+		tree_dir_fini(&d);
 	}
+	tree_dir_fini(&d);
 	set_extra(0);
 	for (tree_dir_init(&d, &tree, dir), offset = 0;
 	     tree_dir_get(&d, offset, &e, &offset);) {
@@ -373,6 +378,7 @@ static void list_while_it_changes(struct node dir, bool there, unsigned at)
 			i++;
 		ck_assert_msg(i < n, "%s is left out", e.name);
 	}
+	tree_dir_fini(&d);
 	ck_assert_uint_le(extra, dir.kind == NODE_PARAM ? 2 : 1);
 }
 
@@ -394,6 +400,34 @@ START_TEST(a_state_that_comes_or_goes_hides_and_doubles_no_other)
 }
 END_TEST
 
+START_TEST(all_of_many_states_have_files)
+{
+	static const char *const folders[] = { "params/layers.0.weight",
+					       "params/layers.0.weight/stats",
+					       "export/universal/zero/layers.0.weight" };
+	enum { MANY = 300 };
+	struct tree_entry e, dir;
+	struct tree_dir d;
+
+	open_fake("fake");
+	set_extra(MANY);
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+		unsigned n = 0, forms = i ? 1 : 2;
+		uint64_t offset = 0;
+
+		ck_assert_int_eq(walk(folders[i], &dir), 0);
+		tree_dir_init(&d, &tree, dir.node);
+		while (tree_dir_get(&d, offset, &e, &offset))
+			n += !strncmp(e.name, "extra", 5);
+		ck_assert_uint_eq(n, forms * MANY);
+		tree_dir_fini(&d);
+	}
+	ck_assert_int_eq(walk("params/layers.0.weight/extra299.npy", &e), 0);
+	ck_assert_int_eq(walk("params/layers.0.weight/extra299[1,1]", &e), 0);
+	close_fake();
+}
+END_TEST
+
 START_TEST(any_offset_can_be_read_on_from)
 {
 	struct tree_entry e, dir;
@@ -407,10 +441,12 @@ START_TEST(any_offset_can_be_read_on_from)
 		for (uint64_t offset = UINT64_MAX >> i, n = 0;
 		     tree_dir_get(&d, offset, &e, &next); offset = next)
 			ck_assert_uint_lt(n++, LISTED_MAX);
+		tree_dir_fini(&d);
 	}
 	for (uint64_t offset = 0; offset < 10000; offset++) {
 		tree_dir_init(&d, &tree, dir.node);
 		tree_dir_get(&d, offset, &e, &next);
+		tree_dir_fini(&d);
 	}
 	close_fake();
 }
@@ -455,6 +491,7 @@ int main(void)
 	tcase_add_test(t, views_are_found_until_they_are_forgotten);
 	tcase_add_test(t, a_directory_can_be_read_on_from_any_entry);
 	tcase_add_test(t, a_state_that_comes_or_goes_hides_and_doubles_no_other);
+	tcase_add_test(t, all_of_many_states_have_files);
 	tcase_add_test(t, any_offset_can_be_read_on_from);
 	tcase_add_test(t, addresses_say_what_the_path_says);
 	return run_suite(s, t);
