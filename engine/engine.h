@@ -253,8 +253,8 @@ void engine_wait_cancel(struct engine *e, struct engine_wait *wait);
 
 /* Returns a text, NUL-terminated, which the caller frees.  `what` is "config", "health"
  * (engine/catalog/health.h), "metrics" (Prometheus), "inflight", "log", "freeze", "control",
- * "place", "comms", or, of the lowest live rank, "leaves" and "nccl", or, of a checkpoint,
- * "source".  NULL: there is no such text, or no memory.
+ * "place", "comms", "readers", or, of the lowest live rank, "leaves"
+ * and "nccl", or, of a checkpoint, "source".  NULL: there is no such text, or no memory.
  * NULL, errno EAGAIN: the calling thread is in a hurry.
  * NULL, errno EIO: no rank lives.
  * NULL, errno ETIMEDOUT: the lowest live rank does not answer.

@@ -279,7 +279,8 @@ static char *engine_own_text(struct tree *t, uint32_t id)
 		[TEXT_LOG] = "log",         [TEXT_FREEZE] = "freeze",
 		[TEXT_CONTROL] = "control", [TEXT_NCCL] = "nccl",
 		[TEXT_COMMS] = "comms",     [TEXT_PLACE] = "place",
-		[TEXT_LEAVES] = "leaves",   [TEXT_SOURCE] = "source",
+		[TEXT_LEAVES] = "leaves",   [TEXT_READERS] = "readers",
+		[TEXT_SOURCE] = "source",
 	};
 
 	if (id == TEXT_VERSION)

@@ -6,7 +6,7 @@
 
 #include "fs/tree.h"
 
-enum { TREE_FIXED = 83, TREE_SUBS_MAX = 1 << 16 };
+enum { TREE_FIXED = 84, TREE_SUBS_MAX = 1 << 16 };
 
 /* An entry that every directory of a kind has. */
 struct tree_fixed {

@@ -113,6 +113,7 @@ enum text_id {
 	TEXT_COMMS,
 	TEXT_PLACE,
 	TEXT_LEAVES,
+	TEXT_READERS,
 	TEXT_SOURCE,
 	TEXT_UNIVERSAL, /* and the others of enum universal_file */
 	TEXT_UNIVERSAL_LAST = TEXT_UNIVERSAL + UNIVERSAL_STEP,

@@ -58,10 +58,18 @@ struct screen_line {
 	bool alarm; /* shown in red */
 };
 
+/* Lines of .frag/readers about one process, of all ranks: sums, and the longest times. */
+struct reader {
+	char host[64], program[32], mode[4];
+	uint64_t pid, uid, views, bytes, preserved;
+	double seconds, oldest, silent;
+};
+
 struct look {
 	struct status status;
 	char *metrics;
-	double seconds; /* on the monotonic clock */
+	struct vec readers; /* struct reader */
+	double seconds;     /* on the monotonic clock */
 	int error;
 	char why[256];
 };
@@ -94,6 +102,7 @@ static void look_free(struct look *l)
 	if (!l->error && l->seconds > 0)
 		status_fini(&l->status);
 	free(l->metrics);
+	free(l->readers.items);
 	*l = (struct look){ 0 };
 }
 
@@ -115,6 +124,70 @@ static double metric(const struct look *l, const char *name, int64_t rank)
 	return 0;
 }
 
+enum {
+	READER_RANK,
+	READER_HOST,
+	READER_PID,
+	READER_UID,
+	READER_PROGRAM,
+	READER_MODE,
+	READER_SECONDS,
+	READER_VIEWS,
+	READER_BYTES,
+	READER_PRESERVED,
+	READER_OLDEST,
+	READER_SILENT,
+	READER_FIELDS
+};
+
+/* Returns the process's reader, a new one if there was no line about it; NULL: no memory. */
+static struct reader *find_reader(struct vec *readers, char *fields[])
+{
+	uint64_t pid = strtoull(fields[READER_PID], NULL, 10);
+	struct reader *list = readers->items, *r;
+
+	for (uint32_t i = 0; i < readers->count; i++)
+		if (list[i].pid == pid && !strcmp(list[i].host, fields[READER_HOST]))
+			return &list[i];
+	r = vec_add(readers, sizeof(*r));
+	if (!r)
+		return NULL;
+	*r = (struct reader){ .pid = pid, .uid = strtoull(fields[READER_UID], NULL, 10) };
+	snprintf(r->host, sizeof(r->host), "%s", fields[READER_HOST]);
+	snprintf(r->program, sizeof(r->program), "%s", fields[READER_PROGRAM]);
+	snprintf(r->mode, sizeof(r->mode), "%s", fields[READER_MODE]);
+	return r;
+}
+
+static void add_reader(struct vec *readers, char *fields[])
+{
+	struct reader *r = find_reader(readers, fields);
+
+	if (!r)
+		return;
+	r->views += strtoull(fields[READER_VIEWS], NULL, 10);
+	r->bytes += strtoull(fields[READER_BYTES], NULL, 10);
+	r->preserved += strtoull(fields[READER_PRESERVED], NULL, 10);
+	r->seconds = fmax(r->seconds, strtod(fields[READER_SECONDS], NULL));
+	r->oldest = fmax(r->oldest, strtod(fields[READER_OLDEST], NULL));
+	r->silent = fmax(r->silent, strtod(fields[READER_SILENT], NULL));
+}
+
+/* Readers stay unknown where no rank answers. */
+static void read_readers(const char *mountpoint, struct vec *readers)
+{
+	char *fields[TABLE_FIELDS_MAX], *text, *rest, *line;
+
+	if (mount_file_read(mountpoint, ".frag/readers", &text))
+		return;
+	rest = text;
+	strsep(&rest, "\n"); /* names of the columns */
+	while ((line = strsep(&rest, "\n")) && *line)
+		if (table_cut(line, fields) >= READER_FIELDS)
+			add_reader(readers, fields);
+	free(text);
+}
+
 static void look(struct top *top)
 {
 	look_free(&top->last);
@@ -124,6 +197,7 @@ static void look(struct top *top)
 					 top->now.why, sizeof(top->now.why));
 	if (mount_file_read(top->mountpoint, ".frag/metrics", &top->now.metrics))
 		top->now.metrics = NULL;
+	read_readers(top->mountpoint, &top->now.readers);
 }
 
 /* ---- norms of groups ---- */
@@ -311,6 +385,27 @@ static void put_ranks(struct top *top)
 	}
 }
 
+static void put_readers(struct top *top)
+{
+	const struct reader *readers = top->now.readers.items;
+	char bytes[16], preserved[16];
+
+	if (top->now.readers.count)
+		put(top, false, "%6s  %-16s %8s  %-16s %-4s %9s %8s %8s %9s %8s %8s", "READER",
+		    "HOST", "PID", "PROGRAM", "MODE", "SINCE", "VIEWS", "BYTES", "PRESERVED",
+		    "OLDEST", "SILENT");
+	for (uint32_t i = 0; i < top->now.readers.count; i++) {
+		const struct reader *r = &readers[i];
+
+		put(top, false,
+		    "%6" PRIu32 "  %-16.16s %8" PRIu64 "  %-16.16s %-4s %7.0f s %8" PRIu64
+		    " %8s %9s %6.1f s %6.1f s",
+		    i, r->host, r->pid, r->program, r->mode, r->seconds, r->views,
+		    table_size(r->bytes, bytes), table_size(r->preserved, preserved), r->oldest,
+		    r->silent);
+	}
+}
+
 /* Returns which of `parts` equal parts of [low, high] the value is in; the last part if the
  * value is not finite.
  */
@@ -406,10 +501,29 @@ static void make_lines(struct top *top)
 	put(top, false, "%s", "");
 	put_ranks(top);
 	put(top, false, "%s", "");
+	put_readers(top);
+	put(top, false, "%s", "");
 	put_groups(top);
 }
 
 /* ---- showing ---- */
+
+static json_t *readers_json(const struct vec *readers)
+{
+	const struct reader *r = readers->items;
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < readers->count; i++)
+		json_array_append_new(
+			list, json_pack("{s:s s:I s:I s:s s:s s:f s:I s:I s:I s:f s:f}", "host",
+					r[i].host, "pid", (json_int_t)r[i].pid, "uid",
+					(json_int_t)r[i].uid, "program", r[i].program, "mode",
+					r[i].mode, "seconds", r[i].seconds, "views",
+					(json_int_t)r[i].views, "bytes", (json_int_t)r[i].bytes,
+					"preserved", (json_int_t)r[i].preserved, "oldest",
+					r[i].oldest, "silent", r[i].silent));
+	return list;
+}
 
 static json_t *to_json(struct top *top)
 {
@@ -425,8 +539,9 @@ static json_t *to_json(struct top *top)
 					  : json_null(),
 				  "nan", (json_int_t)groups[i].whole.nan, "inf",
 				  (json_int_t)groups[i].whole.inf));
-	return json_pack("{s:o s:f s:o}", "status", status_json(&top->now.status),
-			 "steps_per_s", step_rate(top), "groups", list);
+	return json_pack("{s:o s:f s:o s:o}", "status", status_json(&top->now.status),
+			 "steps_per_s", step_rate(top), "readers",
+			 readers_json(&top->now.readers), "groups", list);
 }
 
 /* Shows one look.  There are two looks, because rates are of the time between them. */

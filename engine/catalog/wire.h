@@ -20,7 +20,8 @@
  *    x -> r  READ -> DATA, STATS -> SUMS         x -> r  COMPUTE* -> ACK   kept aside too
  *    x -> r  RANK_QUERY -> RANK_TEXT             c -> all PREPARE{boundary N} -> VOTE
  *  life                                          x <- c  ACCEPTED{N}       all have voted yes
- *    x -> r  PING -> PONG {control page}         r -> c  ARRIVED -> ACK, KNOWN   r waits at N
+ *    x -> r  PING {observer} -> PONG {control page}
+ *                                                r -> c  ARRIVED -> ACK, KNOWN   r waits at N
  *    x -> r  WAIT -> CHANGED {control page}      c -> all DECIDE{commit or not} -> ACK,
  *                                                c <- all  APPLIED, when N is passed
  *    r -> all  LEAVE -> ACK                      x <- c  APPLIED
@@ -154,6 +155,16 @@ struct wire_header {
 	uint32_t life;
 };
 static_assert(sizeof(struct wire_header) == 48, "wire");
+
+/* The tail of an observer's PING; a rank's has none. */
+struct wire_observer {
+	int64_t pid;
+	uint32_t uid;
+	uint32_t writes; /* 1: edits are allowed */
+	char host[64];
+	char program[32];
+};
+static_assert(sizeof(struct wire_observer) == 112, "wire");
 
 struct wire_refuse {
 	int32_t status; /* -errno */

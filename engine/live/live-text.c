@@ -16,6 +16,7 @@
 #include "engine/read/prefetch.h"
 #include "engine/read/remote-read.h"
 #include "engine/rounds/fallback.h"
+#include "engine/serve/readers.h"
 #include "engine/watch/edit-history.h"
 #include "engine/watch/place-order.h"
 #include "engine/watch/rank-query.h"
@@ -466,6 +467,22 @@ static int put_leaves(struct engine *e, FILE *out)
 	return put_of_first(e, "leaves", out);
 }
 
+/* A rank that does not answer within a second, or is lost, has no lines. */
+static int put_readers(struct engine *e, FILE *out)
+{
+	uint64_t since = rank_query_ask_all(e, "readers");
+
+	fputs(READERS_COLUMNS, out);
+	for (uint32_t rank = 0; rank < e->world; rank++) {
+		CLEANUP(free) char *text = rank_query_text_since(e, rank, "readers", since);
+
+		if (!text && errno == EAGAIN)
+			return -EAGAIN;
+		fputs(text ? text : "", out);
+	}
+	return 0;
+}
+
 static int put_comms(struct engine *e, FILE *out)
 {
 	CLEANUP(free) char *text = comms_text(e->comms);
@@ -483,7 +500,7 @@ static const struct {
 	{ "config", put_config },     { "health", put_health }, { "metrics", put_metrics },
 	{ "inflight", put_inflight }, { "freeze", put_freeze }, { "control", put_control },
 	{ "nccl", put_nccl },         { "comms", put_comms },   { "log", put_log },
-	{ "place", place_order_put }, { "leaves", put_leaves },
+	{ "place", place_order_put }, { "leaves", put_leaves }, { "readers", put_readers },
 };
 
 char *live_text(struct engine *e, const char *what)

@@ -29,6 +29,7 @@
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
 #include "engine/serve/checks.h"
+#include "engine/serve/readers.h"
 #include "engine/serve/serve-pending.h"
 #include "engine/serve/serve-stats.h"
 #include "engine/serve/serve.h"
@@ -61,7 +62,7 @@ static int alloc_modules(struct engine *e)
 #define ALLOC(module) (e->module = calloc(1, sizeof(*e->module)))
 	if (!ALLOC(rpc) || !ALLOC(event_log) || !ALLOC(read.prefetch) ||
 	    !ALLOC(commit.coordinator) || !ALLOC(watch) || !ALLOC(serve.state) ||
-	    barrier_new(e) || rendezvous_new(e) || leave_new(e))
+	    !ALLOC(serve.readers) || barrier_new(e) || rendezvous_new(e) || leave_new(e))
 		return -ENOMEM;
 	return 0;
 #undef ALLOC
@@ -78,6 +79,7 @@ static void free_modules(struct engine *e)
 	free(e->commit.coordinator);
 	free(e->watch);
 	free(e->serve.state);
+	readers_free(e->serve.readers);
 }
 
 int loop_new(struct engine **out, const struct engine_ops *ops,

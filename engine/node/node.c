@@ -194,3 +194,13 @@ void node_origin(const struct engine *e, struct wire_origin *origin)
 	*origin = (struct wire_origin){ .writer = e->rank, .uid = getuid(), .pid = getpid() };
 	gethostname(origin->host, sizeof(origin->host) - 1);
 }
+
+void node_observer(const struct engine *e, struct wire_observer *observer)
+{
+	*observer = (struct wire_observer){ .uid = getuid(),
+					    .pid = getpid(),
+					    .writes = e->write.allowed };
+	gethostname(observer->host, sizeof(observer->host) - 1);
+	snprintf(observer->program, sizeof(observer->program), "%s",
+		 program_invocation_short_name);
+}

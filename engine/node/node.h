@@ -229,6 +229,7 @@ struct engine {
 	struct watch *watch;
 	struct {
 		struct serve *state;
+		struct readers *readers;         /* observers that this rank hears */
 		LIST_HEAD(, pending_wait) waits; /* of observers, to be answered */
 		struct serve_pending *pending;   /* NULL: all states are in memory */
 		struct stats_server *stats;      /* NULL: nobody has asked yet */
@@ -299,6 +300,8 @@ int node_open_messages(struct engine *e, const char *bind);
 /* Returns the port whose transport gave the message peer its number. */
 const struct node_port *node_port_of(const struct engine *e, uint32_t peer);
 
+/* Fills *observer with this process. */
+void node_observer(const struct engine *e, struct wire_observer *observer);
 /* Fills origin with this process, which writes or freezes. */
 void node_origin(const struct engine *e, struct wire_origin *origin);
 

@@ -416,6 +416,7 @@ static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct a
 static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 {
 	bool self = e->is_rank && rank == e->rank;
+	struct wire_observer observer;
 	int rc;
 
 	if (!(self ? !LIST_EMPTY(&e->rpc->list) : p->linked) ||
@@ -423,9 +424,10 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 		return;
 	p->pinged_ms = now;
 	/* a lost rank is pinged as WIRE_OBSERVER: its silence must not lose it again */
+	node_observer(e, &observer);
 	rc = rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank,
-		      self ? NODE_LOCAL : p->link, WIRE_PING, NULL, NULL, 0, on_pong, NULL,
-		      rank);
+		      self ? NODE_LOCAL : p->link, WIRE_PING, NULL, &observer,
+		      e->is_rank ? 0 : sizeof(observer), on_pong, NULL, rank);
 	if (rc == -ENOTCONN) /* the peer has refused this link, and will again */
 		p->linked = false;
 }

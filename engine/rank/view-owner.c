@@ -302,6 +302,23 @@ void view_owner_touch(struct view_owner *v, uint32_t peer, uint32_t life, uint64
 		}
 }
 
+void view_owner_use(struct view_owner *v, uint32_t life, uint64_t now,
+		    struct view_owner_use *out)
+{
+	const struct view *view;
+
+	*out = (struct view_owner_use){ 0 };
+	LOCKED(&v->lock);
+	LIST_FOREACH (view, &v->list, link) {
+		if ((uint32_t)view->id[0] != life)
+			continue;
+		out->views++;
+		out->bytes += view->size;
+		out->preserved += view->state == VIEW_KEPT ? view->size : 0;
+		out->oldest_ms = u64_max(out->oldest_ms, now - view->opened_ms);
+	}
+}
+
 /* Copies up to limit more bytes into the buffer.  Under the lock. */
 static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 {

@@ -102,6 +102,16 @@ void view_owner_trim(struct view_owner *v, uint64_t before);
  */
 void view_owner_touch(struct view_owner *v, uint32_t peer, uint32_t life, uint64_t now);
 
+/* The views of one observer. */
+struct view_owner_use {
+	unsigned views;
+	uint64_t bytes, preserved; /* of all views; of those that are KEPT */
+	uint64_t oldest_ms;        /* how long the oldest is open */
+};
+/* Fills *out with the views whose ids begin with an observer's `life`. */
+void view_owner_use(struct view_owner *v, uint32_t life, uint64_t now,
+		    struct view_owner_use *out);
+
 /* Copies size bytes of one run from offset of the view, whose rows are in the host's memory.
  * -ESTALE: there is no such view.
  * -EAGAIN: it does not show its generation yet.

@@ -12,6 +12,7 @@
 #include "engine/rank/registry-place.h"
 #include "engine/rank/swap-text.h"
 #include "engine/rounds/landing.h"
+#include "engine/serve/readers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -112,6 +113,12 @@ static int put_leaves(struct engine *e, FILE *out)
 	return 0;
 }
 
+static int put_readers(struct engine *e, FILE *out)
+{
+	readers_print(e, out);
+	return 0;
+}
+
 static int put_place(struct engine *e, FILE *out)
 {
 	registry_place_print(&e->registry, out);
@@ -122,10 +129,10 @@ static const struct {
 	const char *what;
 	int (*put)(struct engine *e, FILE *out);
 } texts[] = {
-	{ "swap", put_swap },     { "pinned", put_pinned }, { "arena", put_arena },
-	{ "nccl", put_nccl },     { "log", put_log },       { "comms", put_comms },
-	{ "timers", put_timers }, { "phases", put_phases }, { "place", put_place },
-	{ "leaves", put_leaves },
+	{ "swap", put_swap },     { "pinned", put_pinned },   { "arena", put_arena },
+	{ "nccl", put_nccl },     { "log", put_log },         { "comms", put_comms },
+	{ "timers", put_timers }, { "phases", put_phases },   { "place", put_place },
+	{ "leaves", put_leaves }, { "readers", put_readers },
 };
 
 /* -EINVAL: there is no such text.  -ENOMEM. */

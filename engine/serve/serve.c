@@ -18,6 +18,7 @@
 #include "engine/rounds/landing.h"
 #include "engine/rounds/rounds.h"
 #include "engine/serve/checks.h"
+#include "engine/serve/readers.h"
 #include "engine/serve/serve-figures.h"
 #include "engine/serve/serve-place.h"
 #include "engine/serve/serve-pending.h"
@@ -507,13 +508,16 @@ static void serve_transaction(struct engine *e, uint32_t peer, const struct wire
 		node_ack(e, peer, header->request, 0);
 }
 
-static void serve_ping(struct engine *e, uint32_t peer, const struct wire_header *header)
+static void serve_ping(struct engine *e, const struct served_request *r)
 {
+	const struct wire_header *header = r->header;
+	uint32_t peer = r->peer;
 	struct wire_control control;
 
 	if (view_owner_any(&e->view_owner))
 		view_owner_touch(&e->view_owner, peer, header->life, monotonic_ms());
 	participant_touch(&e->participant, peer, monotonic_ms());
+	readers_heard(e, header, r->tail, r->tail_size, monotonic_ms());
 	wire_control_from_page(&control, e->registry.control);
 	node_send(e, peer, WIRE_PONG, header->request, &control, NULL, 0);
 	fabric_answer(e, peer, WIRE_PONG, header->request, &control, NULL, 0);
@@ -615,7 +619,7 @@ static bool serve_member(struct engine *e, const struct served_request *r)
 		leave_serve_left(e, r->peer, r->header, r->body);
 		return true;
 	case WIRE_PING:
-		serve_ping(e, r->peer, r->header);
+		serve_ping(e, r);
 		return true;
 	case WIRE_BARRIER:
 		barrier_serve(e, r->peer, r->header, r->body);

@@ -206,9 +206,32 @@ mount_job rw
 within 60 fragctl top -j "$M" --once >out || fail "top: $?"
 line '^job [^ ]*  step [0-9]*  .*  2 of 2 ranks$'
 line '^ *1  .* alive  .* s$'
+line '^ *[0-9]  [^ ]*  *[0-9]*  fragfs  *rw  .* s$'
 [ "$(grep -c '^ *[0-9]*  *[0-9.e+]*  |#*█* *|' out)" = "$(ls "$M/groups" | wc -l)" ] || fail "top: $(cat out)"
 within 60 fragctl top -j "$M" --json >out || fail "top --json: $?"
 line '"norm": '
+line '"program": "fragfs"'
+
+# Who reads: the mount, and the view that a file which is read from keeps open.
+readers_of() { # PROGRAM MODE COLUMN: a line for each rank, in which mounts that have ended are for some seconds
+	within 60 cat "$M/.frag/readers" >readers || fail "readers: $?"
+	awk -F '\t' -v program="$1" -v mode="$2" -v column="$3" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+		$at["program"] == program && $at["mode"] == mode && $at["silent"] < 4 { print $at[column] }' readers
+}
+is_alone() {
+	[ "$(readers_of fragfs rw rank | tr '\n' ' ')" = '0 1 ' ]
+}
+wait_until 60 is_alone || fail "readers: $(cat readers)"
+pid=$(readers_of fragfs rw pid | uniq)
+[ "$(cat "/proc/$pid/comm")" = fragfs ] || fail "readers: $(cat readers)"
+[ "$(readers_of fragfs rw uid | uniq)" = "$(id -u)" ] || fail "readers: $(cat readers)"
+exec 5<"$M/params/$name/fp32"
+within 60 dd bs=8 count=1 status=none <&5 >read || fail "read: $?"
+has_view() {
+	readers_of fragfs rw views | grep -qx 1 && readers_of fragfs rw bytes | grep -qx '[1-9][0-9]*'
+}
+wait_until 60 has_view || fail "readers: $(cat readers)"
+exec 5<&-
 fails 1 'top needs a terminal' top -j "$M" </dev/null
 events=$(sed -n '/^\.Ss Events/,/^\.Ss/s/^\.It Li //p' "$top_srcdir/docs/fragfs.1" | tr '\n' ' ')
 fails 2 "edits: no event; there are: ${events% }\$" watch -j "$M" step edits

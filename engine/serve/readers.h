@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ENGINE_SERVE_READERS_H
+#define ENGINE_SERVE_READERS_H
+
+/* The observers that this rank hears: mounts and programs, which say in each PING who they are.
+ * Engine thread, with the lock.
+ */
+
+#include "engine/base/vec.h"
+#include "engine/node/node.h"
+
+#include <stdio.h>
+
+struct readers {
+	struct vec list; /* struct reader */
+};
+
+/* Notes an observer's PING, whose tail is a struct wire_observer, and forgets observers that have
+ * been silent for long.  Any other tail is ignored.
+ */
+void readers_heard(struct engine *e, const struct wire_header *header, const void *tail,
+		   size_t tail_size, uint64_t now_ms);
+#define READERS_COLUMNS                                                                        \
+	"rank\thost\tpid\tuid\tprogram\tmode\tseconds\tviews\tbytes\tpreserved\toldest\tsilen" \
+	"t\n"
+
+/* Prints a line for each observer that is heard, with its views of this rank's states. */
+void readers_print(struct engine *e, FILE *out);
+/* NULL is allowed. */
+void readers_free(struct readers *r);
+
+#endif
