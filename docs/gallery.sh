@@ -73,7 +73,7 @@ cp frag/export/model.safetensors before.safetensors
 # The screen of top after some seconds, of which it shows the history; without tmux one look.
 top_screen() {
 	if command -v tmux >/dev/null; then
-		tmux -S tmux -f /dev/null new-session -d -x 118 -y 12 'env -u COLUMNS -u LINES fragctl top -j frag'
+		tmux -S tmux -f /dev/null new-session -d -x 118 -y 16 'env -u COLUMNS -u LINES fragctl top -j frag'
 		sleep 12
 		tmux -S tmux capture-pane -p
 		tmux -S tmux send-keys q
