@@ -15,14 +15,15 @@ struct readers {
 	struct vec list; /* struct reader */
 };
 
-/* Notes an observer's PING, whose tail is a struct wire_observer, and forgets observers that have
- * been silent for long.  Any other tail is ignored.
+/* Notes an observer's PING, whose tail is a struct wire_observer, and forgets observers that
+ * have been silent for long.  Any other tail is ignored.
  */
 void readers_heard(struct engine *e, const struct wire_header *header, const void *tail,
 		   size_t tail_size, uint64_t now_ms);
+
 #define READERS_COLUMNS                                                                        \
-	"rank\thost\tpid\tuid\tprogram\tmode\tseconds\tviews\tbytes\tpreserved\toldest\tsilen" \
-	"t\n"
+	"rank\thost\tpid\tuid\tprogram\tmode\tseconds\t"                                       \
+	"views\tbytes\tpreserved\toldest\tsilent\n"
 
 /* Prints a line for each observer that is heard, with its views of this rank's states. */
 void readers_print(struct engine *e, FILE *out);

@@ -86,5 +86,42 @@ if command -v bash >/dev/null; then
 	[ "$(complete_words key "$TMPDIR/m/")" = "$TMPDIR/m/file
 $TMPDIR/m/params" ] || { echo "bash: files of key: $(complete_words key "$TMPDIR/m/")"; bad=1; }
 fi
-! command -v zsh >/dev/null || zsh -n mount-helpers/completion/_fragctl || bad=1
+# zsh_offers LINE: prints what zsh, in a terminal, lists for the last word.
+zsh_offers() {
+	BUILD=$top_builddir timeout 60 zsh -f "$TMPDIR/complete.zsh" "$1" | tr -d '\r' |
+		sed 's/\x1b\[[0-9;?]*[A-Za-z]//g; s/  -- .*//; s/fragctl/\n/g' | tr -s ' ' '\n' | sort
+}
+# zsh_lists LINE WORD...: fails unless all words are listed for LINE.
+zsh_lists() {
+	zsh_offers "$1" >"$TMPDIR/offers"
+	line=$1
+	shift
+	for word in "$@"; do
+		grep -qxF -- "$word" "$TMPDIR/offers" || { echo "zsh: no $word for $line: $(cat "$TMPDIR/offers")"; bad=1; }
+	done
+}
+if command -v zsh >/dev/null; then
+	cat >"$TMPDIR/complete.zsh" <<'END'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'PS1=; unsetopt zle_bracketed_paste; path=($BUILD $path); fpath=($PWD/mount-helpers/completion $fpath)'
+zpty -w shell 'autoload -Uz compinit; compinit -D -u; bindkey "^I" list-choices; LISTMAX=1000'
+zpty -w shell 'stty -echo cols 200 rows 1000; print REA""DY'
+while zpty -r shell line && [[ $line != *READY$'\r'* ]]; do :; done
+zpty -w -n shell "$1"$'\t'$'\C-U'$'\n''print DO""NE'$'\n'
+while zpty -r shell line && [[ $line != *DONE$'\r'* ]]; do print -r -- "$line"; done
+zpty -d shell
+END
+	zsh_lists 'fragctl ' $command_names
+	for name in $command_names; do
+		zsh_lists "fragctl $name --" $(awk -F '\t' -v name="$name" '$1 == "option" && $2 == name { print $4 }' "$TMPDIR/table")
+	done
+	zsh_lists "fragctl get -j $TMPDIR/m b" 'b\' c
+	zsh_lists "fragctl get -j $TMPDIR/m " 'b\' c "it\\'s" '\$\(echo\' 'ran\)'
+	zsh_lists 'fragctl jobs -o job,' address world
+	zsh_lists "fragctl key $TMPDIR/m/" file params/
+	zsh_lists "fragctl overlay $TMPDIR/m/p" params/
+else
+	echo "no zsh: its completion is not tested"
+fi
 exit $bad
