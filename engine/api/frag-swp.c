@@ -4,7 +4,7 @@
 #include "engine/api/api.h"
 #include "engine/base/log.h"
 #include "engine/base/vec.h"
-#include "engine/swap/tensor-swp.h"
+#include "engine/swap/deepspeed/tensor-swp.h"
 
 #include <dirent.h>
 #include <errno.h>

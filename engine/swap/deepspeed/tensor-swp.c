@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/swap/tensor-swp.h"
+#include "engine/swap/deepspeed/tensor-swp.h"
 
 #include "engine/base/fd.h"
 

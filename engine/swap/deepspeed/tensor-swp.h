@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_SWAP_TENSOR_SWP_H
-#define ENGINE_SWAP_TENSOR_SWP_H
+#ifndef ENGINE_SWAP_DEEPSPEED_TENSOR_SWP_H
+#define ENGINE_SWAP_DEEPSPEED_TENSOR_SWP_H
 
 /* The files of DeepSpeed's optimizer swapper, one for each sub-group and state of a rank.  A
  * file is raw elements and padding, because DeepSpeed reads and writes multiples of 1024 bytes
