@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/base/one-line.h"
-#include "engine/overlay.h"
+#include "engine/checkpoint/overlay/overlay.h"
 #include "mount-helpers/call.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/progress.h"

@@ -9,7 +9,7 @@
 #include "engine/base/text.h"
 #include "engine/base/thread.h"
 #include "engine/checkpoint/edit/open-files.h"
-#include "engine/checkpoint/edit/overlay-log.h"
+#include "engine/checkpoint/overlay/overlay-log.h"
 #include "engine/checkpoint/editor.h"
 #include "engine/checkpoint/fetch.h"
 #include "engine/checkpoint/formats/format.h"

@@ -9,7 +9,7 @@
 #include "engine/checkpoint/edit/edit.h"
 #include "engine/checkpoint/edit/file-lock.h"
 #include "engine/checkpoint/edit/journal.h"
-#include "engine/checkpoint/edit/overlay-log.h"
+#include "engine/checkpoint/overlay/overlay-log.h"
 
 #include <errno.h>
 #include <stdio.h>

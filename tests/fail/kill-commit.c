@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "engine/engine.h"
-#include "engine/overlay.h"
+#include "engine/checkpoint/overlay/overlay.h"
 #include "tests/find-param.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_OVERLAY_H
-#define ENGINE_OVERLAY_H
+#ifndef ENGINE_CHECKPOINT_OVERLAY_OVERLAY_H
+#define ENGINE_CHECKPOINT_OVERLAY_OVERLAY_H
 
 /* Overlays, for fragctl: folders with edits of a checkpoint that a mount made
  * (engine_options.overlay).  They can be looked at, committed to the checkpoint, or discarded.

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/overlay.h"
+#include "engine/checkpoint/overlay/overlay.h"
 
 #include "engine/base/fd.h"
 #include "engine/checkpoint/edit/file-lock.h"
 #include "engine/checkpoint/edit/journal.h"
 #include "engine/checkpoint/edit/open-files.h"
-#include "engine/checkpoint/edit/overlay-log.h"
+#include "engine/checkpoint/overlay/overlay-log.h"
 #include "engine/checkpoint/table/folder.h"
 
 #include <errno.h>

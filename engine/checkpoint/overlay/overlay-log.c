@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "engine/checkpoint/edit/overlay-log.h"
+#include "engine/checkpoint/overlay/overlay-log.h"
 
 #include "engine/base/fd.h"
 #include "engine/base/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_H
-#define ENGINE_CHECKPOINT_EDIT_OVERLAY_LOG_H
+#ifndef ENGINE_CHECKPOINT_OVERLAY_OVERLAY_LOG_H
+#define ENGINE_CHECKPOINT_OVERLAY_OVERLAY_LOG_H
 
 /* The log of an overlay.  An overlay is a folder with one redo log of edits of a checkpoint,
  * whose own files are never written (copy on write).

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "engine/checkpoint/edit/file-lock.h"
-#include "engine/checkpoint/edit/overlay-log.h"
+#include "engine/checkpoint/overlay/overlay-log.h"
 #include "engine/checkpoint/parse/le.h"
-#include "engine/overlay.h"
+#include "engine/checkpoint/overlay/overlay.h"
 #include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
 

@@ -7,8 +7,8 @@
 
 #include "engine/checkpoint/edit/edit.h"
 #include "engine/checkpoint/edit/file-lock.h"
-#include "engine/checkpoint/edit/overlay-log.h"
-#include "engine/overlay.h"
+#include "engine/checkpoint/overlay/overlay-log.h"
+#include "engine/checkpoint/overlay/overlay.h"
 #include "tests/ranks/scarce.h"
 #include "tests/run-suite.h"
 #include "tests/unit/checkpoint/edit/edited.h"
