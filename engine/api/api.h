@@ -7,6 +7,7 @@
  */
 
 #include "engine/base/phase.h"
+#include "engine/base/thread.h"
 #include "engine/device/device.h"
 #include "engine/node/node.h"
 
@@ -42,6 +43,7 @@ struct frag {
  */
 static inline struct engine *api_engine(const struct frag *f)
 {
+	assert(thread_may_be_trainer());
 	return f && f->engine->registry.control->cookie[0] ? f->engine : NULL;
 }
 

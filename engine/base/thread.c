@@ -5,6 +5,7 @@
 
 #include <sched.h>
 
+static _Thread_local const void *engine_here; /* NULL: not an engine's thread */
 static struct cpus bound;
 static bool is_bound;
 
@@ -77,4 +78,14 @@ int thread_bind(const struct cpus *cpus)
 const struct cpus *thread_bound(void)
 {
 	return is_bound ? &bound : NULL;
+}
+
+void thread_be_engine(const void *engine)
+{
+	engine_here = engine;
+}
+
+const void *thread_engine(void)
+{
+	return engine_here;
 }

@@ -32,6 +32,18 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *ar
 	return thread_start_with(thread, NULL, run, arg);
 }
 
+/* Notes that the calling thread is the engine thread of `engine`, for assertions at doors. */
+void thread_be_engine(const void *engine);
+/* Returns the engine whose thread the calling one is; NULL: of none. */
+const void *thread_engine(void);
+/* Returns true if the calling thread may do what the trainer's alone does: it is no engine's.
+ * The trainer may be one thread after another, in one call at a time.
+ */
+static inline bool thread_may_be_trainer(void)
+{
+	return !thread_engine();
+}
+
 static inline pthread_mutex_t *thread_lock(pthread_mutex_t *lock)
 {
 	pthread_mutex_lock(lock);

@@ -4,6 +4,7 @@
 #include "engine/job/barrier.h"
 
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/job/join.h"
 #include "engine/node/peers.h"
 
@@ -297,6 +298,7 @@ int barrier_pass(struct engine *e, unsigned timeout_ms, struct wire_barrier *at)
 	uint64_t mine = e->job.barrier->returned + 1;
 	int rc = 0;
 
+	assert(thread_may_be_trainer());
 	begin(e, mine, timeout_ms);
 	while (!has_ended(e, mine) && !rc)
 		rc = node_wait(e,

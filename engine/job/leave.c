@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "engine/base/thread.h"
 #include "engine/base/vec.h"
 #include "engine/job/leave.h"
 #include "engine/node/peers.h"
@@ -141,6 +142,7 @@ void leave_say(struct engine *e)
 {
 	uint64_t until = monotonic_ms() + OTHERS_MS;
 
+	assert(thread_may_be_trainer());
 	if (!e->is_rank || !e->job.ready)
 		return;
 	pthread_mutex_lock(&e->lock);

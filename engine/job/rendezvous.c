@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/job/rendezvous.h"
 #include "engine/node/peers.h"
 
@@ -368,6 +369,7 @@ int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 	uint64_t count = (r->said.count ? r->said.count : e->job.engine_id) + 1;
 	uint64_t deadline = monotonic_ms() + said->wait_ms + e->timeout_ms;
 
+	assert(thread_may_be_trainer());
 	r->said = *said;
 	r->said.count = count;
 	r->asked = r->answered = false;

@@ -123,7 +123,7 @@ static void *run(void *arg)
 
 	/* Texts have numbers with a point, whatever the trainer's locale is. */
 	uselocale(newlocale(LC_ALL_MASK, "C", NULL));
-	node_be_engine_thread(e);
+	thread_be_engine(e);
 	while (!atomic_load_explicit(&e->thread.stop, memory_order_acquire))
 		loop_turn(e, NODE_IDLE_MS);
 	return NULL;

@@ -3,6 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/slot-map.h"
+#include "engine/base/thread.h"
 #include "engine/node/node.h"
 
 #include <errno.h>
@@ -12,16 +13,9 @@
 
 enum { ASK_MS = 100 }; /* the longest that node_ask_again waits */
 
-static _Thread_local const struct engine *turned_here; /* NULL: not an engine's thread */
-
 bool node_is_engine_thread(const struct engine *e)
 {
-	return !e->thread.started || turned_here == e;
-}
-
-void node_be_engine_thread(const struct engine *e)
-{
-	turned_here = e;
+	return !e->thread.started || thread_engine() == e;
 }
 
 int node_open_messages(struct engine *e, const char *bind)

@@ -256,8 +256,6 @@ static inline uint32_t node_life(const uint64_t cookie[2])
  * thread, or the engine has no thread now.
  */
 bool node_is_engine_thread(const struct engine *e);
-/* Makes the calling thread the engine thread of e. */
-void node_be_engine_thread(const struct engine *e);
 
 /* Makes the engine thread take its next turn now.  Any thread, without the lock. */
 void node_wake(struct engine *e);

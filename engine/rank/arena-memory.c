@@ -115,6 +115,7 @@ int arena_memory_alloc(struct arena_memory *m, uint64_t bytes, uint64_t *block)
 {
 	int rc;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&m->lock);
 	rc = arena_alloc(&m->arena, bytes, block);
 	if (rc == -EAGAIN && arena_plan_yield(&m->arena, bytes)) /* a compaction can wait */
@@ -137,6 +138,7 @@ int arena_memory_release(struct arena_memory *m, uint64_t block)
 {
 	int rc;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&m->lock);
 	rc = arena_release(&m->arena, block);
 	show(m);
@@ -196,6 +198,7 @@ int arena_memory_assign(struct arena_memory *m, struct arena_lp lp, enum frag_dt
 	void *memory;
 	int rc = arena_memory_at(m, block, 0, &memory, &run);
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	if (offset % element || !u64_mul(numel, element, &bytes))
@@ -214,6 +217,7 @@ int arena_memory_unassign(struct arena_memory *m, struct arena_lp lp)
 {
 	int rc = unassign(m, lp);
 
+	assert(thread_may_be_trainer());
 	if (!rc)
 		registry_drop(m->registry, arena_memory_kind(lp), lp.param, 0, "");
 	return rc;
@@ -399,6 +403,7 @@ int64_t arena_memory_compact(struct arena_memory *m, uint64_t want, uint64_t mos
 	int rc = plan(m, want);
 	int64_t n = rc ? rc : carry_out(m, most);
 
+	assert(thread_may_be_trainer());
 	if (!n && older) {
 		rc = plan(m, want);
 		n = rc ? rc : carry_out(m, most);

@@ -38,6 +38,7 @@ int devices_keep_on_host(struct devices *d, uint64_t bytes)
 	struct iovec slab;
 	int rc = bytes > DEVICES_HOST_MAX ? -EINVAL : pinned_open(&options, &d->host);
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	slab = slab_of(d);
@@ -203,6 +204,7 @@ int devices_keep(struct devices *d, int number, const struct iovec *parts, unsig
 	const struct used *u = devices_find(d, number);
 	int rc = keep_in(d, u, parts, n, false, kept);
 
+	assert(thread_may_be_trainer());
 	if ((rc == -ENOSPC || rc == -ENOMEM) && d->host)
 		rc = keep_in(d, u, parts, n, true, kept);
 	return rc;

@@ -77,6 +77,7 @@ int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory)
 {
 	const struct used *u, *first = NULL;
 
+	assert(thread_may_be_trainer());
 	/* add inserts at the head: the last is the device that was taken into use first */
 	LIST_FOREACH (u, &d->used, link)
 		first = u;
@@ -94,6 +95,7 @@ void devices_free(struct devices *d, int number, void *memory)
 					.parts = &(struct iovec){ memory, 0 } };
 	int rc = devices_copy_now(d, &nothing);
 
+	assert(thread_may_be_trainer());
 	if (rc) {
 		log_warn("memory of device %d is not freed: %s", number, strerror(-rc));
 		return;
@@ -122,6 +124,7 @@ int devices_use(struct devices *d, int number, void *stream)
 {
 	struct used *u = devices_find(d, number);
 
+	assert(thread_may_be_trainer());
 	if (!u)
 		return add(d, number, stream);
 	u->stream = stream;
@@ -172,6 +175,7 @@ void devices_mark(struct devices *d)
 {
 	struct used *u;
 
+	assert(thread_may_be_trainer());
 	LIST_FOREACH (u, &d->used, link) {
 		struct devices_mark *new = NULL;
 		int rc = make_mark(d, u, &new);
@@ -433,6 +437,7 @@ int devices_copy_now(struct devices *d, struct devices_copy *c)
 	struct devices_mark *mark;
 	int rc = make_mark(d, u, &mark);
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	c->after = mark->event;

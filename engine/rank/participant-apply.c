@@ -172,6 +172,7 @@ enum participant_next participant_look(struct participant *s, uint64_t b, bool w
 {
 	struct edit *next;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&s->lock);
 	s->looked_at = s->changes;
 	if (arrive(s, b))
@@ -205,6 +206,7 @@ bool participant_to_check(struct participant *s, struct participant_check *out)
 {
 	struct edit *e;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&s->lock);
 	e = find_watch(s, false);
 	if (e)
@@ -216,6 +218,7 @@ void participant_checked(struct participant *s, struct participant_check *check)
 {
 	struct edit *e;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&s->lock);
 	e = participant_find(s, check->transaction);
 	if (!e || !e->watch || e->state != EDIT_PREPARED || !e->arrived ||
@@ -347,6 +350,7 @@ bool participant_apply(struct participant *s, struct registry *r, uint64_t b, ui
 {
 	struct edit *e = begin_next(s, b, grads);
 
+	assert(thread_may_be_trainer());
 	if (!e)
 		return false;
 	apply(e, r, grads); /* without the lock: it may wait for a disk */
@@ -360,6 +364,7 @@ void participant_apply_round(struct participant *s, uint64_t b, uint64_t grads,
 {
 	struct edit *e = begin_next(s, b, grads);
 
+	assert(thread_may_be_trainer());
 	if (!e)
 		return;
 	e->status = e->window && grads != e->window ? -ENODATA : launch(arg, e);

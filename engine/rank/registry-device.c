@@ -171,6 +171,7 @@ int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t number, 
 	struct iovec part;
 	int n;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&r->lock);
 	row = registry_row_at(r, epoch, number);
 	if (!row || row->tier != STATE_DEVICE)
@@ -215,6 +216,7 @@ static int write_device(struct registry *r, uint64_t epoch, uint32_t row, uint64
 int registry_device_sums(struct registry *r, uint32_t row, uint64_t offset, uint64_t size,
 			 enum device_what what, struct device_sums *sums)
 {
+	assert(thread_may_be_trainer());
 	if (registry_tier(r, row) != STATE_DEVICE)
 		return -EOPNOTSUPP;
 	return copy_now(r, 0, row, offset, size,
@@ -437,6 +439,7 @@ int registry_device_convert(struct registry *r, const struct registry_elements *
 	struct devices_copy c = { .to_device = true };
 	int rc;
 
+	assert(thread_may_be_trainer());
 	pthread_mutex_lock(&r->lock);
 	rc = find_side(r, &t, numel);
 	if (!rc)

@@ -126,6 +126,7 @@ void registry_place_print(struct registry *r, FILE *out)
 
 bool registry_place_next(struct registry *r, uint32_t *row)
 {
+	assert(thread_may_be_trainer());
 	LOCKED(&r->lock);
 	while (*row < r->states.nrows && !r->states.rows[*row].wanted)
 		++*row;
@@ -265,6 +266,7 @@ int registry_place_copy(struct registry *r, uint32_t number, struct registry_mov
 	const uint8_t *from;
 	int rc = look_up(r, number, m, &row, &from);
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	rc = copy(r, m, &row, from);
@@ -323,6 +325,7 @@ void registry_place_switch(struct registry *r, struct registry_move *m)
 	struct state_row from;
 	int rc = 0;
 
+	assert(thread_may_be_trainer());
 	pthread_mutex_lock(&r->lock);
 	from = *row;
 	if (row->wanted != m->to + 1) /* a mount has asked for another tier meanwhile */
@@ -346,5 +349,6 @@ void registry_place_switch(struct registry *r, struct registry_move *m)
 /* The epoch has grown before the old memory is freed: see drop_row() in registry.c. */
 void registry_place_end(struct registry *r, struct registry_move *m)
 {
+	assert(thread_may_be_trainer());
 	free_spot(r, &m->other, m->bytes);
 }

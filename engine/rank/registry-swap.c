@@ -41,6 +41,7 @@ int registry_swap(struct registry *r, uint32_t index, uint32_t sub, const char *
 	struct swapper_state *s;
 	int row, rc = r->swapper ? 0 : -EOPNOTSUPP;
 
+	assert(thread_may_be_trainer());
 	if (!rc && !numel)
 		return registry_keep(r, STATE_PARTITION, index, sub, key, dtype, 0, NULL);
 	if (!rc && u64_mul(numel, frag_dtype_size(dtype), &bytes) &&
@@ -139,6 +140,7 @@ void registry_pin_buffers(struct registry *r)
 	unsigned n = 0, i = 0;
 	int rc = 0;
 
+	assert(thread_may_be_trainer());
 	if (!r->swapper || !r->devices || r->buffers_on_devices)
 		return;
 	for (n = swapper_slabs(r->swapper, &slabs); i < n && !rc; i += !rc)

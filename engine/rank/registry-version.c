@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/rank/registry-internal.h"
+#include "engine/base/thread.h"
 
 #include <errno.h>
 
@@ -51,6 +52,7 @@ int registry_version_keep(struct registry *r, uint64_t epoch, uint32_t row, uint
 {
 	const struct tier_ops *ops = registry_tier_ops(r, epoch, row);
 
+	assert(thread_may_be_trainer());
 	*version = NULL;
 	if (!ops || !ops->keep)
 		return -ESTALE;

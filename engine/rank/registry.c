@@ -116,6 +116,7 @@ int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint
 	struct registry_tier in;
 	int row = registry_where(r, memory, &in);
 
+	assert(thread_may_be_trainer());
 	if (row)
 		return row;
 	LOCKED(&r->lock);
@@ -168,6 +169,7 @@ int registry_keep_segment(struct registry *r, uint32_t index, uint32_t sub, cons
 	struct registry_tier in;
 	int row = registry_where(r, (void *)(uintptr_t)segment.address, &in);
 
+	assert(thread_may_be_trainer());
 	if (row)
 		return row;
 	LOCKED(&r->lock);
@@ -192,6 +194,7 @@ int registry_alloc(struct registry *r, enum state_kind kind, uint32_t index, uin
 	void *allocated;
 	int row, fd, rc;
 
+	assert(thread_may_be_trainer());
 	if (!u64_mul(numel, frag_dtype_size(dtype), &bytes))
 		return -ENOMEM;
 	rc = memory_alloc(bytes, &allocated, &fd);
@@ -274,6 +277,7 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 	void *device = NULL;
 	int row;
 
+	assert(thread_may_be_trainer());
 	pthread_mutex_lock(&r->lock);
 	row = states_find(&r->states, kind, index, sub, key);
 	if (row >= 0)
@@ -353,6 +357,7 @@ int registry_replace(struct registry *r, enum state_kind kind, uint32_t index, u
 	int row = registry_find(r, kind, index, sub, key, &dtype), rc = row < 0 ? row : 0;
 	bool was_on_device = row >= 0 && registry_tier(r, (uint32_t)row) == STATE_DEVICE;
 
+	assert(thread_may_be_trainer());
 	for (size_t i = 0; i < n && !rc; i++) {
 		struct registry_tier in;
 
@@ -419,6 +424,7 @@ int registry_assign(struct registry *r, enum state_kind kind, uint32_t index,
 	int row = registry_find(r, kind, index, 0, "", &found), rc = 0;
 	bool is_new = row < 0;
 
+	assert(thread_may_be_trainer());
 	if (!is_new && registry_tier(r, (uint32_t)row) == STATE_SWAP)
 		return -EBUSY;
 	if (!is_new)
@@ -454,6 +460,7 @@ int registry_move_begin(struct registry *r)
 {
 	int rc = registry_put_on_device(r, registry_arena_device(r), NULL, NULL, 0);
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&r->lock);
@@ -548,6 +555,7 @@ int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t off
 {
 	const struct tier_ops *ops = registry_tier_ops(r, epoch, row);
 
+	assert(thread_may_be_trainer());
 	return ops ? ops->read(r, epoch, row, offset, out, size) : -ESTALE;
 }
 
@@ -556,6 +564,7 @@ int registry_write(struct registry *r, uint64_t epoch, uint32_t row, uint64_t of
 {
 	const struct tier_ops *ops = registry_tier_ops(r, epoch, row);
 
+	assert(thread_may_be_trainer());
 	return ops ? ops->write(r, epoch, row, offset, data, size) : -ESTALE;
 }
 
@@ -564,6 +573,7 @@ int registry_put(struct registry *r, uint32_t row, uint64_t offset, const void *
 {
 	const struct tier_ops *ops = registry_tier_ops(r, 0, row);
 
+	assert(thread_may_be_trainer());
 	if (!ops)
 		return -ESTALE;
 	return ops->put ? ops->put(r, row, offset, data, size)
@@ -574,6 +584,7 @@ int registry_clear(struct registry *r, uint32_t row)
 {
 	const struct tier_ops *ops = registry_tier_ops(r, 0, row);
 
+	assert(thread_may_be_trainer());
 	return ops ? ops->clear(r, row) : -ESTALE;
 }
 

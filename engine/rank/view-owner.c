@@ -377,6 +377,7 @@ void view_owner_keep(struct view_owner *v, struct registry *r, bool states)
 {
 	struct view *view;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link)
 		if (view->state == VIEW_LIVE && (states || view->is_grad))
@@ -408,6 +409,7 @@ static bool awaits(const struct view_owner *v, uint32_t row)
 
 bool view_owner_awaits(struct view_owner *v, uint32_t row)
 {
+	assert(thread_may_be_trainer());
 	if (!view_owner_any(v))
 		return false;
 	LOCKED(&v->lock);
@@ -426,6 +428,7 @@ void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row)
 {
 	struct view *view;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link)
 		if (view->state == VIEW_LIVE && has_row(view, row))
@@ -436,6 +439,7 @@ void view_owner_arrive(struct view_owner *v, struct registry *r)
 {
 	struct view *view;
 
+	assert(thread_may_be_trainer());
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link) {
 		uint64_t now = control_page_content(r->control, view->is_grad);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/node/peers.h"
 #include "engine/rank/devices.h"
 #include "engine/rounds/communicator-internal.h"
@@ -25,6 +26,7 @@ int communicator_use(struct engine *e, const struct collective_ops *ops,
 {
 	struct communicator *c = calloc(1, sizeof(*c));
 
+	assert(thread_may_be_trainer());
 	if (!c)
 		return -ENOMEM;
 	c->ops = ops;
@@ -502,6 +504,7 @@ int communicator_launch(struct engine *e, uint64_t number, struct communicator_i
 	struct communicator *c = e->rounds.communicator;
 	int rc = -EIO;
 
+	assert(thread_may_be_trainer());
 	io->engine = e;
 	io->io.done = on_launched;
 	atomic_store(&io->result, -EINPROGRESS);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/text.h"
+#include "engine/base/thread.h"
 #include "engine/memory/pinned.h"
 #include "engine/memory/view-pool.h"
 #include "engine/rank/devices.h"
@@ -111,6 +112,7 @@ int landing_init(struct engine *e, uint64_t bytes)
 	struct landing *c;
 	int rc;
 
+	assert(thread_may_be_trainer());
 	if (e->rounds.landing)
 		return 0;
 	c = calloc(1, sizeof(*c));
@@ -217,6 +219,7 @@ void *landing_slot_get(struct engine *e)
 	struct landing_slot *slot =
 		e->rounds.landing ? take_slot(e->rounds.landing, no_view) : NULL;
 
+	assert(thread_may_be_trainer());
 	return slot ? slot->memory + PAGE : NULL;
 }
 

@@ -235,6 +235,7 @@ int rounds_launch(void *arg, const struct edit *edit)
 	bool gone = false;
 	int rc;
 
+	assert(thread_may_be_trainer());
 	if (!edit->round) /* a round of other ranks */
 		return 0;
 	pthread_mutex_lock(&r->lock);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/dtype.h"
+#include "engine/base/thread.h"
 #include "engine/base/vec.h"
 #include "engine/catalog/condition.h"
 #include "engine/commit/termination.h"
@@ -379,6 +380,7 @@ void checks_make(struct engine *e, bool whole)
 	struct participant_check check;
 	struct vec found = { 0 };
 
+	assert(thread_may_be_trainer());
 	while (participant_to_check(&e->participant, &check)) {
 		check.watch.status = whole ? make(e, &check, &found) : 0;
 		check.watch.step =

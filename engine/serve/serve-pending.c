@@ -45,6 +45,7 @@ struct serve_pending {
 
 int serve_pending_init(struct engine *e)
 {
+	assert(thread_may_be_trainer());
 	if (e->serve.pending)
 		return 0;
 	e->serve.pending = calloc(1, sizeof(*e->serve.pending));

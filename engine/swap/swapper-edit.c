@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/swap/swapper-internal.h"
+#include "engine/base/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -274,6 +275,7 @@ int swapper_write(struct swapper *sw, struct swapper_state *s, uint64_t offset,
 	uint64_t end;
 	int rc;
 
+	assert(thread_may_be_trainer());
 	if (!u64_add(offset, size, &end) || end > s->bytes)
 		return -EINVAL;
 	rc = size ? swapper_swap_out_puts(sw, s) : 0;

@@ -295,6 +295,7 @@ int swapper_swap_in(struct swapper *sw, struct swapper_state *s, uint64_t slice,
 {
 	int rc = slice < s->nslices ? swapper_swap_out_puts(sw, s) : -EINVAL;
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	rc = swap_in_slice(sw, s, slice, use, wait_ms, lent);
@@ -431,6 +432,7 @@ int swapper_swap_out(struct swapper *sw, struct swapper_lent *l)
 	int rc = wait_for(sw, l, swapper_time_left_ms(sw));
 	uint64_t since = monotonic_ns();
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	rc = small ? small_version(sw, l, &v)
@@ -510,6 +512,7 @@ int swapper_read_newest(struct swapper *sw, struct swapper_state *s, uint64_t of
 	uint64_t end;
 	int rc = 0;
 
+	assert(thread_may_be_trainer());
 	if (!u64_add(offset, size, &end) || end > s->bytes)
 		return -EINVAL;
 	for (uint64_t n; offset < end && !rc; offset += n) {
@@ -628,6 +631,7 @@ static int put_all(struct swapper *sw, struct swapper_state *s, uint64_t first,
 int swapper_put(struct swapper *sw, struct swapper_state *s, uint64_t first, const void *values,
 		uint64_t numel)
 {
+	assert(thread_may_be_trainer());
 	return put_all(sw, s, first, values, numel, false);
 }
 

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "engine/base/log.h"
+#include "engine/base/thread.h"
 #include "engine/swap/swapper-internal.h"
 
 #include <errno.h>
@@ -130,6 +131,7 @@ int swapper_sweep_begin(struct swapper *sw, const struct swapper_swept *states, 
 {
 	int rc = sweep_open(sw, states, n, w);
 
+	assert(thread_may_be_trainer());
 	if (!rc)
 		swap_in_ahead(*w);
 	return rc;
@@ -224,6 +226,7 @@ int swapper_sweep_next(struct swapper_sweep *w, uint64_t *first, uint64_t *numel
 {
 	int rc = w->in ? swap_out_current(w) : 0;
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	if (w->in && w->swapper->no_behind)
@@ -256,6 +259,7 @@ void *swapper_sweep_memory(const struct swapper_sweep *w, unsigned i)
 
 void swapper_sweep_end(struct swapper_sweep *w)
 {
+	assert(thread_may_be_trainer());
 	set_half(w, false);
 	for (unsigned i = 0; i < (w->depth + 1) * w->n; i++)
 		if (w->lent[i])

@@ -236,6 +236,7 @@ int swapper_add(struct swapper *sw, const char *name, enum swapper_kind kind, ui
 	uint64_t bytes, slice;
 	struct swapper_state *s;
 
+	assert(thread_may_be_trainer());
 	if (!is_element(element))
 		return -EINVAL;
 	if (!u64_mul(numel, element, &bytes))
@@ -264,6 +265,7 @@ int swapper_add(struct swapper *sw, const char *name, enum swapper_kind kind, ui
 
 void swapper_drop(struct swapper *sw, struct swapper_state *s)
 {
+	assert(thread_may_be_trainer());
 	swapper_drop_puts(sw, s);
 	pthread_mutex_lock(&sw->lock);
 	LIST_REMOVE(s, in_states);
@@ -294,6 +296,7 @@ int swapper_publish(struct swapper *sw)
 {
 	int rc = sw->half ? -EBUSY : swapper_swap_out_puts(sw, NULL);
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sw->lock);
@@ -307,6 +310,7 @@ int swapper_publish_state(struct swapper *sw, struct swapper_state *s)
 {
 	int rc = swapper_swap_out_puts(sw, s);
 
+	assert(thread_may_be_trainer());
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sw->lock);
@@ -328,6 +332,7 @@ int swapper_clear(struct swapper *sw, struct swapper_state *s)
 {
 	bool busy;
 
+	assert(thread_may_be_trainer());
 	swapper_drop_puts(sw, s);
 	pthread_mutex_lock(&sw->lock);
 	busy = is_in(s);
