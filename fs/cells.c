@@ -135,9 +135,7 @@ bool cells_is_range(const struct cells *c, uint64_t *start)
 
 bool cells_is_writable(const struct cells *c)
 {
-	uint64_t start;
-
-	return c->form == CELLS_ELEMENT || cells_is_range(c, &start);
+	return c->form == CELLS_ELEMENT || c->form == CELLS_RAW || c->form == CELLS_NPY;
 }
 
 static void fill_text(const struct cells *c, uint64_t first, uint64_t n, const char *elements,

@@ -58,7 +58,7 @@ void cells_header(const struct cells *c, unsigned char out[NPY_HEADER_MAX]);
  * *start.
  */
 bool cells_is_range(const struct cells *c, uint64_t *start);
-/* Returns true if the file is such a range, or an element. */
+/* Returns true if the file's bytes are those of elements, or it is an element's text. */
 bool cells_is_writable(const struct cells *c);
 
 /* Writes cells of n elements, of which the first has number `first` in the slice. */

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "fs/state-internal.h"
+#include "fs/write-buffer.h"
 
 #include "engine/base/element.h"
 #include "engine/base/thread.h"
@@ -61,6 +62,8 @@ static void reply_cells(struct request *r)
 		fuse_reply_err(r->req, ENOMEM);
 		return;
 	}
+	if (h->write_buffer)
+		write_buffer_overlay(r->handle, r->offset + head, cells + before, size);
 	parts[0] = (struct iovec){ head ? h->text + r->offset : NULL, head };
 	parts[1] = (struct iovec){ cells + before, size };
 	parts[2] = (struct iovec){ r->tail ? h->text + c->head : NULL, r->tail };

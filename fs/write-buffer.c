@@ -7,6 +7,7 @@
 #include "engine/base/element.h"
 #include "engine/base/log.h"
 #include "engine/base/queue.h"
+#include "engine/base/vec.h"
 #include "fs/hyper.h"
 
 #include <errno.h>
@@ -374,27 +375,95 @@ static void committed(struct engine_write *write, int result)
 	request_put(r);
 }
 
-/* Lists the staged bytes by their offsets in the state, without the bytes of the header, which
- * equal the header's own.
+/* Makes offsets in the file to offsets in the slice: leaves out the bytes of the header, which
+ * equal the header's own.  Returns the number of extents that are left.
  */
-static int64_t state_extents(struct handle *h)
+static int64_t skip_header(struct engine_extent *extents, int64_t n, uint64_t head)
 {
-	struct write_buffer *d = h->write_buffer;
-	int64_t n = staging_extents(&d->staging, &d->extents), kept = 0;
-	uint64_t start, head = h->cells.head;
+	int64_t kept = 0;
 
-	cells_is_range(&h->cells, &start);
 	for (int64_t i = 0; i < n; i++) {
-		struct engine_extent e = d->extents[i];
+		struct engine_extent e = extents[i];
 		uint64_t skip = e.offset < head ? u64_min(head - e.offset, e.size) : 0;
 
 		if (skip < e.size)
-			d->extents[kept++] =
-				(struct engine_extent){ e.offset + skip - head + start,
-							e.size - skip,
+			extents[kept++] =
+				(struct engine_extent){ e.offset + skip - head, e.size - skip,
 							(const char *)e.data + skip };
 	}
-	return n < 0 ? n : kept;
+	return kept;
+}
+
+/* Returns the first bytes of e, which lie in the slice, that are neighbours in the state, too:
+ * by their offset in the state.
+ */
+static struct engine_extent first_in_state(const struct cells *c, const struct engine_extent *e)
+{
+	uint64_t inside = e->offset % c->element;
+	struct slice_run run = slice_run(&c->slice, e->offset / c->element);
+	uint64_t elements = run.step == 1 ? run.count : 1;
+
+	return (struct engine_extent){ run.first * c->element + inside,
+				       u64_min(elements * c->element - inside, e->size),
+				       e->data };
+}
+
+static int by_offset(const void *a, const void *b)
+{
+	uint64_t x = ((const struct engine_extent *)a)->offset;
+	uint64_t y = ((const struct engine_extent *)b)->offset;
+
+	return (x > y) - (x < y);
+}
+
+/* Lists extents of a slice by their offsets in the state, sorted.
+ * -ENOSPC: the list alone would take more than stage_mem.
+ * -ENOMEM.
+ */
+static int64_t scatter(const struct handle *h, const struct engine_extent *extents, int64_t n,
+		       struct vec *scattered)
+{
+	uint64_t most = h->fs->pool.limit / sizeof(struct engine_extent);
+
+	for (int64_t i = 0; i < n; i++) {
+		struct engine_extent rest = extents[i], first, *added;
+
+		for (; rest.size; rest.size -= first.size) {
+			added = scattered->count < most ? vec_add(scattered, sizeof(*added))
+							: NULL;
+			if (!added)
+				return scattered->count < most ? -ENOMEM : -ENOSPC;
+			*added = first = first_in_state(&h->cells, &rest);
+			rest.offset += first.size;
+			rest.data = (const char *)rest.data + first.size;
+		}
+	}
+	if (!slice_rises(&h->cells.slice))
+		qsort(scattered->items, scattered->count, sizeof(struct engine_extent),
+		      by_offset);
+	return scattered->count;
+}
+
+/* Lists the staged bytes by their offsets in the state. */
+static int64_t state_extents(struct handle *h)
+{
+	struct write_buffer *d = h->write_buffer;
+	int64_t n = staging_extents(&d->staging, &d->extents);
+	struct vec scattered = { 0 };
+	uint64_t start;
+
+	if (n <= 0)
+		return n;
+	n = skip_header(d->extents, n, h->cells.head);
+	if (cells_is_range(&h->cells, &start)) {
+		for (int64_t i = 0; i < n; i++)
+			d->extents[i].offset += start;
+		return n;
+	}
+	n = scatter(h, d->extents, n, &scattered);
+	free(d->extents);
+	d->extents = scattered.items;
+	return n;
 }
 
 /* Fills d->extents with the bytes to commit.  Returns their number.

@@ -255,11 +255,11 @@ static int write_and_commit(const struct change *c, const struct state_slice *p,
 
 	if (!e && !over && p->slice.numel) {
 		progress_begin(&progress, "committing");
-		e = fsync(p->file.fd) ? -errno : 0;
+		e = fsync(state_slice_fd(p)) ? -errno : 0;
 		progress_end(&progress);
 	}
 	/* makes the mount forget the staged bytes, which close(2) would commit */
-	if ((e || over) && ftruncate(p->file.fd, 0))
+	if ((e || over) && ftruncate(state_slice_fd(p), 0))
 		call_fail("%s: %s", slice, strerror(errno));
 	if (over)
 		return call_fail("%s: the freeze was over too early: nothing is changed",

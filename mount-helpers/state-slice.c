@@ -115,14 +115,15 @@ static int parse_slice(struct state_slice *p, const char *text)
 }
 
 /* Opens a file that the mount makes of the slice.  Returns a descriptor, or -errno. */
-static int open_form(const struct state_slice *p, const char *mountpoint, const char *form)
+static int open_form(const struct state_slice *p, const char *mountpoint, const char *form,
+		     int flags)
 {
 	char path[PATH_MAX];
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s/%s%s%s", mountpoint, p->param->path, p->state,
 		 p->slice_text, form);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = open(path, flags | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -142,11 +143,11 @@ int state_slice_open(struct state_slice *p, const char *mountpoint, const char *
 		rc = state_file_open(&p->file, mountpoint, p->param, p->state, flags);
 	if (!rc)
 		rc = parse_slice(p, text + length);
-	/* Elements that are apart come by few reads of the mount's own file of the slice, if
-	 * its name is not too long.
+	/* Elements that are apart come and go by few requests to the mount's own file of the
+	 * slice, if its name is not too long.
 	 */
-	if (!rc && (flags & O_ACCMODE) == O_RDONLY && !slice_is_range(&p->slice))
-		p->gathered = open_form(p, mountpoint, "");
+	if (!rc && !slice_is_range(&p->slice))
+		p->gathered = open_form(p, mountpoint, "", flags);
 	if (rc)
 		state_slice_close(p);
 	return rc;
@@ -162,7 +163,12 @@ void state_slice_close(struct state_slice *p)
 
 int state_slice_open_npy(const struct state_slice *p, const char *mountpoint)
 {
-	return open_form(p, mountpoint, ".npy");
+	return open_form(p, mountpoint, ".npy", O_RDONLY);
+}
+
+int state_slice_fd(const struct state_slice *p)
+{
+	return p->gathered >= 0 ? p->gathered : p->file.fd;
 }
 
 /* ---- elements ---- */
@@ -219,6 +225,8 @@ int state_slice_write(const struct state_slice *p, uint64_t k, const void *from,
 	size_t size = p->file.element;
 	int e = 0;
 
+	if (p->gathered >= 0)
+		return fd_write_all(p->gathered, from, n * size, k * size);
 	for (uint64_t done = 0; !e && done < n;) {
 		struct slice_run run = slice_run(&p->slice, k + done);
 		const char *at = (const char *)from + done * size;

@@ -16,7 +16,7 @@ struct state_slice {
 	char slice_text[256]; /* without blanks; "": the whole state */
 	struct slice slice;
 	struct state_file file;
-	/* the mount's file of the slice, in place of `file` to read from; -1: not open */
+	/* the mount's file of the slice, in place of `file`; -1: not open */
 	int gathered;
 };
 
@@ -26,6 +26,9 @@ struct state_slice {
 int state_slice_open(struct state_slice *p, const char *mountpoint, const char *text,
 		     int flags);
 void state_slice_close(struct state_slice *p);
+
+/* Returns the descriptor by which elements are written: fsync(2) commits them. */
+int state_slice_fd(const struct state_slice *p);
 
 /* Opens the slice as the mount shows it to numpy, STATE[SLICE].npy.  Returns a descriptor, or
  * -errno.

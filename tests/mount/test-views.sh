@@ -136,7 +136,36 @@ b = np.load(rows) * 2 + 1
 np.save(rows, b)
 a[0:1] = b
 assert np.array_equal(np.load(path), a)
+strided = path[:-4] + "[::-3]"
+want = a[::-3] + 1
+np.save(strided + ".npy", want)
+a[::-3] = want
+assert np.array_equal(np.load(path), a)
+with open(strided, "r+b", buffering=0) as f: # bytes that are not committed yet
+    f.seek(2)
+    f.write(b"abcdef")
+    f.seek(0)
+    assert f.read(8)[2:] == b"abcdef"
 END
+}
+
+# strided PARAM STATE: writes every other element, from the last to the first, in pieces that cut elements.  Those between stay.
+strided() {
+	file="$M/params/$1/$2[::-2]"
+	od -An -v -tx4 -w4 "$M/params/$1/$2" >elements
+	head -c "$(stat -c %s "$file")" /dev/urandom >new
+	od -An -v -tx4 -w4 new >new.elements
+	within 60 dd if=new of="$file" bs=6 status=none || fail "$what: dd to $file"
+	same "$file" new
+	awk 'NR == FNR { new[NR] = $0; next } { old[++n] = $0 }
+		END { for (k = 1; k in new; k++) old[n - 2 * (k - 1)] = new[k]
+			for (i = 1; i <= n; i++) print old[i] }' new.elements elements >want
+	od -An -v -tx4 -w4 "$M/params/$1/$2" | cmp - want || fail "$what: $M/params/$1/$2 after dd to $file"
+	printf abcdef | within 60 dd of="$file" bs=1 seek=6 conv=notrunc status=none || fail "$what: a part of $file"
+	printf abcdef | dd of=new bs=1 seek=6 conv=notrunc status=none
+	same "$file" new
+	refused 'Invalid argument' sh -c "head -c 4 new >'$file'"
+	same "$file" new
 }
 
 # elements PARAM INDICES: writes an element as text.
@@ -169,6 +198,7 @@ by_numpy tail exp_avg
 by_numpy scale fp32
 by_numpy empty fp32
 npy_written layers.0.bias exp_avg
+strided layers.0.bias fp32
 elements layers.0.weight 511,1023
 elements layers.0.weight -1,0
 elements scale '()'
@@ -190,7 +220,8 @@ within 60 fragctl get -j "$M" "layers.0.weight/fp32[2,${blanks}3]" -o got.npy ||
 tail -c 4 got.npy | cmp - "$P/fp32[2,3]" || fail "fragctl get -o of a long slice"
 refused '\[0,0*0\]: a slice of at most 255 characters' fragctl get -j "$M" "layers.0.weight/fp32[0,$(printf '%0300d' 0)]"
 refused 'Permission denied' sh -c "echo 1 >'$P/fp32.bf16'"
-refused 'Permission denied' sh -c "echo 1 >'$P/fp32[:,1].npy'"
+refused 'Permission denied' sh -c "echo 1 >'$P/fp32[:,1].f32'"
+refused 'Invalid argument' sh -c "echo 1 | dd of='$P/fp32[:,1].npy'"
 refused 'Permission denied' sh -c "echo 1 >'$P/elem/bf16/0,0'"
 refused 'Permission denied' sh -c "echo 1 >'$M/now/layers.0.weight/elem/0,0'"
 cmp "$M/now/layers.0.weight/fp32[5]" "$P/fp32[5]" || fail "a slice below now/"
