@@ -203,7 +203,7 @@ struct swapper_state *registry_swap_state(struct registry *r, enum state_kind ki
 					  uint64_t *at);
 
 /* Returns the address of bytes of a row on a device, and the device's number.  Trainer's
- * thread.
+ * thread, or the engine's, which only learns that there is one: the trainer may drop the row.
  * -E2BIG: the bytes are in several runs.
  */
 int registry_device_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,

@@ -86,41 +86,63 @@ if command -v bash >/dev/null; then
 	[ "$(complete_words key "$TMPDIR/m/")" = "$TMPDIR/m/file
 $TMPDIR/m/params" ] || { echo "bash: files of key: $(complete_words key "$TMPDIR/m/")"; bad=1; }
 fi
-# zsh_offers LINE: prints what zsh, in a terminal, lists for the last word.
+# zsh_offers LINE WORD...: fails unless zsh has offered all words for the last one of LINE.
 zsh_offers() {
-	BUILD=$top_builddir timeout 60 zsh -f "$TMPDIR/complete.zsh" "$1" | tr -d '\r' |
-		sed 's/\x1b\[[0-9;?]*[A-Za-z]//g; s/  -- .*//; s/fragctl/\n/g' | tr -s ' ' '\n' | sort
-}
-# zsh_lists LINE WORD...: fails unless all words are listed for LINE.
-zsh_lists() {
-	zsh_offers "$1" >"$TMPDIR/offers"
 	line=$1
 	shift
 	for word in "$@"; do
-		grep -qxF -- "$word" "$TMPDIR/offers" || { echo "zsh: no $word for $line: $(cat "$TMPDIR/offers")"; bad=1; }
+		grep -qxF -- "$line	$word" "$TMPDIR/offers" ||
+			{ echo "zsh: no $word for $line: $(grep -F -- "$line	" "$TMPDIR/offers")"; bad=1; }
 	done
 }
 if command -v zsh >/dev/null; then
+	# Writes the words that completion adds to a file, and then makes another one.
+	cat >"$TMPDIR/zshrc" <<'END'
+path=($TOP $path) fpath=($PWD/mount-helpers/completion $fpath)
+autoload -Uz compinit; compinit -D -u
+compadd() {
+	local -a added
+	[[ "${@[1,(i)(-|--)]}" == *-[OAD]\ * ]] || { builtin compadd -O added "$@"; print -rl -- "$BUFFER	"$^added >>$TMPDIR/offers; }
+	builtin compadd "$@"
+}
+completed() { : >$TMPDIR/completed }
+list() { comppostfuncs=(completed); zle list-choices }
+zle -N list; bindkey '^I' list
+PS1=; print REA""DY
+END
+	# Completes each of its arguments in one shell in a terminal.
 	cat >"$TMPDIR/complete.zsh" <<'END'
 zmodload zsh/zpty
 zpty shell zsh -f -i
-zpty -w shell 'PS1=; unsetopt zle_bracketed_paste; path=($BUILD $path); fpath=($PWD/mount-helpers/completion $fpath)'
-zpty -w shell 'autoload -Uz compinit; compinit -D -u; bindkey "^I" list-choices; LISTMAX=1000'
-zpty -w shell 'stty -echo cols 200 rows 1000; print REA""DY'
+zpty -w shell 'source $TMPDIR/zshrc'
 while zpty -r shell line && [[ $line != *READY$'\r'* ]]; do :; done
-zpty -w -n shell "$1"$'\t'$'\C-U'$'\n''print DO""NE'$'\n'
-while zpty -r shell line && [[ $line != *DONE$'\r'* ]]; do print -r -- "$line"; done
-zpty -d shell
-END
-	zsh_lists 'fragctl ' $command_names
-	for name in $command_names; do
-		zsh_lists "fragctl $name --" $(awk -F '\t' -v name="$name" '$1 == "option" && $2 == name { print $4 }' "$TMPDIR/table")
+for wanted in "$@"; do
+	rm -f $TMPDIR/completed
+	zpty -w -n shell $'\C-U'$wanted$'\t'
+	repeat 1000; do
+		[[ ! -e $TMPDIR/completed ]] || break
+		sleep 0.05
+		! zpty -r -t shell line || :
 	done
-	zsh_lists "fragctl get -j $TMPDIR/m b" 'b\' c
-	zsh_lists "fragctl get -j $TMPDIR/m " 'b\' c "it\\'s" '\$\(echo\' 'ran\)'
-	zsh_lists 'fragctl jobs -o job,' address world
-	zsh_lists "fragctl key $TMPDIR/m/" file params/
-	zsh_lists "fragctl overlay $TMPDIR/m/p" params/
+	[[ -e $TMPDIR/completed ]] || exit 1
+done
+END
+	: >"$TMPDIR/offers"
+	set -- 'fragctl '
+	for name in $command_names; do
+		set -- "$@" "fragctl $name --"
+	done
+	TOP=$top_builddir timeout 100 zsh -f "$TMPDIR/complete.zsh" "$@" "fragctl get -j $TMPDIR/m b" "fragctl get -j $TMPDIR/m " \
+		'fragctl jobs -o job,' "fragctl key $TMPDIR/m/" "fragctl overlay $TMPDIR/m/p" || { echo "zsh: no completion"; bad=1; }
+	zsh_offers 'fragctl ' $command_names
+	for name in $command_names; do
+		zsh_offers "fragctl $name --" $(awk -F '\t' -v name="$name" '$1 == "option" && $2 == name { print $4 }' "$TMPDIR/table")
+	done
+	zsh_offers "fragctl get -j $TMPDIR/m b" 'b c'
+	zsh_offers "fragctl get -j $TMPDIR/m " 'b c' "it's" '$(echo ran)'
+	zsh_offers 'fragctl jobs -o job,' address world
+	zsh_offers "fragctl key $TMPDIR/m/" file params
+	zsh_offers "fragctl overlay $TMPDIR/m/p" params
 else
 	echo "no zsh: its completion is not tested"
 fi

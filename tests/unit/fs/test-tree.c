@@ -258,7 +258,7 @@ START_TEST(views_are_found_until_they_are_forgotten)
 		{ "params/tail/bf16.f32", 4 * (786432 + 250), 0444 },
 		{ "params/layers.0.weight/fp32[3,:2].txt", 2 * 16, 0444 },
 		{ "params/layers.0.weight/fp32[1:3].npy", 128 + 8192, 0644 },
-		{ "params/layers.0.weight/fp32[:,5].npy", 128 + 2048, 0444 },
+		{ "params/layers.0.weight/fp32[:,5].npy", 128 + 2048, 0644 },
 		{ "params/layers.0.weight/bf16[-1]", 2048, 0444 },
 		{ "params/layers.0.weight/elem/3,-4", 0, 0644 },
 		{ "params/layers.0.weight/elem/bf16/3,4", 0, 0444 },
