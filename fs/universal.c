@@ -31,11 +31,6 @@ const char *universal_key(const char *key)
 	return is_own(key) ? "fp32" : key;
 }
 
-static bool has_key(const struct state_list *list, const char *key)
-{
-	return state_list_find(list, key) != NULL;
-}
-
 /* Returns true if the state has a file: it has all elements of the parameter, or is its step.
  */
 static bool has_file(const struct engine_state *s, const struct engine_param *p)
@@ -52,12 +47,16 @@ int universal_states(struct engine *e, uint32_t param, struct state_list *out)
 {
 	struct engine_address at = { .kind = ENGINE_PARAM, .param = param };
 	struct engine_param p;
-	int rc = state_list_fill(out, e, &at), kept = 0;
+	int rc, kept = 0;
 	bool has_master;
 
-	if (rc || !engine_param(e, param, &p))
-		return rc ? rc : -ENOENT;
-	has_master = has_key(out, "fp32");
+	out->count = 0;
+	if (!engine_param(e, param, &p))
+		return -ENOENT;
+	rc = state_list_fill(out, e, &at);
+	if (rc)
+		return rc;
+	has_master = state_list_find(out, "fp32");
 	for (int i = 0; i < out->count; i++) {
 		struct engine_state *s = &out->states[i];
 
@@ -78,7 +77,7 @@ int universal_has_step(struct engine *e, uint32_t param)
 
 	if (rc)
 		return rc;
-	return list.count && !has_key(&list, "step") && engine_param(e, param, &p) &&
+	return list.count && !state_list_find(&list, "step") && engine_param(e, param, &p) &&
 	       p.group >= 0;
 }
 
@@ -183,8 +182,8 @@ static void put_step(struct building *b, uint32_t group)
 	STATE_LIST(hypers);
 
 	list_hypers(b, group, &hypers);
-	b->step = has_key(&hypers, "step") ? (float)value_of(b, group, "step")
-					   : (float)job_step(b->engine);
+	b->step = state_list_find(&hypers, "step") ? (float)value_of(b, group, "step")
+						   : (float)job_step(b->engine);
 	torch_pickle_tensor(b->out, FRAG_F32, NULL, 0);
 }
 
@@ -195,7 +194,7 @@ static void put_group(struct building *b, uint32_t group)
 	bool betas;
 
 	list_hypers(b, group, &hypers);
-	betas = has_key(&hypers, "beta1") && has_key(&hypers, "beta2");
+	betas = state_list_find(&hypers, "beta1") && state_list_find(&hypers, "beta2");
 	torch_pickle_dict(b->out);
 	for (int i = 0; i < hypers.count; i++) {
 		const char *key = hypers.states[i].key;
