@@ -41,7 +41,7 @@ bool permissions_is_answer(enum wire_type type)
 	return type < WIRE_TYPES && needs[type] == ANSWERS;
 }
 
-static bool reads_only(const struct engine *e, uint32_t peer)
+bool permissions_reads_only(const struct engine *e, uint32_t peer)
 {
 	const struct node_port *port = node_port_of(e, peer);
 
@@ -54,7 +54,7 @@ int permissions_check(struct engine *e, uint32_t peer, struct wire_header *heade
 	enum right need = needs[header->type];
 
 	assert(node_is_engine_thread(e));
-	if (reads_only(e, peer)) {
+	if (permissions_reads_only(e, peer)) {
 		header->rank = WIRE_OBSERVER;
 		header->membership = 0; /* else the peer's table of ranks would be fetched */
 		if (need != LOOKS && header->type != WIRE_ACK) { /* LEFT is acknowledged */

@@ -12,6 +12,9 @@
 /* Returns true if messages of this type are answers. */
 bool permissions_is_answer(enum wire_type type);
 
+/* Returns true if peer has the key for readers.  Engine thread, with the lock. */
+bool permissions_reads_only(const struct engine *e, uint32_t peer);
+
 /* Checks a message of peer and corrects rank and membership in its header.  Engine thread, with
  * the lock.
  * -EACCES: peer may not send such a message.

@@ -302,21 +302,14 @@ void view_owner_touch(struct view_owner *v, uint32_t peer, uint32_t life, uint64
 		}
 }
 
-void view_owner_use(struct view_owner *v, uint32_t life, uint64_t now,
-		    struct view_owner_use *out)
+void view_owner_each(struct view_owner *v, void (*see)(void *arg, const struct view *view),
+		     void *arg)
 {
 	const struct view *view;
 
-	*out = (struct view_owner_use){ 0 };
 	LOCKED(&v->lock);
-	LIST_FOREACH (view, &v->list, link) {
-		if ((uint32_t)view->id[0] != life)
-			continue;
-		out->views++;
-		out->bytes += view->size;
-		out->preserved += view->state == VIEW_KEPT ? view->size : 0;
-		out->oldest_ms = u64_max(out->oldest_ms, now - view->opened_ms);
-	}
+	LIST_FOREACH (view, &v->list, link)
+		see(arg, view);
 }
 
 /* Copies up to limit more bytes into the buffer.  Under the lock. */

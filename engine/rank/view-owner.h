@@ -30,6 +30,9 @@ enum { VIEW_OWNER_MAX = 16384, VIEW_OWNER_OF_PEER_MAX = VIEW_OWNER_MAX / 4 * 3 }
 /* A larger list of runs is refused. */
 enum { VIEW_OWNER_RUNS_MAX = 32768 };
 
+/* A view is dropped whose observer is silent for so long. */
+enum { VIEW_SILENT_MS = 30000 };
+
 enum view_state { VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
 
 struct view_run {
@@ -102,15 +105,9 @@ void view_owner_trim(struct view_owner *v, uint64_t before);
  */
 void view_owner_touch(struct view_owner *v, uint32_t peer, uint32_t life, uint64_t now);
 
-/* The views of one observer. */
-struct view_owner_use {
-	unsigned views;
-	uint64_t bytes, preserved; /* of all views; of those that are KEPT */
-	uint64_t oldest_ms;        /* how long the oldest is open */
-};
-/* Fills *out with the views whose ids begin with an observer's `life`. */
-void view_owner_use(struct view_owner *v, uint32_t life, uint64_t now,
-		    struct view_owner_use *out);
+/* Calls see with each view, under the lock. */
+void view_owner_each(struct view_owner *v, void (*see)(void *arg, const struct view *view),
+		     void *arg);
 
 /* Copies size bytes of one run from offset of the view, whose rows are in the host's memory.
  * -ESTALE: there is no such view.

@@ -4,37 +4,37 @@
 #include "engine/serve/readers.h"
 
 #include "engine/base/one-line.h"
+#include "engine/node/permissions.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
-	/* an observer that is silent for so long, and has no views, is gone */
-	SILENT_MS = 5 * NODE_PING_MS,
-	READERS_MAX = 4096, /* further observers are not listed */
+	SILENT_MS = 5 * NODE_PING_MS, /* an observer that has no views is listed for so long */
+	READERS_MAX = 4096,           /* further observers are not listed */
 };
 
 struct reader {
 	uint32_t life; /* of its messages' headers; its views' ids begin with it */
 	uint64_t since_ms, heard_ms;
 	struct wire_observer is;
+	/* its views, as readers_print counts them */
+	unsigned views;
+	uint64_t bytes, preserved; /* of all views; of those that are KEPT */
+	uint64_t opened_ms;        /* the oldest view */
 };
 
-static void forget_silent(struct engine *e, uint64_t now)
+static void forget_silent(struct readers *r, uint64_t now)
 {
-	struct readers *r = e->serve.readers;
 	struct reader *list = r->list.items;
 	uint32_t kept = 0;
 
-	for (uint32_t i = 0; i < r->list.count; i++) {
-		struct view_owner_use use = { 0 };
-
-		if (now > list[i].heard_ms + SILENT_MS)
-			view_owner_use(&e->view_owner, list[i].life, now, &use);
-		if (now <= list[i].heard_ms + SILENT_MS || use.views)
+	for (uint32_t i = 0; i < r->list.count; i++)
+		if (now <= list[i].heard_ms + VIEW_SILENT_MS)
 			list[kept++] = list[i];
-	}
 	r->list.count = kept;
 }
 
@@ -52,8 +52,8 @@ static struct reader *find(struct readers *r, uint32_t life, uint64_t now)
 	return added;
 }
 
-void readers_heard(struct engine *e, const struct wire_header *header, const void *tail,
-		   size_t tail_size, uint64_t now_ms)
+void readers_heard(struct engine *e, uint32_t peer, const struct wire_header *header,
+		   const void *tail, size_t tail_size, uint64_t now_ms)
 {
 	struct readers *r = e->serve.readers;
 	struct wire_observer is;
@@ -66,7 +66,8 @@ void readers_heard(struct engine *e, const struct wire_header *header, const voi
 	if (!wire_text_ok(is.host, sizeof(is.host)) ||
 	    !wire_text_ok(is.program, sizeof(is.program)))
 		return;
-	forget_silent(e, now_ms);
+	is.writes = is.writes && !permissions_reads_only(e, peer);
+	forget_silent(r, now_ms);
 	reader = find(r, header->life, now_ms);
 	if (!reader)
 		return;
@@ -74,27 +75,62 @@ void readers_heard(struct engine *e, const struct wire_header *header, const voi
 	reader->is = is;
 }
 
+/* Adds a view to its reader, if it has one in the list, which is sorted by life. */
+static void add_view(void *arg, const struct view *view)
+{
+	const struct vec *list = arg;
+	uint32_t life = (uint32_t)view->id[0];
+	struct reader *r = bsearch(&life, list->items, list->count, sizeof(*r), u32_compare);
+
+	if (!r)
+		return;
+	r->opened_ms = r->views ? u64_min(r->opened_ms, view->opened_ms) : view->opened_ms;
+	r->views++;
+	r->bytes += view->size;
+	r->preserved += view->state == VIEW_KEPT ? view->size : 0;
+}
+
+/* Counts the views of all readers in one walk: there may be thousands of both. */
+static void count_views(struct engine *e, struct vec *list)
+{
+	struct reader *readers = list->items;
+
+	static_assert(offsetof(struct reader, life) == 0, "u32_compare");
+	for (uint32_t i = 0; i < list->count; i++)
+		readers[i].views = readers[i].bytes = readers[i].preserved = 0;
+	qsort(readers, list->count, sizeof(*readers), u32_compare);
+	view_owner_each(&e->view_owner, add_view, list);
+}
+
+static void print(struct engine *e, FILE *out, const struct reader *r, uint64_t now)
+{
+	uint64_t open_ms = r->views ? now - r->opened_ms : 0;
+
+	fprintf(out, "%u\t", e->rank);
+	one_line_put(out, r->is.host);
+	fprintf(out, "\t%" PRId64 "\t%" PRIu32 "\t", r->is.pid, r->is.uid);
+	one_line_put(out, r->is.program);
+	fprintf(out, "\t%s\t%.1f\t%u\t%" PRIu64 "\t%" PRIu64 "\t%.1f\t%.1f\n",
+		r->is.writes ? "rw" : "ro", (double)(now - r->since_ms) / 1e3, r->views,
+		r->bytes, r->preserved, (double)open_ms / 1e3,
+		(double)(now - r->heard_ms) / 1e3);
+}
+
 void readers_print(struct engine *e, FILE *out)
 {
-	struct readers *r = e->serve.readers;
+	struct vec *list = &e->serve.readers->list;
+	const struct reader *readers;
 	uint64_t now = monotonic_ms();
 
 	assert(node_is_engine_thread(e));
-	forget_silent(e, now);
-	for (uint32_t i = 0; i < r->list.count; i++) {
-		const struct reader *reader = &((const struct reader *)r->list.items)[i];
-		struct view_owner_use use;
-
-		view_owner_use(&e->view_owner, reader->life, now, &use);
-		fprintf(out, "%u\t", e->rank);
-		one_line_put(out, reader->is.host);
-		fprintf(out, "\t%" PRId64 "\t%" PRIu32 "\t", reader->is.pid, reader->is.uid);
-		one_line_put(out, reader->is.program);
-		fprintf(out, "\t%s\t%.1f\t%u\t%" PRIu64 "\t%" PRIu64 "\t%.1f\t%.1f\n",
-			reader->is.writes ? "rw" : "ro", (double)(now - reader->since_ms) / 1e3,
-			use.views, use.bytes, use.preserved, (double)use.oldest_ms / 1e3,
-			(double)(now - reader->heard_ms) / 1e3);
-	}
+	forget_silent(e->serve.readers, now);
+	if (!list->count)
+		return;
+	count_views(e, list);
+	readers = list->items;
+	for (uint32_t i = 0; i < list->count; i++)
+		if (readers[i].views || now <= readers[i].heard_ms + SILENT_MS)
+			print(e, out, &readers[i], now);
 }
 
 void readers_free(struct readers *r)

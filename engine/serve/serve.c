@@ -34,8 +34,6 @@
 #include <unistd.h>
 
 enum {
-	/* views of an observer that is silent for so long are dropped */
-	VIEW_SILENT_MS = 30000,
 	/* buffers of views and edits that are unused for so long are freed */
 	ROOM_IDLE_MS = 10000,
 	STEPPING_MS = 10000, /* without a step for so long nothing is copied ahead */
@@ -517,7 +515,7 @@ static void serve_ping(struct engine *e, const struct served_request *r)
 	if (view_owner_any(&e->view_owner))
 		view_owner_touch(&e->view_owner, peer, header->life, monotonic_ms());
 	participant_touch(&e->participant, peer, monotonic_ms());
-	readers_heard(e, header, r->tail, r->tail_size, monotonic_ms());
+	readers_heard(e, peer, header, r->tail, r->tail_size, monotonic_ms());
 	wire_control_from_page(&control, e->registry.control);
 	node_send(e, peer, WIRE_PONG, header->request, &control, NULL, 0);
 	fabric_answer(e, peer, WIRE_PONG, header->request, &control, NULL, 0);

@@ -746,6 +746,83 @@ START_TEST(a_reader_is_answered)
 }
 END_TEST
 
+/* ---- who reads ---- */
+
+enum { WRITER = 5 }; /* message peer */
+
+/* A PING of an observer that has that life and says that it may edit. */
+static void ping_as(uint32_t peer, uint32_t life)
+{
+	static const struct wire_observer observer = {
+		.pid = 7, .writes = 1, .host = "there", .program = "mount"
+	};
+	struct wire_header header = header_of(WIRE_PING, WIRE_OBSERVER, 1);
+
+	header.life = life;
+	scripted.reads_only[READER] = true;
+	say_as(&header, peer, NULL, &observer, sizeof(observer));
+}
+
+static void open_view_as(uint32_t peer, uint32_t life, uint64_t number, uint64_t size)
+{
+	struct wire_header header = header_of(WIRE_VIEW_OPEN, WIRE_OBSERVER, 1);
+	struct wire_view_open open = { .view = { life, number },
+				       .epoch = e->registry.states.epoch,
+				       .count = 1 };
+	struct wire_view_run run = { .size = size };
+
+	header.life = life;
+	say_as(&header, peer, &open, &run, sizeof(run));
+}
+
+/* Returns how many lines of "readers" have this mode, and views of so many bytes. */
+static unsigned count_readers(const char *mode, unsigned views, unsigned bytes)
+{
+	const char *line;
+	unsigned n = 0;
+
+	say(WIRE_RANK_QUERY, 1, &(struct wire_rank_query){ "readers" });
+	line = (const char *)scripted_last(WIRE_RANK_TEXT)->body +
+	       sizeof(struct wire_rank_text);
+	for (; *line; line = strchr(line, '\n') + 1) {
+		unsigned line_views, line_bytes;
+		char line_mode[3];
+
+		ck_assert_int_eq(sscanf(line, "0\tthere\t7\t0\tmount\t%2s\t%*s\t%u\t%u",
+					line_mode, &line_views, &line_bytes),
+				 3);
+		n += !strcmp(line_mode, mode) && line_views == views && line_bytes == bytes;
+	}
+	return n;
+}
+
+START_TEST(a_reader_is_listed_with_its_own_views)
+{
+	join_all();
+	ping_as(WRITER, 90);
+	ping_as(WRITER + 1, 20);
+	ping_as(READER, 50);
+	open_view_as(WRITER, 90, 1, 8);
+	open_view_as(WRITER + 1, 20, 1, 8);
+	open_view_as(WRITER + 1, 20, 2, 16);
+	ck_assert_uint_eq(count_readers("ro", 0, 0), 1);
+	ck_assert_uint_eq(count_readers("rw", 1, 8), 1);
+	ck_assert_uint_eq(count_readers("rw", 2, 24), 1);
+	ping_as(WRITER + 2, 90); /* it has come again */
+	ck_assert_uint_eq(count_readers("rw", 1, 8), 1);
+}
+END_TEST
+
+START_TEST(a_reader_that_says_it_may_edit_is_not_believed)
+{
+	join_all();
+	ping_as(READER, 90);
+	ping_as(WRITER, 20);
+	ck_assert_uint_eq(count_readers("ro", 0, 0), 1);
+	ck_assert_uint_eq(count_readers("rw", 0, 0), 1);
+}
+END_TEST
+
 static bool on_ack(struct engine *engine, void *owner, uint64_t tag,
 		   const struct answer *answer)
 {
@@ -1291,6 +1368,8 @@ static TCase *zero(void)
 	tcase_add_test(t, an_operation_has_no_bytes_behind_it);
 	tcase_add_test(t, whatever_a_reader_sends_nothing_changes);
 	tcase_add_test(t, a_reader_is_answered);
+	tcase_add_test(t, a_reader_is_listed_with_its_own_views);
+	tcase_add_test(t, a_reader_that_says_it_may_edit_is_not_believed);
 	tcase_add_test(t, a_reader_acknowledges_that_a_rank_has_left);
 	tcase_add_test(t, what_ranks_agree_on_does_not_come_from_others);
 	tcase_add_test(t, only_its_coordinator_decides_an_edit);
