@@ -390,10 +390,11 @@ static void put_readers(struct top *top)
 	const struct reader *readers = top->now.readers.items;
 	char bytes[16], preserved[16];
 
-	if (top->now.readers.count)
-		put(top, false, "%6s  %-16s %8s  %-16s %-4s %9s %8s %8s %9s %8s %8s", "READER",
-		    "HOST", "PID", "PROGRAM", "MODE", "SINCE", "VIEWS", "BYTES", "PRESERVED",
-		    "OLDEST", "SILENT");
+	if (!top->now.readers.count)
+		return;
+	put(top, false, "%6s  %-16s %8s  %-16s %-4s %9s %8s %8s %9s %8s %8s", "READER", "HOST",
+	    "PID", "PROGRAM", "MODE", "SINCE", "VIEWS", "BYTES", "PRESERVED", "OLDEST",
+	    "SILENT");
 	for (uint32_t i = 0; i < top->now.readers.count; i++) {
 		const struct reader *r = &readers[i];
 
@@ -404,6 +405,7 @@ static void put_readers(struct top *top)
 		    table_size(r->bytes, bytes), table_size(r->preserved, preserved), r->oldest,
 		    r->silent);
 	}
+	put(top, false, "%s", "");
 }
 
 /* Returns which of `parts` equal parts of [low, high] the value is in; the last part if the
@@ -502,27 +504,29 @@ static void make_lines(struct top *top)
 	put_ranks(top);
 	put(top, false, "%s", "");
 	put_readers(top);
-	put(top, false, "%s", "");
 	put_groups(top);
 }
 
 /* ---- showing ---- */
 
+static json_t *reader_json(const struct reader *r)
+{
+	return json_pack("{s:o s:I s:I s:o s:s s:f s:I s:I s:I s:f s:f}", "host",
+			 one_line_json(r->host), "pid", (json_int_t)r->pid, "uid",
+			 (json_int_t)r->uid, "program", one_line_json(r->program), "mode",
+			 r->mode, "seconds", r->seconds, "views", (json_int_t)r->views, "bytes",
+			 (json_int_t)r->bytes, "preserved", (json_int_t)r->preserved, "oldest",
+			 r->oldest, "silent", r->silent);
+}
+
 static json_t *readers_json(const struct vec *readers)
 {
-	const struct reader *r = readers->items;
-	json_t *list = json_array();
+	const struct reader *list = readers->items;
+	json_t *all = json_array();
 
 	for (uint32_t i = 0; i < readers->count; i++)
-		json_array_append_new(
-			list, json_pack("{s:s s:I s:I s:s s:s s:f s:I s:I s:I s:f s:f}", "host",
-					r[i].host, "pid", (json_int_t)r[i].pid, "uid",
-					(json_int_t)r[i].uid, "program", r[i].program, "mode",
-					r[i].mode, "seconds", r[i].seconds, "views",
-					(json_int_t)r[i].views, "bytes", (json_int_t)r[i].bytes,
-					"preserved", (json_int_t)r[i].preserved, "oldest",
-					r[i].oldest, "silent", r[i].silent));
-	return list;
+		json_array_append_new(all, reader_json(&list[i]));
+	return all;
 }
 
 static json_t *to_json(struct top *top)

@@ -232,6 +232,17 @@ has_view() {
 }
 wait_until 60 has_view || fail "readers: $(cat readers)"
 exec 5<&-
+odd=$(printf 'frag\377')
+ln -s "$FRAGFS" "$odd"
+mkdir odd
+within 60 "./$odd" "$address" odd
+is_odd_there() {
+	within 60 grep -q "	$odd	" "$M/.frag/readers"
+}
+wait_until 60 is_odd_there || fail "readers: $(cat "$M/.frag/readers")"
+within 60 fragctl top -j "$M" --json >out || fail "top --json: $?"
+line '"program": "frag%FF"'
+fusermount3 -u odd
 fails 1 'top needs a terminal' top -j "$M" </dev/null
 events=$(sed -n '/^\.Ss Events/,/^\.Ss/s/^\.It Li //p' "$top_srcdir/docs/fragfs.1" | tr '\n' ' ')
 fails 2 "edits: no event; there are: ${events% }\$" watch -j "$M" step edits
