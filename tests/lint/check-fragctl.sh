@@ -127,19 +127,21 @@ for wanted in "$@"; do
 	[[ -e $TMPDIR/completed ]] || exit 1
 done
 END
+	mkdir -p "$TMPDIR/a folder/params/of-a-folder"
 	: >"$TMPDIR/offers"
 	set -- 'fragctl '
 	for name in $command_names; do
 		set -- "$@" "fragctl $name --"
 	done
 	TOP=$top_builddir timeout 100 zsh -f "$TMPDIR/complete.zsh" "$@" "fragctl get -j $TMPDIR/m b" "fragctl get -j $TMPDIR/m " \
-		'fragctl jobs -o job,' "fragctl key $TMPDIR/m/" "fragctl overlay $TMPDIR/m/p" || { echo "zsh: no completion"; bad=1; }
+		"fragctl get -j $TMPDIR/a\\ folder " 'fragctl jobs -o job,' "fragctl key $TMPDIR/m/" "fragctl overlay $TMPDIR/m/p" || { echo "zsh: no completion"; bad=1; }
 	zsh_offers 'fragctl ' $command_names
 	for name in $command_names; do
 		zsh_offers "fragctl $name --" $(awk -F '\t' -v name="$name" '$1 == "option" && $2 == name { print $4 }' "$TMPDIR/table")
 	done
 	zsh_offers "fragctl get -j $TMPDIR/m b" 'b c'
 	zsh_offers "fragctl get -j $TMPDIR/m " 'b c' "it's" '$(echo ran)'
+	zsh_offers "fragctl get -j $TMPDIR/a\\ folder " of-a-folder
 	zsh_offers 'fragctl jobs -o job,' address world
 	zsh_offers "fragctl key $TMPDIR/m/" file params
 	zsh_offers "fragctl overlay $TMPDIR/m/p" params
