@@ -156,11 +156,11 @@ struct wire_header {
 };
 static_assert(sizeof(struct wire_header) == 48, "wire");
 
-/* The tail of an observer's PING; a rank's has none. */
+/* The tail of the PING that an observer sends each second; other PINGs have none. */
 struct wire_observer {
 	int64_t pid;
 	uint32_t uid;
-	uint32_t writes; /* 1: edits are allowed */
+	uint32_t writes; /* not 0: edits are allowed */
 	char host[64];
 	char program[32];
 };
