@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { JSON_MAJOR = 1, JSON_MINOR = 1 };
+enum { JSON_MAJOR = 1, JSON_MINOR = 2 };
 
 bool call_has(const struct call *call, char letter)
 {

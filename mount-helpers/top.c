@@ -147,7 +147,8 @@ static struct reader *find_reader(struct vec *readers, char *fields[])
 	struct reader *list = readers->items, *r;
 
 	for (uint32_t i = 0; i < readers->count; i++)
-		if (list[i].pid == pid && !strcmp(list[i].host, fields[READER_HOST]))
+		if (list[i].pid == pid &&
+		    !strncmp(list[i].host, fields[READER_HOST], sizeof(list[i].host) - 1))
 			return &list[i];
 	r = vec_add(readers, sizeof(*r));
 	if (!r)
@@ -392,16 +393,15 @@ static void put_readers(struct top *top)
 
 	if (!top->now.readers.count)
 		return;
-	put(top, false, "%6s  %-16s %8s  %-16s %-4s %9s %8s %8s %9s %8s %8s", "READER", "HOST",
-	    "PID", "PROGRAM", "MODE", "SINCE", "VIEWS", "BYTES", "PRESERVED", "OLDEST",
-	    "SILENT");
+	put(top, false, "%-16s %8s  %-16s %-4s %9s %8s %8s %9s %8s %8s", "READER", "PID",
+	    "PROGRAM", "MODE", "SINCE", "VIEWS", "BYTES", "PRESERVED", "OLDEST", "SILENT");
 	for (uint32_t i = 0; i < top->now.readers.count; i++) {
 		const struct reader *r = &readers[i];
 
 		put(top, false,
-		    "%6" PRIu32 "  %-16.16s %8" PRIu64 "  %-16.16s %-4s %7.0f s %8" PRIu64
+		    "%-16.16s %8" PRIu64 "  %-16.16s %-4s %7.0f s %8" PRIu64
 		    " %8s %9s %6.1f s %6.1f s",
-		    i, r->host, r->pid, r->program, r->mode, r->seconds, r->views,
+		    r->host, r->pid, r->program, r->mode, r->seconds, r->views,
 		    table_size(r->bytes, bytes), table_size(r->preserved, preserved), r->oldest,
 		    r->silent);
 	}

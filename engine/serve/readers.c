@@ -15,10 +15,12 @@
 enum {
 	SILENT_MS = 5 * NODE_PING_MS, /* an observer that has no views is listed for so long */
 	READERS_MAX = 4096,           /* further observers are not listed */
+	OF_PEER_MAX = 16,             /* nor are those that one connection claims to be */
 };
 
 struct reader {
 	uint32_t life; /* of its messages' headers; its views' ids begin with it */
+	uint32_t peer;
 	uint64_t since_ms, heard_ms;
 	struct wire_observer is;
 	/* its views, as readers_print counts them */
@@ -39,14 +41,18 @@ static void forget_silent(struct readers *r, uint64_t now)
 }
 
 /* Returns the observer of these messages, a new one if it has not been heard; NULL: no room. */
-static struct reader *find(struct readers *r, uint32_t life, uint64_t now)
+static struct reader *find(struct readers *r, uint32_t peer, uint32_t life, uint64_t now)
 {
-	struct reader *list = r->list.items, *added;
+	struct reader *list = r->list.items, *added = NULL;
+	unsigned of_peer = 0;
 
-	for (uint32_t i = 0; i < r->list.count; i++)
+	for (uint32_t i = 0; i < r->list.count; i++) {
 		if (list[i].life == life)
 			return &list[i];
-	added = r->list.count < READERS_MAX ? vec_add(&r->list, sizeof(*added)) : NULL;
+		of_peer += list[i].peer == peer;
+	}
+	if (r->list.count < READERS_MAX && of_peer < OF_PEER_MAX)
+		added = vec_add(&r->list, sizeof(*added));
 	if (added)
 		*added = (struct reader){ .life = life, .since_ms = now };
 	return added;
@@ -68,9 +74,10 @@ void readers_heard(struct engine *e, uint32_t peer, const struct wire_header *he
 		return;
 	is.writes = is.writes && !permissions_reads_only(e, peer);
 	forget_silent(r, now_ms);
-	reader = find(r, header->life, now_ms);
+	reader = find(r, peer, header->life, now_ms);
 	if (!reader)
 		return;
+	reader->peer = peer;
 	reader->heard_ms = now_ms;
 	reader->is = is;
 }

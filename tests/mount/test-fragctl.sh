@@ -206,7 +206,7 @@ mount_job rw
 within 60 fragctl top -j "$M" --once >out || fail "top: $?"
 line '^job [^ ]*  step [0-9]*  .*  2 of 2 ranks$'
 line '^ *1  .* alive  .* s$'
-line '^ *[0-9]  [^ ]*  *[0-9]*  fragfs  *rw  .* s$'
+line '^[^ ]*  *[0-9]*  fragfs  *rw  .* s$'
 [ "$(grep -c '^ *[0-9]*  *[0-9.e+]*  |#*█* *|' out)" = "$(ls "$M/groups" | wc -l)" ] || fail "top: $(cat out)"
 within 60 fragctl top -j "$M" --json >out || fail "top --json: $?"
 line '"norm": '
