@@ -30,6 +30,7 @@ enum {
 	HISTORY = 24,
 	BAR = 24,
 	LINE_MAX_BYTES = 512,
+	ESCAPE = 3, /* characters */
 	NORMS_MS = 200,
 	SECONDS = 1,
 	KEY_CTRL_C = 3
@@ -60,7 +61,7 @@ struct screen_line {
 
 /* Lines of .frag/readers about one process, of all ranks: sums, and the longest times. */
 struct reader {
-	char host[64], program[32], mode[4];
+	char host[ESCAPE * 64], program[ESCAPE * 32], mode[4]; /* as the file escapes them */
 	uint64_t pid, uid, views, bytes, preserved;
 	double seconds, oldest, silent;
 };
@@ -567,6 +568,31 @@ static int show_once(const struct call *call, struct top *top)
 	return 0;
 }
 
+/* Converts as much of text as fits.  Bytes that are no character in the locale, as names may
+ * have, are written as "%C3".
+ */
+static void to_wide(const char *text, wchar_t *out, size_t size)
+{
+	size_t left = strlen(text), used = 0;
+	mbstate_t state = { 0 };
+
+	while (left && used + ESCAPE < size) {
+		size_t length = mbrtowc(&out[used], text, left, &state);
+
+		if (length <= left) {
+			used++;
+		} else {
+			swprintf(&out[used], ESCAPE + 1, L"%%%02X", (unsigned char)*text);
+			used += ESCAPE;
+			length = 1;
+			state = (mbstate_t){ 0 };
+		}
+		text += length;
+		left -= length;
+	}
+	out[used] = L'\0';
+}
+
 static void draw_screen(const struct top *top, unsigned *first)
 {
 	const struct screen_line *lines = top->lines.items;
@@ -579,8 +605,8 @@ static void draw_screen(const struct top *top, unsigned *first)
 	for (unsigned i = 0; i < (unsigned)LINES && *first + i < top->lines.count; i++) {
 		if (lines[*first + i].alarm)
 			attron(A_BOLD | (has_colors() ? COLOR_PAIR(1) : 0));
-		if (mbstowcs(text, lines[*first + i].text, ARRAY_SIZE(text)) != (size_t)-1)
-			mvaddnwstr((int)i, 0, text, COLS);
+		to_wide(lines[*first + i].text, text, ARRAY_SIZE(text));
+		mvaddnwstr((int)i, 0, text, COLS);
 		attrset(A_NORMAL);
 	}
 	refresh();

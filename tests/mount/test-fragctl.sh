@@ -242,7 +242,6 @@ is_odd_there() {
 wait_until 60 is_odd_there || fail "readers: $(cat "$M/.frag/readers")"
 within 60 fragctl top -j "$M" --json >out || fail "top --json: $?"
 line '"program": "frag%FF"'
-fusermount3 -u odd
 fails 1 'top needs a terminal' top -j "$M" </dev/null
 events=$(sed -n '/^\.Ss Events/,/^\.Ss/s/^\.It Li //p' "$top_srcdir/docs/fragfs.1" | tr '\n' ' ')
 fails 2 "edits: no event; there are: ${events% }\$" watch -j "$M" step edits
@@ -256,10 +255,12 @@ if command -v script >/dev/null; then
 	screen=$!
 	exec 7>keys
 	wait_until 60 grep -qs "steps/s" typescript || fail "top shows nothing: $(cat -v typescript)"
+	wait_until 60 grep -qs 'frag%FF' typescript || fail "top shows no frag%FF: $(cat -v typescript)"
 	printf q >&7
 	wait_until 60 is_over $screen || fail "top does not end"
 	exec 7>&-
 fi
+fusermount3 -u odd
 unmount
 
 # watch prints events as they come.
