@@ -7,6 +7,8 @@
 #include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
 
+#include "engine/base/text.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,16 +59,20 @@ static void add_text(struct table *t, size_t column, const char *mountpoint,
 
 static int add_states(struct table *t, const char *mountpoint, const struct param *p)
 {
-	char **states = params_states(mountpoint, p), text[2048] = "";
-	size_t length = 0;
+	char **states = params_states(mountpoint, p), *text = NULL;
+	size_t size;
+	FILE *to;
 
 	if (!states)
 		return -errno;
-	for (char **state = states; *state && length < sizeof(text); state++)
-		length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s",
-					   length ? "," : "", *state);
+	to = open_memstream(&text, &size);
+	for (char **state = states; *state && to; state++)
+		fprintf(to, "%s%s", state == states ? "" : ",", *state);
 	params_free_names(states);
+	if (!to || !text_end(to, &text))
+		return -ENOMEM;
 	table_text(t, COLUMN_STATES, text);
+	free(text);
 	return 0;
 }
 

@@ -300,6 +300,14 @@ within 60 fragctl ls -j "$checkpoint" -H -o name >out
 [ -s out ] || fail "no parameters in $checkpoint"
 within 60 fragctl stats -j "$checkpoint" '*/exp_avg' >out || fail "stats of a checkpoint: $?"
 no_private_mounts || fail "a mount is left"
+
+# All states of a parameter are listed, however long the list is.
+tar xzf "$top_srcdir/tests/data/checkpoints/ds0.19.8/z2-bf16-w3-universal.tar.gz" -C "$T"
+folder=$(dirname "$(find "$T" -name exp_avg.pt | sort | head -n 1)")
+for i in $(seq 200); do cp "$folder/exp_avg.pt" "$folder/another_state_$i.pt"; done
+within 60 fragctl ls -j "${folder%/zero/*}" -H -o states "${folder##*/}" >out || fail "ls: $?"
+[ "$(tr , '\n' <out | grep -cx 'another_state_[0-9]*')" = 200 ] || fail "states: $(cat out)"
+
 within 60 fragctl diff "$checkpoint" "$checkpoint" -H -o name >out || fail "diff of a checkpoint: $?"
 within 60 fragctl ls -j "$checkpoint" -H -o name | diff - out || fail "diff: not as the mount has them"
 tar xzf "$top_srcdir/tests/data/checkpoints/ds0.19.8/z2-fp16-w3.tar.gz" --one-top-level=other
