@@ -73,3 +73,6 @@ if __name__ == "__main__":
         run(sys.argv[2], Path(sys.argv[3]))
     else:
         resume(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+    import torch.distributed as dist
+
+    dist.destroy_process_group()  # gloo's threads end before the process does, which else aborts at times
