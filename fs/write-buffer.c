@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -408,14 +409,6 @@ static struct engine_extent first_in_state(const struct cells *c, const struct e
 				       e->data };
 }
 
-static int by_offset(const void *a, const void *b)
-{
-	uint64_t x = ((const struct engine_extent *)a)->offset;
-	uint64_t y = ((const struct engine_extent *)b)->offset;
-
-	return (x > y) - (x < y);
-}
-
 /* Lists extents of a slice by their offsets in the state, sorted.
  * -ENOSPC: the list alone would take more than stage_mem.
  * -ENOMEM.
@@ -438,9 +431,10 @@ static int64_t scatter(const struct handle *h, const struct engine_extent *exten
 			rest.data = (const char *)rest.data + first.size;
 		}
 	}
+	static_assert(offsetof(struct engine_extent, offset) == 0, "u64_compare");
 	if (!slice_rises(&h->cells.slice))
 		qsort(scattered->items, scattered->count, sizeof(struct engine_extent),
-		      by_offset);
+		      u64_compare);
 	return scattered->count;
 }
 
@@ -462,7 +456,9 @@ static int64_t state_extents(struct handle *h)
 	}
 	n = scatter(h, d->extents, n, &scattered);
 	free(d->extents);
-	d->extents = scattered.items;
+	d->extents = n < 0 ? NULL : scattered.items;
+	if (n < 0)
+		free(scattered.items);
 	return n;
 }
 

@@ -74,6 +74,14 @@ static inline int u32_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* For qsort(3) and bsearch(3) of uint64_t. */
+static inline int u64_compare(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
 /* divisor > 0; never overflows. */
 static inline uint64_t u64_div_ceil(uint64_t n, uint64_t divisor)
 {

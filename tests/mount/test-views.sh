@@ -168,6 +168,15 @@ strided() {
 	same "$file" new
 }
 
+# A commit of elements that are apart has a list of them, which stage_mem bounds, too.
+too_many_apart() {
+	file=$M/params/tail/fp32
+	cp "$file" was
+	head -c 40000 /dev/zero >zeros
+	refused 'No space left' dd if=zeros of="$file[::2]" conv=notrunc,fsync
+	same "$file" was
+}
+
 # elements PARAM INDICES: writes an element as text.
 elements() {
 	file=$M/params/$1/elem/$2
@@ -232,6 +241,9 @@ while [ $i -lt 1000 ]; do
 	i=$((i + 1))
 done | xargs cat >many
 tr -s ' ' '\n' <"$P/fp32[:250,:4].txt" | sed '/^$/d' | cmp - many || fail "a thousand elements"
+unmount
+mount_fake rw,stage_mem=64K
+too_many_apart
 unmount
 mount_fake
 refused 'Read-only' sh -c "echo 1 >'$M/params/scale/elem/()'"
