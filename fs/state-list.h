@@ -2,8 +2,9 @@
 #ifndef FS_STATE_LIST_H
 #define FS_STATE_LIST_H
 
-/* All states of a parameter, of a rank's share of it, of a rank's flat partition, or all
- * hyper-parameters of a group, sorted by key.
+/* A list of states (struct engine_state), sorted by key: all states of one parameter, one
+ * rank's shares of them, the states of one flat partition, or the hyper-parameters of one
+ * group.
  */
 
 #include "engine/base/base.h"

@@ -125,68 +125,79 @@ static double metric(const struct look *l, const char *name, int64_t rank)
 	return 0;
 }
 
-enum {
-	READER_RANK,
-	READER_HOST,
-	READER_PID,
-	READER_UID,
-	READER_PROGRAM,
-	READER_MODE,
-	READER_SECONDS,
-	READER_VIEWS,
-	READER_BYTES,
-	READER_PRESERVED,
-	READER_OLDEST,
-	READER_SILENT,
-	READER_FIELDS
+/* A line of a table, and the names of its columns. */
+struct named_fields {
+	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX];
+	size_t n;
 };
 
-/* Returns the process's reader, a new one if there was no line about it; NULL: no memory. */
-static struct reader *find_reader(struct vec *readers, char *fields[])
+static const char *field(const struct named_fields *f, const char *name)
 {
-	uint64_t pid = strtoull(fields[READER_PID], NULL, 10);
+	return table_find(f->names, f->fields, f->n, name);
+}
+
+static uint64_t whole(const struct named_fields *f, const char *name)
+{
+	return strtoull(field(f, name), NULL, 10);
+}
+
+static double real(const struct named_fields *f, const char *name)
+{
+	return strtod(field(f, name), NULL);
+}
+
+/* Returns the process's reader, a new one if there was no line about it; NULL: no memory. */
+static struct reader *find_reader(struct vec *readers, const struct named_fields *line)
+{
+	const char *host = field(line, "host");
+	uint64_t pid = whole(line, "pid");
 	struct reader *list = readers->items, *r;
 
 	for (uint32_t i = 0; i < readers->count; i++)
 		if (list[i].pid == pid &&
-		    !strncmp(list[i].host, fields[READER_HOST], sizeof(list[i].host) - 1))
+		    !strncmp(list[i].host, host, sizeof(list[i].host) - 1))
 			return &list[i];
 	r = vec_add(readers, sizeof(*r));
 	if (!r)
 		return NULL;
-	*r = (struct reader){ .pid = pid, .uid = strtoull(fields[READER_UID], NULL, 10) };
-	snprintf(r->host, sizeof(r->host), "%s", fields[READER_HOST]);
-	snprintf(r->program, sizeof(r->program), "%s", fields[READER_PROGRAM]);
-	snprintf(r->mode, sizeof(r->mode), "%s", fields[READER_MODE]);
+	*r = (struct reader){ .pid = pid, .uid = whole(line, "uid") };
+	snprintf(r->host, sizeof(r->host), "%s", host);
+	snprintf(r->program, sizeof(r->program), "%s", field(line, "program"));
+	snprintf(r->mode, sizeof(r->mode), "%s", field(line, "mode"));
 	return r;
 }
 
-static void add_reader(struct vec *readers, char *fields[])
+static void add_reader(struct vec *readers, const struct named_fields *line)
 {
-	struct reader *r = find_reader(readers, fields);
+	struct reader *r = find_reader(readers, line);
 
 	if (!r)
 		return;
-	r->views += strtoull(fields[READER_VIEWS], NULL, 10);
-	r->bytes += strtoull(fields[READER_BYTES], NULL, 10);
-	r->preserved += strtoull(fields[READER_PRESERVED], NULL, 10);
-	r->seconds = fmax(r->seconds, strtod(fields[READER_SECONDS], NULL));
-	r->oldest = fmax(r->oldest, strtod(fields[READER_OLDEST], NULL));
-	r->silent = fmax(r->silent, strtod(fields[READER_SILENT], NULL));
+	r->views += whole(line, "views");
+	r->bytes += whole(line, "bytes");
+	r->preserved += whole(line, "preserved");
+	r->seconds = fmax(r->seconds, real(line, "seconds"));
+	r->oldest = fmax(r->oldest, real(line, "oldest"));
+	r->silent = fmax(r->silent, real(line, "silent"));
 }
 
 /* Readers stay unknown where no rank answers. */
 static void read_readers(const char *mountpoint, struct vec *readers)
 {
-	char *fields[TABLE_FIELDS_MAX], *text, *rest, *line;
+	struct named_fields of;
+	char *text, *rest, *line;
+	size_t n;
 
 	if (mount_file_read(mountpoint, ".frag/readers", &text))
 		return;
 	rest = text;
-	strsep(&rest, "\n"); /* names of the columns */
-	while ((line = strsep(&rest, "\n")) && *line)
-		if (table_cut(line, fields) >= READER_FIELDS)
-			add_reader(readers, fields);
+	line = strsep(&rest, "\n");
+	n = table_cut(line, of.names);
+	while ((line = strsep(&rest, "\n")) && *line) {
+		of.n = table_cut(line, of.fields);
+		if (of.n == n)
+			add_reader(readers, &of);
+	}
 	free(text);
 }
 

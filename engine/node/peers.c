@@ -423,9 +423,9 @@ static void ping(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
 	    now < p->pinged_ms + NODE_PING_MS)
 		return;
 	p->pinged_ms = now;
-	/* a lost rank is pinged as WIRE_OBSERVER: its silence must not lose it again */
 	if (!e->is_rank)
 		node_observer(e, &observer);
+	/* a lost rank is pinged as WIRE_OBSERVER: its silence must not lose it again */
 	rc = rpc_call(e, p->state == ENGINE_RANK_LOST ? WIRE_OBSERVER : rank,
 		      self ? NODE_LOCAL : p->link, WIRE_PING, NULL, &observer,
 		      e->is_rank ? 0 : sizeof(observer), on_pong, NULL, rank);
