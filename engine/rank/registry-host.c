@@ -128,7 +128,7 @@ static int write_memory(struct registry *r, uint64_t epoch, uint32_t row, uint64
 
 static int clear_segment(struct state_segment segment, size_t element)
 {
-	static const uint8_t zeros[65536];
+	static uint8_t zeros[65536]; /* not const: those are in the file */
 	uint64_t bytes = segment.address ? segment.numel * element : 0;
 	int rc = 0;
 

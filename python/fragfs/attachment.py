@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ._job import Job
@@ -33,13 +33,17 @@ class _Registered:
 
     def __init__(self, kept: Kept, signature: int, forget: Callable[[Any], None]) -> None:
         self.signature, self.is_shown = signature, True
-        self._watches: list[Any] = []
-        last = None
-        for tensor in kept.tensors:
-            storage = tensor.untyped_storage()
-            if storage is not last:  # of views of one buffer
-                self._watches.append(weakref.ref(storage, forget))
-                last = storage
+        self._watches = tuple(weakref.ref(storage, forget) for storage in _storages(kept.tensors))
+
+
+def _storages(tensors: Iterable[Any]) -> Iterator[Any]:
+    """Of tensors that follow each other as views of one buffer that buffer once."""
+    last = None
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if storage is not last:
+            yield storage
+            last = storage
 
 
 class _Lp(weakref.ref):
