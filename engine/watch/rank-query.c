@@ -70,6 +70,15 @@ static void ask(struct engine *e, struct rank_query *a)
 		end(e, a, NULL, rc);
 }
 
+/* Returns true if the rank has not been heard since it left the question without an answer.  A
+ * cat of a text asks three times; a PING is sent each NODE_PING_MS, so that a rank that goes on
+ * is soon heard.
+ */
+static bool is_silent_still(const struct engine *e, const struct rank_query *a)
+{
+	return a->status == -ETIMEDOUT && e->peers[a->rank].heard_ms < a->told_ns / 1000000;
+}
+
 static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 {
 	uint32_t rank = a->rank;
@@ -78,6 +87,8 @@ static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 		a->wanted = false;
 		a->fetching = true;
 		a->began_ns = monotonic_ns();
+		if (is_silent_still(e, a))
+			end(e, a, NULL, -ETIMEDOUT);
 	}
 	if (a->fetching && !a->asked)
 		ask(e, a);
