@@ -410,17 +410,29 @@ static int take_value(struct call *call, char letter, const char *value)
 	}
 }
 
+/* Prints what is wrong with the option of a word: c is what getopt says of it. */
+static void tell_option(struct call *call, int c, const char *word)
+{
+	bool is_long = !strncmp(word, "--", 2);
+
+	if (c == ':') {
+		if (!take_value(call, (char)optopt, ""))
+			fprintf(stderr, "fragctl: -%c needs a value (fragctl --help)\n",
+				optopt);
+	} else if (is_long && optopt) {
+		fprintf(stderr, "fragctl: %s: it takes no value (fragctl --help)\n", word);
+	} else if (is_long) {
+		fprintf(stderr, "fragctl: %s: unknown option (fragctl --help)\n", word);
+	} else {
+		fprintf(stderr, "fragctl: -%c: unknown option (fragctl --help)\n", optopt);
+	}
+}
+
 /* Takes an option.  -1: the option is wrong; a line was printed. */
 static int take_option(struct call *call, int letter, const char *value)
 {
 	char one[2] = { (char)letter };
 
-	if (letter == '?') {
-		/* getopt has printed the wrong option, but not which options there are. */
-		if (!take_value(call, (char)optopt, ""))
-			usage();
-		return -1;
-	}
 	if (take_value(call, (char)letter, value))
 		return -1;
 	if (!call_has(call, (char)letter))
@@ -432,6 +444,7 @@ static int take_option(struct call *call, int letter, const char *value)
 static void make_options(struct option options[], char *letters)
 {
 	*letters++ = '-'; /* makes getopt return words in their order, as option 1 */
+	*letters++ = ':'; /* and ':' for an option without its value */
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		options[i] = (struct option){ rows[i].name, rows[i].value != NULL, NULL,
 					      rows[i].letter };
@@ -456,7 +469,7 @@ int main(int argc, char **argv)
 {
 	struct option options[ARRAY_SIZE(rows) + 1] = { 0 };
 	struct call call = { 0 };
-	char letters[2 * ARRAY_SIZE(rows) + 2];
+	char letters[2 * ARRAY_SIZE(rows) + 3];
 	bool help_wanted = false;
 	CLEANUP(free) char **words = NULL;
 	int c, nwords = 0;
@@ -467,6 +480,7 @@ int main(int argc, char **argv)
 	if (!words)
 		return FRAGCTL_FAILURE;
 	make_options(options, letters);
+	opterr = 0; /* getopt's lines do not say what helps */
 	argc = split(argc, argv, &call);
 	for (;;) {
 		if (optind < argc && is_negative(argv[optind])) {
@@ -482,6 +496,8 @@ int main(int argc, char **argv)
 			words[nwords++] = optarg;
 		else if (c == 'h')
 			help_wanted = true;
+		else if (c == '?' || c == ':')
+			return tell_option(&call, c, argv[optind - 1]), FRAGCTL_USAGE;
 		else if (take_option(&call, c, optarg))
 			return FRAGCTL_USAGE;
 	}

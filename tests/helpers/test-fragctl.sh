@@ -130,6 +130,7 @@ fails() { # fails STATUS TEXT ARGUMENT...
 	fragctl "$@" >out 2>&1 || got=$?
 	[ "$got" = "$status" ] || { echo "fragctl $*: exit $got, not $status"; cat out; exit 1; }
 	grep -q -- "$text" out || { echo "fragctl $*: no $text in:"; cat out; exit 1; }
+	[ "$status" != 2 ] || [ "$(wc -l <out)" = 1 ] || { echo "fragctl $*: not one line:"; cat out; exit 1; }
 }
 fails 1 'none:1: ' status none:1
 fails 1 'nowhere: No such file' status nowhere
@@ -153,11 +154,11 @@ echo 'something else' >m/.frag/health
 fails 1 'm/.frag/health: not the file of a fragfs mount' status m
 fails 2 'fragctl --help' nonsense
 fails 2 'fragctl --help'
-fails 2 'unrecognized option' --jsn status
-for wrong in '--jsn status' '-x' 'status --json=1'; do
-	# shellcheck disable=SC2086 # words
-	fails 2 'expected: fragctl status|jobs|' $wrong
-done
+fails 2 'fragctl: --jsn: unknown option' --jsn status
+fails 2 'fragctl: -y: unknown option' -Jy
+fails 2 'fragctl: --json=1: it takes no value' status --json=1
+fails 2 'fragctl: -o needs a value' ls -o
+fails 2 'fragctl: -j needs a value' ls --job
 for wrong in 'freeze -t' 'freeze --time' 'freeze --time='; do
 	# shellcheck disable=SC2086 # words
 	fails 2 'fragctl: -t : seconds, a whole number from 1 to 86400' $wrong
