@@ -46,9 +46,6 @@ struct served_request {
 	size_t tail_size;
 };
 
-/* Sends an answer.  A peer that does not take the messages that wait for it is told to ask
- * again.
- */
 static void serve_table(struct engine *e, uint32_t peer, uint64_t request, const void *body)
 {
 	CLEANUP(free) struct wire_entry *rows = NULL;
