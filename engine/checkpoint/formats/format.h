@@ -3,7 +3,8 @@
 #define ENGINE_CHECKPOINT_FORMATS_FORMAT_H
 
 /* The formats of checkpoints.  A new format is a const struct in a file format-NAME.c of its
- * own, and a line in format.c.
+ * own, a line each here, in format.c and in formats.am, and its name for -o source= in
+ * fs/options.c.
  */
 
 #include "engine/checkpoint/table/folder.h"
