@@ -208,7 +208,7 @@ struct engine_rank {
 	uint64_t device_from_bytes, device_to_bytes, device_errors;
 	uint64_t device_kept;  /* copies for open views in memory of devices, now */
 	uint64_t swap_damaged; /* blocks on NVMe whose checksum was wrong */
-	bool fabric;           /* the rank's bytes may come by the fabric */
+	bool fabric;           /* the rank's bytes may come by the fabric or the bulk port */
 	bool grads_valid;      /* the rank's gradients may be read */
 	double loss_scale;     /* divide gradients by it */
 };
@@ -282,10 +282,12 @@ int engine_rank_arena(struct engine *e, uint32_t rank);
  * timeout_ms; a rank that has taken it moves its states whatever others say:
  * -EOPNOTSUPP: a rank cannot move one of the states; the log says why.
  * -ENOENT: no rank has such a state.
- * -EINVAL, -ENAMETOOLONG: the arguments are wrong.
+ * -EINVAL: the arguments are wrong.
+ * -ENAMETOOLONG: NAMES or KEYS is too long.
  * -EROFS: the engine was opened without `writable`.
  * -EAGAIN: the calling thread may not wait (engine_hurry).
- * -EIO, -ETIMEDOUT: no rank has taken the order.
+ * -EIO: no rank has taken the order, and a rank is lost.
+ * -ETIMEDOUT: no rank has taken the order, and a rank does not answer.
  * -ENOMEM.
  */
 int engine_place(struct engine *e, const char *states, const char *tier);

@@ -7,8 +7,9 @@
 #include "fs/handle.h"
 
 /* Opens a file.  flags are open(2)'s, opener is the thread that calls it.
- * -ENOENT. -EACCES. -EROFS. -ENOMEM. -EIO.
- * -ESTALE: pages_admit.
+ * -ENOMEM
+ * Errors of state_may_write, if the file is opened for writing, of pages_admit, and of the
+ * calls of engine.h that open or read the content.
  */
 int state_open(struct fs *fs, struct node n, int flags, pid_t opener, struct handle **handle);
 /* Gives back one reference to h, and closes the file with the last one. */

@@ -271,7 +271,8 @@ struct engine_address tree_address(const struct tree *t, struct node n);
 
 /* Fills the state of a state's node as it is now.
  * -ENOENT: there is none now.
- * -EIO, -ETIMEDOUT: its rank is lost, or silent.
+ * -EIO: its rank is lost.
+ * -ETIMEDOUT: its rank is silent.
  * -EAGAIN: its rank's table is on its way.
  */
 int tree_state(struct tree *t, struct node n, struct engine_state *state);

@@ -17,8 +17,8 @@ bool dtype_is_lp_key(enum frag_dtype dtype, const char *key);
 bool dtype_is_float(enum frag_dtype dtype);
 
 /* Copies n elements between equal dtypes; converts them between float32 and float16 or
- * bfloat16, and from float8 and integers of at most 16 bits to float32, as convert.h says.  n 0
- * only asks.
+ * bfloat16, and from float8 and integers of at most 16 bits to float32, as convert.h says.
+ * With n 0 it only checks the dtypes.
  * -EOPNOTSUPP: another pair of dtypes.
  */
 int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,
@@ -29,7 +29,7 @@ int dtype_convert(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype
 int dtype_round_to_f32(float *to, enum frag_dtype from_dtype, const void *from, uint64_t n);
 
 /* Rounds n elements of any dtype but the complex ones to the nearest, ties to even, of
- * float32, float16 or bfloat16.  NaN stays NaN.  n 0 only asks.
+ * float32, float16 or bfloat16.  NaN stays NaN.  With n 0 it only checks the dtypes.
  * -EOPNOTSUPP: another dtype.
  */
 int dtype_round(enum frag_dtype to_dtype, void *to, enum frag_dtype from_dtype,

@@ -31,7 +31,7 @@ void operation_format(const struct operation *o, enum frag_dtype dtype,
 		      char out[OPERATION_TEXT_MAX]);
 
 /* Computes n elements in place, each in float64, and rounds it to float32 and then to the
- * dtype, or, of float64, not at all.  n 0 only asks.
+ * dtype, or, of float64, not at all.  With n 0 it only checks the dtype.
  * -EOPNOTSUPP: the operation is arithmetic, and the dtype none of float64, float32, bfloat16
  * and float16; the elements are as they were.
  */

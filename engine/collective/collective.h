@@ -2,8 +2,8 @@
 #ifndef ENGINE_COLLECTIVE_COLLECTIVE_H
 #define ENGINE_COLLECTIVE_COLLECTIVE_H
 
-/* The port to operations between the devices of several ranks.  No call waits for a device or
- * a peer; a port never retries and never chooses.
+/* The port to operations between the devices of several ranks.  No call but close waits for a
+ * device or a peer; a port never retries and never chooses.
  *
  *   rank 0   open, which makes the id -- warms up -- ready   launch: 3 MiB to 1          done
  *                           | sent by the caller                     : the port's stream

@@ -2,8 +2,8 @@
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
-/* The port to memory of accelerators.  No call waits for a device; a port never retries and
- * never chooses.
+/* The port to memory of accelerators.  No call waits for a device, unless its comment says so;
+ * a port never retries and never chooses.
  *
  *   trainer's stream   --- backward --- mark --- adam ------ preserve ---- backward --->
  *                                        |                      | copy, event

@@ -2,9 +2,9 @@
 #ifndef ENGINE_JOB_BARRIER_H
 #define ENGINE_JOB_BARRIER_H
 
-/* frag_barrier: rank 0 counts the ranks that come, and tells them, when all have come, the
- * highest counts among them; or, when its time is over, a rank which others have not come.
- * Engine thread, with the lock.
+/* frag_barrier: rank 0 counts the ranks that come.  When all have come, it tells them the
+ * highest counts among them; a rank whose time is over before that is told the numbers of the
+ * absent ones.  Engine thread, with the lock.
  */
 
 #include "engine/job/barrier-state.h"

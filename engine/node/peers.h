@@ -2,8 +2,9 @@
 #ifndef ENGINE_NODE_PEERS_H
 #define ENGINE_NODE_PEERS_H
 
-/* The ranks of a job, as an engine knows them.  The caller of every function holds
- * engine.lock, and is the engine thread where the comment says so.
+/* The ranks of a job, as an engine knows them: the table engine.peers, which engine.lock
+ * guards.  The caller of every function but peers_free holds engine.lock, and is the engine
+ * thread where the comment says so.
  */
 
 #include "engine/node/rpc.h"
@@ -90,6 +91,7 @@ int peers_want_states(struct engine *e, uint32_t rank);
 void peers_doubt_states(struct engine *e, uint32_t rank);
 /* Pings ranks, fetches tables, loses ranks that are gone.  Engine thread. */
 void peers_turn(struct engine *e, uint64_t now);
+/* Frees the table, when the engine thread has ended. */
 void peers_free(struct engine *e);
 
 #endif

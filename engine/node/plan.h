@@ -40,7 +40,8 @@ struct plan {
 /* Fills plan with the pieces of [offset, offset + size) of the state at address, each from one
  * live holder.
  * -EAGAIN: a table of states is being fetched.
- * -EIO or -ETIMEDOUT: the holders of a piece are lost (peers_lost_status).
+ * -EIO: the holders of a piece are lost.
+ * -ETIMEDOUT: they are only silent (peers_lost_status).
  * -ENOENT: there is no such state.
  * -EINVAL: the range goes past the end.
  */

@@ -56,7 +56,7 @@ void registry_fini(struct registry *r);
 /* Adds a row with one segment in the tier of the memory, or with none if memory is NULL:
  * registry_replace brings it.  Trainer's thread.
  * -EINVAL: the memory is on a device that is not in use.
- * -EEXIST, -ENOMEM, -ENOSPC: as states_add.
+ * Errors of states_add.
  */
 int registry_keep(struct registry *r, enum state_kind kind, uint32_t index, uint32_t sub,
 		  const char *key, enum frag_dtype dtype, uint64_t numel, void *memory);

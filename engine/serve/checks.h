@@ -4,10 +4,10 @@
 
 /* A rank's part in a watch: at a boundary the trainer's thread, which waits for the coordinator
  * anyway, looks at the rank's own fragments of the parameters that the condition names, and the
- * engine thread tells the coordinator what was found.  Of ranks with replicas of a fragment
- * only the first live one looks at it.  A fragment that has not changed since the last look, or
- * is being changed, is passed over: gradients count once in each of their windows, other states
- * once a generation.
+ * engine thread tells the coordinator what was found.  Where several ranks have replicas of a
+ * fragment only the first live one looks at it.  A fragment that has not changed since the last
+ * look, or is being changed, is passed over: gradients count once in each of their windows,
+ * other states once a generation.
  */
 
 #include "engine/node/node.h"

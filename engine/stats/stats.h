@@ -42,8 +42,10 @@ struct stats {
 	uint64_t bins[STATS_BINS];
 };
 
+/* Returns true if elements of the dtype have statistics. */
 bool stats_has(enum frag_dtype dtype);
 
+/* Sets *s to the statistics of no elements. */
 void stats_init(struct stats *s, bool with_bins);
 
 /* Adds n elements, the first of which has the number `first`; numbers grow from call to call.

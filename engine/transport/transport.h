@@ -2,8 +2,9 @@
 #ifndef ENGINE_TRANSPORT_TRANSPORT_H
 #define ENGINE_TRANSPORT_TRANSPORT_H
 
-/* The port between the engines of two processes.  A port never blocks, never retries and never
- * chooses.  It has two kinds of service; an implementation has one or both:
+/* The port between the engines of two processes.  A port never blocks, but for get while it
+ * copies; it never retries and never chooses.  It has two kinds of service; an implementation
+ * has one or both:
  *
  *   messages   connect, send, turn: whole messages, in order per peer, each delivered at most
  *              once.  `gone` tells of some lost peers; the engine's own heartbeats find the
