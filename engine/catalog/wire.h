@@ -525,7 +525,7 @@ struct wire_form {       /* then count uint32_t: the rank of each member */
 };
 static_assert(sizeof(struct wire_form) == 144, "wire");
 
-enum { WIRE_MEET_LEFT = UINT32_MAX }; /* a stage: the rank waits no more */
+enum { WIRE_RENDEZVOUS_LEFT = UINT32_MAX }; /* a stage: the rank waits no more */
 
 struct wire_rendezvous {         /* a rank has reached a stage of frag_gather or frag_scatter */
 	uint64_t count;          /* of the messages RENDEZVOUS of this process */
@@ -542,16 +542,16 @@ struct wire_rendezvous {         /* a rank has reached a stage of frag_gather or
 };
 static_assert(sizeof(struct wire_rendezvous) == 136, "wire");
 
-enum wire_met_why {
-	WIRE_MET_AWAY,    /* the rank has not come, or is lost */
-	WIRE_MET_DIFFERS, /* the rank's call has other arguments than the first rank's */
-	WIRE_MET_SAID,    /* the status is the rank's own */
+enum wire_rendezvous_why {
+	WIRE_RENDEZVOUS_AWAY,    /* the rank has not come, or is lost */
+	WIRE_RENDEZVOUS_DIFFERS, /* the rank's call has other arguments than the first rank's */
+	WIRE_RENDEZVOUS_SAID,    /* the status is the rank's own */
 };
 
 struct wire_rendezvous_over {
 	int32_t status; /* 0: all ranks have reached the stage */
 	uint32_t rank;  /* the one for which status is not 0 */
-	uint32_t why;   /* enum wire_met_why */
+	uint32_t why;   /* enum wire_rendezvous_why */
 	uint32_t reserved;
 	uint64_t transaction[2]; /* the root's */
 };

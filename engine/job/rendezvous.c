@@ -120,13 +120,13 @@ static struct wire_rendezvous_over weigh(const struct wire_rendezvous *said,
 {
 	if (said->stage < stage)
 		return (struct wire_rendezvous_over){ .status = -ETIMEDOUT,
-						      .why = WIRE_MET_AWAY };
+						      .why = WIRE_RENDEZVOUS_AWAY };
 	if (!is_same(said, first))
 		return (struct wire_rendezvous_over){ .status = -EINVAL,
-						      .why = WIRE_MET_DIFFERS };
+						      .why = WIRE_RENDEZVOUS_DIFFERS };
 	if (said->stage || said->status)
 		return (struct wire_rendezvous_over){ .status = wire_status(said->status),
-						      .why = WIRE_MET_SAID };
+						      .why = WIRE_RENDEZVOUS_SAID };
 	return (struct wire_rendezvous_over){ .status = goes_with(said, first) ? 0 : -EREMOTE };
 }
 
@@ -228,7 +228,7 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 		return;
 	}
 	a = &m->arrivals[member];
-	if (said.stage == WIRE_MEET_LEFT) { /* the rank's trainer waits no more */
+	if (said.stage == WIRE_RENDEZVOUS_LEFT) { /* the rank's trainer waits no more */
 		if (a->waits && a->said.count == said.count) {
 			a->waits = false;
 			m->waiting--;
@@ -329,12 +329,12 @@ bool rendezvous_tick(const struct engine *e)
 static void put_fault(const struct engine *e, char *out, size_t size)
 {
 	const struct wire_rendezvous_over *met = &e->job.rendezvous->met;
-	bool counts = met->rank == WIRE_OBSERVER, away = met->why == WIRE_MET_AWAY;
+	bool counts = met->rank == WIRE_OBSERVER, away = met->why == WIRE_RENDEZVOUS_AWAY;
 	const char *which = counts ? ", which counts the group's ranks," : "";
 	uint32_t rank = counts ? e->job.rendezvous->counter : met->rank;
 	uint32_t first = e->catalog->groups[e->job.rendezvous->said.group].ranks[0];
 
-	if (met->why == WIRE_MET_DIFFERS)
+	if (met->why == WIRE_RENDEZVOUS_DIFFERS)
 		snprintf(out, size, "rank %u has called it with other arguments than rank %u",
 			 rank, first);
 	else if (away && met->status == -ETIMEDOUT)
@@ -388,7 +388,7 @@ int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 		 * in the next meeting.
 		 */
 		r->left = r->said;
-		r->left.stage = WIRE_MEET_LEFT;
+		r->left.stage = WIRE_RENDEZVOUS_LEFT;
 		r->left_at = r->counter;
 		r->leaves = true;
 		node_wake(e);
