@@ -31,17 +31,22 @@ enum remote_read_state {
 	REMOTE_READ_AWAITS,   /* trainers: gradients, or the view's generation */
 	REMOTE_READ_IS_STALE, /* something moved: it plans anew, one turn later */
 	REMOTE_READ_MAY_COPY, /* the bytes may be in reach of memory: outside the lock */
+	REMOTE_READ_IS_THERE, /* a read ahead that has all bytes: in no list but its file's */
+};
+
+/* How far a read has got with the view of its file.  Only in this order. */
+enum remote_read_stage {
+	REMOTE_READ_NO_VIEW,
+	REMOTE_READ_ASKED_VIEW,   /* view_reader_turn was called since this read began */
+	REMOTE_READ_TRIED_MEMORY, /* it is there; memory was tried, or is not to be */
 };
 
 struct remote_read {
 	LIST_ENTRY(remote_read) entry;
 	struct engine_read *read;
 	enum remote_read_state state;
-	bool cancelled;
-	bool asked_view;        /* view_reader_turn was called since this read began */
-	bool tried_memory;      /* since its view is there */
-	bool is_ahead;          /* asked for ahead: `read` is `own`, and the file lists it */
-	bool is_over;           /* ahead: its bytes have come, and it is in no other list */
+	enum remote_read_stage stage;
+	bool cancelled;         /* in any state, by any thread */
 	struct waiting waiting; /* for trainers */
 	struct pace pace;
 	unsigned outstanding; /* answers */
@@ -54,9 +59,15 @@ struct remote_read {
 	int64_t result;
 	struct plan plan;
 	uint8_t *buffer;
-	uint8_t *bytes; /* in buffer: the bytes of the read */
-	struct engine_read own;
+	uint8_t *bytes;         /* in buffer: the bytes of the read */
+	struct engine_read own; /* of a read ahead: `read` is `own` */
 };
+
+/* A read ahead has no asker, and its file lists it. */
+static bool is_ahead(const struct remote_read *t)
+{
+	return t->read == &t->own;
+}
 
 /* Large buffers are used again: to touch a page for the first time costs more than to copy it.
  */
@@ -88,7 +99,7 @@ static void piece_failed(struct engine *e, struct remote_read *t, uint32_t rank,
 		raise_state(t, REMOTE_READ_IS_STALE);
 	} else if (!t->result) {
 		t->result = status;
-		if (status == -ESTALE && !t->is_ahead)
+		if (status == -ESTALE && !is_ahead(t))
 			event_log_evicted(e, t->read->file);
 	}
 }
@@ -227,7 +238,7 @@ static bool is_worth_ahead(const struct engine *e, struct remote_read *t)
  */
 static void ask(struct engine *e, struct remote_read *t)
 {
-	if (t->is_ahead && !is_worth_ahead(e, t))
+	if (is_ahead(t) && !is_worth_ahead(e, t))
 		return;
 	t->state = REMOTE_READ_ASKED;
 	for (unsigned i = 0; i < t->plan.n; i++) {
@@ -320,12 +331,14 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;
 	}
-	if (t->asked_view && must_wait(t)) { /* without another VIEW_OPEN */
+	if (t->stage >= REMOTE_READ_ASKED_VIEW &&
+	    must_wait(t)) { /* without another VIEW_OPEN */
 		refuse_to_wait(t);
 		return -EAGAIN;
 	}
 	rc = view_reader_turn(e, f, now);
-	t->asked_view = true;
+	if (t->stage < REMOTE_READ_ASKED_VIEW)
+		t->stage = REMOTE_READ_ASKED_VIEW;
 	t->plan.table_of = f->view.table_of;
 	if (rc == -EAGAIN) {
 		if (f->view.state == VIEW_READER_OPENING) /* a slow step is not silence */
@@ -334,8 +347,8 @@ static int plan(struct engine *e, struct remote_read *t, uint64_t now)
 			refuse_to_wait(t);
 		return rc;
 	}
-	if (!rc && !t->tried_memory && e->memory.transport) {
-		t->tried_memory = true;
+	if (!rc && t->stage < REMOTE_READ_TRIED_MEMORY && e->memory.transport) {
+		t->stage = REMOTE_READ_TRIED_MEMORY;
 		t->state = REMOTE_READ_MAY_COPY;
 		return -EAGAIN;
 	}
@@ -544,7 +557,7 @@ static void drop_ahead(struct engine *e, struct remote_read *t)
 	for (unsigned i = 0; i < REMOTE_AHEAD; i++)
 		if (a->reads[i] == t)
 			a->reads[i] = NULL;
-	if (!t->is_over)
+	if (t->state != REMOTE_READ_IS_THERE)
 		LIST_REMOVE(t, entry);
 	rpc_forget(e, t);
 	put_buffer(e, t->buffer, t->size);
@@ -562,7 +575,7 @@ static void end_ahead(struct engine *e, struct remote_read *t)
 		return;
 	}
 	LIST_REMOVE(t, entry);
-	t->is_over = true;
+	t->state = REMOTE_READ_IS_THERE;
 }
 
 void remote_read_drop_ahead(struct engine *e, struct engine_file *f)
@@ -591,7 +604,7 @@ void remote_read_turn(struct engine *e, uint64_t now, struct remote_read_list *f
 	LIST_FOREACH_SAFE (t, &e->read.remote, entry, next) {
 		if (!turn(e, t, now))
 			continue;
-		if (t->is_ahead) {
+		if (is_ahead(t)) {
 			end_ahead(e, t);
 			continue;
 		}
@@ -692,7 +705,7 @@ void remote_read_describe(struct engine *e, FILE *out)
 	const struct remote_read *t;
 
 	LIST_FOREACH (t, &e->read.remote, entry)
-		if (!t->is_ahead)
+		if (!is_ahead(t))
 			describe(e, t, out);
 }
 
@@ -701,7 +714,7 @@ void remote_read_abandon(struct engine *e)
 	struct remote_read *t, *next;
 
 	LIST_FOREACH_SAFE (t, &e->read.remote, entry, next)
-		if (t->is_ahead)
+		if (is_ahead(t))
 			drop_ahead(e, t);
 		else
 			t->result = -ECANCELED;
@@ -742,7 +755,7 @@ static void begin_ahead(struct engine *e, const struct engine_read *read, uint64
 		return;
 	t->own = own;
 	t->read = &t->own;
-	t->is_ahead = t->tried_memory = true;
+	t->stage = REMOTE_READ_TRIED_MEMORY; /* not ahead of the reader */
 	LIST_INSERT_HEAD(&e->read.remote, t, entry);
 	*slot = t;
 }
@@ -797,7 +810,6 @@ static void adopt(struct remote_read *t, struct engine_read *read)
 {
 	t->read = read;
 	t->read->private = t;
-	t->is_ahead = false;
 	t->alive_ms = t->progress_ms = monotonic_ms();
 	t->start_ns = monotonic_ns();
 }
@@ -812,7 +824,7 @@ static bool take_ahead(struct engine *e, struct engine_read *read)
 	if (slot) {
 		t = *slot;
 		*slot = NULL;
-		over = t->is_over;
+		over = t->state == REMOTE_READ_IS_THERE;
 		adopt(t, read);
 	}
 	if (is_sequential(read))

@@ -15,8 +15,9 @@
  * after timeout_ms of silence.  done is called exactly once.
  *
  * For a sequential reader of a view the next requests are asked for ahead.  A read ahead has no
- * asker until the reader comes to its bytes: it then goes on as the reader's own, or is over
- * already.  A read ahead that fails before that is forgotten.
+ * asker until the reader comes to its bytes: it then goes on as the reader's own; or it is in
+ * IS_THERE, with all its bytes, and ends at once.  A read ahead that fails before that is
+ * forgotten.
  */
 
 #include "engine/node/file.h"
