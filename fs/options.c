@@ -34,7 +34,7 @@ enum option_id {
 
 enum option_use { FOR_BOTH, FOR_JOB, FOR_CHECKPOINT };
 
-static const struct option_row {
+static const struct mount_option {
 	const char *name;
 	/* name of the value, or the values allowed; NULL: the option takes none */
 	const char *value;
@@ -218,7 +218,7 @@ static bool is_one_of(const char *choices, const char *value)
 	return false;
 }
 
-static int apply(struct options *o, const struct option_row *row, const char *whole,
+static int apply(struct options *o, const struct mount_option *row, const char *whole,
 		 const char *value)
 {
 	switch (row->id) {
@@ -269,7 +269,7 @@ static int apply(struct options *o, const struct option_row *row, const char *wh
 }
 
 /* Takes an option; value NULL: there was no "=". */
-static int take(struct options *o, const struct option_row *row, const char *whole,
+static int take(struct options *o, const struct mount_option *row, const char *whole,
 		const char *value, char *why, size_t size)
 {
 	const char *name = row->name, *allowed = row->allowed ? row->allowed : row->value;

@@ -60,16 +60,16 @@ struct screen_line {
 };
 
 /* Lines of .frag/readers about one process, of all ranks: sums, and the longest times. */
-struct reader {
+struct shown_reader {
 	char host[ESCAPE * 64], program[ESCAPE * 32], mode[4]; /* as the file escapes them */
 	uint64_t pid, uid, views, bytes, preserved;
 	double seconds, oldest, silent;
 };
 
-struct look {
+struct top_sample {
 	struct status status;
 	char *metrics;
-	struct vec readers; /* struct reader */
+	struct vec readers; /* struct shown_reader */
 	double seconds;     /* on the monotonic clock */
 	int error;
 	char why[256];
@@ -77,10 +77,10 @@ struct look {
 
 struct top {
 	const char *mountpoint;
-	struct vec groups;     /* struct group */
-	uint32_t unfinished;   /* the group where the next look at norms begins */
-	struct vec lines;      /* struct screen_line */
-	struct look now, last; /* last.seconds 0: there was no look before */
+	struct vec groups;           /* struct group */
+	uint32_t unfinished;         /* the group where the next look at norms begins */
+	struct vec lines;            /* struct screen_line */
+	struct top_sample now, last; /* last.seconds 0: there was no look before */
 	bool utf8;
 };
 
@@ -98,17 +98,17 @@ static double clock_seconds(void)
 	return (double)monotonic_ms() / 1e3;
 }
 
-static void look_free(struct look *l)
+static void look_free(struct top_sample *l)
 {
 	if (!l->error && l->seconds > 0)
 		status_fini(&l->status);
 	free(l->metrics);
 	free(l->readers.items);
-	*l = (struct look){ 0 };
+	*l = (struct top_sample){ 0 };
 }
 
 /* Reads a value of .frag/metrics: NAME or NAME{rank="R"}. */
-static double metric(const struct look *l, const char *name, int64_t rank)
+static double metric(const struct top_sample *l, const char *name, int64_t rank)
 {
 	char start[128];
 	const char *at = l->metrics;
@@ -147,11 +147,11 @@ static double real(const struct named_fields *f, const char *name)
 }
 
 /* Returns the process's reader, a new one if there was no line about it; NULL: no memory. */
-static struct reader *find_reader(struct vec *readers, const struct named_fields *line)
+static struct shown_reader *find_reader(struct vec *readers, const struct named_fields *line)
 {
 	const char *host = field(line, "host");
 	uint64_t pid = whole(line, "pid");
-	struct reader *list = readers->items, *r;
+	struct shown_reader *list = readers->items, *r;
 
 	for (uint32_t i = 0; i < readers->count; i++)
 		if (list[i].pid == pid &&
@@ -160,7 +160,7 @@ static struct reader *find_reader(struct vec *readers, const struct named_fields
 	r = vec_add(readers, sizeof(*r));
 	if (!r)
 		return NULL;
-	*r = (struct reader){ .pid = pid, .uid = whole(line, "uid") };
+	*r = (struct shown_reader){ .pid = pid, .uid = whole(line, "uid") };
 	snprintf(r->host, sizeof(r->host), "%s", host);
 	snprintf(r->program, sizeof(r->program), "%s", field(line, "program"));
 	snprintf(r->mode, sizeof(r->mode), "%s", field(line, "mode"));
@@ -169,7 +169,7 @@ static struct reader *find_reader(struct vec *readers, const struct named_fields
 
 static void add_reader(struct vec *readers, const struct named_fields *line)
 {
-	struct reader *r = find_reader(readers, line);
+	struct shown_reader *r = find_reader(readers, line);
 
 	if (!r)
 		return;
@@ -205,7 +205,7 @@ static void look(struct top *top)
 {
 	look_free(&top->last);
 	top->last = top->now;
-	top->now = (struct look){ .seconds = clock_seconds() };
+	top->now = (struct top_sample){ .seconds = clock_seconds() };
 	top->now.error = status_of_mount(&top->now.status, top->mountpoint, top->mountpoint,
 					 top->now.why, sizeof(top->now.why));
 	if (mount_file_read(top->mountpoint, ".frag/metrics", &top->now.metrics))
@@ -400,7 +400,7 @@ static void put_ranks(struct top *top)
 
 static void put_readers(struct top *top)
 {
-	const struct reader *readers = top->now.readers.items;
+	const struct shown_reader *readers = top->now.readers.items;
 	char bytes[16], preserved[16];
 
 	if (!top->now.readers.count)
@@ -408,7 +408,7 @@ static void put_readers(struct top *top)
 	put(top, false, "%-16s %8s  %-16s %-4s %9s %8s %8s %9s %8s %8s", "READER", "PID",
 	    "PROGRAM", "MODE", "SINCE", "VIEWS", "BYTES", "PRESERVED", "OLDEST", "SILENT");
 	for (uint32_t i = 0; i < top->now.readers.count; i++) {
-		const struct reader *r = &readers[i];
+		const struct shown_reader *r = &readers[i];
 
 		put(top, false,
 		    "%-16.16s %8" PRIu64 "  %-16.16s %-4s %7.0f s %8" PRIu64
@@ -521,7 +521,7 @@ static void make_lines(struct top *top)
 
 /* ---- showing ---- */
 
-static json_t *reader_json(const struct reader *r)
+static json_t *reader_json(const struct shown_reader *r)
 {
 	return json_pack("{s:o s:I s:I s:o s:s s:f s:I s:I s:I s:f s:f}", "host",
 			 one_line_json(r->host), "pid", (json_int_t)r->pid, "uid",
@@ -533,7 +533,7 @@ static json_t *reader_json(const struct reader *r)
 
 static json_t *readers_json(const struct vec *readers)
 {
-	const struct reader *list = readers->items;
+	const struct shown_reader *list = readers->items;
 	json_t *all = json_array();
 
 	for (uint32_t i = 0; i < readers->count; i++)

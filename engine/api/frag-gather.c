@@ -116,8 +116,8 @@ static void add_to_all(const struct group_gather *g, struct collective_io *io,
 /* Lists the moves.  Both ranks of a pair list the moves between them in the order of the
  * parameter.
  */
-static int lay_moves(const struct group_gather *g, struct send *send, struct collective_io *io,
-		     struct collective_move *moves)
+static int lay_moves(const struct group_gather *g, struct send_source *send,
+		     struct collective_io *io, struct collective_move *moves)
 {
 	int rc = 0;
 
@@ -151,7 +151,8 @@ static bool is_equal(const struct group_gather *g)
 	return equal;
 }
 
-static int lay_equal(const struct group_gather *g, struct send *send, struct collective_io *io)
+static int lay_equal(const struct group_gather *g, struct send_source *send,
+		     struct collective_io *io)
 {
 	const struct piece *own = &pieces_of(g)[communicator_member(g->e, g->e->rank)];
 	void *from;
@@ -174,7 +175,7 @@ static int take(struct group_gather *g)
 	CLEANUP(free)
 	struct collective_move *moves = malloc((count_moves(g) + 1) * sizeof(*moves));
 	struct communicator_io io = { .io = { .what = COLLECTIVE_MOVES } };
-	struct send *send = send_source_new(g->pieces.count, false);
+	struct send_source *send = send_source_new(g->pieces.count, false);
 	int rc = moves && send ? 0 : -ENOMEM;
 
 	if (!rc)

@@ -124,24 +124,25 @@ int compute_check(const struct compute *c, struct registry *r)
 /* ---- application ---- */
 
 /* Elements of a row that are equally far apart, and their bytes with those between them. */
-struct run {
+struct strided_run {
 	uint64_t at; /* of the first: element of the row */
 	uint64_t count, step;
 	size_t element;
 	uint8_t *bytes;
 };
 
-static uint64_t run_bytes(const struct run *run)
+static uint64_t run_bytes(const struct strided_run *run)
 {
 	return ((run->count - 1) * run->step + 1) * run->element;
 }
 
-static int run_read(const struct run *run, struct registry *r, uint64_t epoch, uint32_t row)
+static int run_read(const struct strided_run *run, struct registry *r, uint64_t epoch,
+		    uint32_t row)
 {
 	return registry_read(r, epoch, row, run->at * run->element, run->bytes, run_bytes(run));
 }
 
-static void run_pack(const struct run *run, uint8_t *packed)
+static void run_pack(const struct strided_run *run, uint8_t *packed)
 {
 	if (run->step == 1)
 		memmove(packed, run->bytes, run->count * run->element);
@@ -150,7 +151,7 @@ static void run_pack(const struct run *run, uint8_t *packed)
 			run->element);
 }
 
-static void run_unpack(const struct run *run, const uint8_t *packed)
+static void run_unpack(const struct strided_run *run, const uint8_t *packed)
 {
 	if (run->step == 1)
 		memcpy(run->bytes, packed, run->count * run->element);
@@ -160,14 +161,14 @@ static void run_unpack(const struct run *run, const uint8_t *packed)
 }
 
 /* Makes the new elements of a run, side by side in `packed`. */
-static int make(const struct compute *c, struct registry *r, const struct run *run, uint64_t at,
-		uint8_t *packed, uint8_t *buffer)
+static int make(const struct compute *c, struct registry *r, const struct strided_run *run,
+		uint64_t at, uint8_t *packed, uint8_t *buffer)
 {
-	struct run of_master = { .at = c->master_at + at - c->start,
-				 .count = run->count,
-				 .step = run->step,
-				 .element = frag_dtype_size(c->master_dtype),
-				 .bytes = buffer };
+	struct strided_run of_master = { .at = c->master_at + at - c->start,
+					 .count = run->count,
+					 .step = run->step,
+					 .element = frag_dtype_size(c->master_dtype),
+					 .bytes = buffer };
 	int rc;
 
 	if (!c->follows) {
@@ -187,11 +188,11 @@ static int make(const struct compute *c, struct registry *r, const struct run *r
 static int apply_run(const struct compute *c, struct registry *r, uint64_t at, uint64_t count,
 		     uint64_t step, uint8_t *buffer)
 {
-	struct run run = { .at = c->at + at - c->start,
-			   .count = count,
-			   .step = step,
-			   .element = frag_dtype_size(c->dtype),
-			   .bytes = buffer };
+	struct strided_run run = { .at = c->at + at - c->start,
+				   .count = count,
+				   .step = step,
+				   .element = frag_dtype_size(c->dtype),
+				   .bytes = buffer };
 	int rc = run_read(&run, r, c->epoch, c->row);
 
 	if (!rc)

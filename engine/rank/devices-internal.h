@@ -10,8 +10,8 @@
 
 #include <pthread.h>
 
-struct used { /* a device in use */
-	LIST_ENTRY(used) link;
+struct used_device { /* a device in use */
+	LIST_ENTRY(used_device) link;
 	int number;
 	void *stream;              /* only the trainer's thread reads it */
 	struct devices_mark *mark; /* under the lock, as status */
@@ -23,7 +23,7 @@ struct devices {
 	struct device *device;
 	struct pinned *host; /* memory of devices_keep_on_host; NULL: none.  Trainer's thread */
 	pthread_mutex_t lock;
-	LIST_HEAD(, used) used; /* changed by the trainer's thread, under the lock */
+	LIST_HEAD(, used_device) used; /* changed by the trainer's thread, under the lock */
 	/* under the lock, to `ended`: */
 	LIST_HEAD(, devices_copy) copies; /* under way */
 	uint64_t sequence;
@@ -34,7 +34,7 @@ struct devices {
 };
 
 /* Returns NULL if the device is not in use.  Trainer's thread, or under the lock. */
-struct used *devices_find(struct devices *d, int number);
+struct used_device *devices_find(struct devices *d, int number);
 /* Unpins and frees `host`, before the port is closed. */
 void devices_host_free(struct devices *d);
 

@@ -145,7 +145,7 @@ static struct devices_kept *new_kept(struct devices *d, int number, uint64_t pie
 	return k;
 }
 
-static int keep_piece(struct devices_kept *k, const struct used *u, const void *from,
+static int keep_piece(struct devices_kept *k, const struct used_device *u, const void *from,
 		      uint64_t size, void *to)
 {
 	struct devices *d = k->devices;
@@ -156,7 +156,7 @@ static int keep_piece(struct devices_kept *k, const struct used *u, const void *
 	return rc;
 }
 
-static int keep_chunk(struct devices_kept *k, const struct used *u, const uint8_t *from,
+static int keep_chunk(struct devices_kept *k, const struct used_device *u, const uint8_t *from,
 		      uint64_t size)
 {
 	struct pinned *host = k->devices->host;
@@ -171,7 +171,8 @@ static int keep_chunk(struct devices_kept *k, const struct used *u, const uint8_
 	return rc;
 }
 
-static int keep_part(struct devices_kept *k, const struct used *u, const struct iovec *part)
+static int keep_part(struct devices_kept *k, const struct used_device *u,
+		     const struct iovec *part)
 {
 	int rc = 0;
 
@@ -181,7 +182,7 @@ static int keep_part(struct devices_kept *k, const struct used *u, const struct 
 	return rc;
 }
 
-static int keep_in(struct devices *d, const struct used *u, const struct iovec *parts,
+static int keep_in(struct devices *d, const struct used_device *u, const struct iovec *parts,
 		   unsigned n, bool on_host, struct devices_kept **kept)
 {
 	uint64_t pieces = on_host ? count_chunks(parts, n) : n;
@@ -201,7 +202,7 @@ static int keep_in(struct devices *d, const struct used *u, const struct iovec *
 int devices_keep(struct devices *d, int number, const struct iovec *parts, unsigned n,
 		 struct devices_kept **kept)
 {
-	const struct used *u = devices_find(d, number);
+	const struct used_device *u = devices_find(d, number);
 	int rc = keep_in(d, u, parts, n, false, kept);
 
 	assert(thread_may_be_trainer());

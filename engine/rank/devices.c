@@ -34,7 +34,7 @@ int devices_open(struct devices **out, const struct device_ops *ops,
 
 void devices_close(struct devices *d)
 {
-	struct used *u;
+	struct used_device *u;
 
 	while ((u = LIST_FIRST(&d->used))) {
 		LIST_REMOVE(u, link);
@@ -63,9 +63,9 @@ void devices_unpin(struct devices *d, void *memory)
 	d->ops->unpin(d->device, memory);
 }
 
-struct used *devices_find(struct devices *d, int number)
+struct used_device *devices_find(struct devices *d, int number)
 {
-	struct used *u;
+	struct used_device *u;
 
 	LIST_FOREACH (u, &d->used, link)
 		if (u->number == number)
@@ -75,7 +75,7 @@ struct used *devices_find(struct devices *d, int number)
 
 int devices_alloc(struct devices *d, uint64_t size, int *number, void **memory)
 {
-	const struct used *u, *first = NULL;
+	const struct used_device *u, *first = NULL;
 
 	assert(thread_may_be_trainer());
 	/* add inserts at the head: the last is the device that was taken into use first */
@@ -106,7 +106,7 @@ void devices_free(struct devices *d, int number, void *memory)
 
 static int add(struct devices *d, int number, void *stream)
 {
-	struct used *u = calloc(1, sizeof(*u));
+	struct used_device *u = calloc(1, sizeof(*u));
 	int rc = u ? d->ops->use(d->device, number) : -ENOMEM;
 
 	if (rc) {
@@ -122,7 +122,7 @@ static int add(struct devices *d, int number, void *stream)
 
 int devices_use(struct devices *d, int number, void *stream)
 {
-	struct used *u = devices_find(d, number);
+	struct used_device *u = devices_find(d, number);
 
 	assert(thread_may_be_trainer());
 	if (!u)
@@ -144,7 +144,7 @@ int devices_where(struct devices *d, const void *memory, int *number)
 
 /* ---- marks ---- */
 
-static int make_mark(struct devices *d, const struct used *u, struct devices_mark **out)
+static int make_mark(struct devices *d, const struct used_device *u, struct devices_mark **out)
 {
 	struct devices_mark *m = malloc(sizeof(*m));
 	int rc = m ? d->ops->mark(d->device, u->number, u->stream, &m->event) : -ENOMEM;
@@ -159,7 +159,8 @@ static int make_mark(struct devices *d, const struct used *u, struct devices_mar
 }
 
 /* Replaces the newest mark; new is NULL where making it failed with status. */
-static void take_mark(struct devices *d, struct used *u, struct devices_mark *new, int status)
+static void take_mark(struct devices *d, struct used_device *u, struct devices_mark *new,
+		      int status)
 {
 	struct devices_mark *old;
 
@@ -173,7 +174,7 @@ static void take_mark(struct devices *d, struct used *u, struct devices_mark *ne
 
 void devices_mark(struct devices *d)
 {
-	struct used *u;
+	struct used_device *u;
 
 	assert(thread_may_be_trainer());
 	LIST_FOREACH (u, &d->used, link) {
@@ -186,7 +187,7 @@ void devices_mark(struct devices *d)
 
 int devices_newest(struct devices *d, int number, struct devices_mark **mark)
 {
-	const struct used *u;
+	const struct used_device *u;
 
 	LOCKED(&d->lock);
 	u = devices_find(d, number);
@@ -433,7 +434,7 @@ static int begin_and_wait(struct devices *d, struct devices_copy *c)
 
 int devices_copy_now(struct devices *d, struct devices_copy *c)
 {
-	struct used *u = devices_find(d, c->number);
+	struct used_device *u = devices_find(d, c->number);
 	struct devices_mark *mark;
 	int rc = make_mark(d, u, &mark);
 

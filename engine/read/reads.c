@@ -136,11 +136,11 @@ enum { UNDER_WAY = 4 }; /* while an owner copies one, another is on the wire */
 
 struct read_part {
 	struct engine_read read;
-	struct waiter *of;
+	struct blocking_read *of;
 	bool used;
 };
 
-struct waiter {
+struct blocking_read {
 	const char *caller;
 	struct engine *e;
 	struct engine_file file;
@@ -154,7 +154,7 @@ struct waiter {
 static void on_waited(struct engine_read *read, const void *data, int64_t result)
 {
 	struct read_part *p = read->owner;
-	struct waiter *w = p->of;
+	struct blocking_read *w = p->of;
 
 	pthread_mutex_lock(&w->lock);
 	if (result < 0 && !w->result)
@@ -168,7 +168,7 @@ static void on_waited(struct engine_read *read, const void *data, int64_t result
 /* Waits until fewer than n parts are under way.  Returns the first error.  This wait needs no
  * bound: each part ends by itself, after timeout_ms of silence at the latest.
  */
-static int wait_below(struct waiter *w, unsigned n)
+static int wait_below(struct blocking_read *w, unsigned n)
 {
 	int rc;
 
@@ -187,7 +187,7 @@ static int wait_below(struct waiter *w, unsigned n)
 	return rc;
 }
 
-static struct read_part *take_part(struct waiter *w)
+static struct read_part *take_part(struct blocking_read *w)
 {
 	struct read_part *p = w->parts;
 
@@ -200,7 +200,7 @@ static struct read_part *take_part(struct waiter *w)
 	return p;
 }
 
-static int get_by_transfer(struct waiter *w, uint64_t offset, void *out, size_t size)
+static int get_by_message(struct blocking_read *w, uint64_t offset, void *out, size_t size)
 {
 	int rc = wait_below(w, UNDER_WAY);
 	struct read_part *p;
@@ -221,7 +221,7 @@ static int get_by_transfer(struct waiter *w, uint64_t offset, void *out, size_t 
 	return 0;
 }
 
-static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
+static int get(struct blocking_read *w, uint64_t offset, uint8_t *out, uint64_t size)
 {
 	int rc = 0, ended;
 
@@ -230,7 +230,7 @@ static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
 
 		rc = onesided_read(w->e, &w->file, offset + done, out + done, chunk, w->caller);
 		if (rc == -EAGAIN || rc == -EFAULT)
-			rc = get_by_transfer(w, offset + done, out + done, chunk);
+			rc = get_by_message(w, offset + done, out + done, chunk);
 	}
 	ended = wait_below(w, 1);
 	return ended ? ended : rc;
@@ -239,13 +239,13 @@ static int get(struct waiter *w, uint64_t offset, uint8_t *out, uint64_t size)
 int reads_get_parts(struct engine *e, struct file_part *parts, uint32_t n, uint64_t offset,
 		    void *out, uint64_t size, const char *caller)
 {
-	struct waiter w = { .e = e,
-			    .caller = caller,
-			    .file = { .engine = e,
-				      .parts = parts,
-				      .nparts = n,
-				      .live = true,
-				      .is_grad = !strcmp(parts->address.key, "grad") } };
+	struct blocking_read w = { .e = e,
+				   .caller = caller,
+				   .file = { .engine = e,
+					     .parts = parts,
+					     .nparts = n,
+					     .live = true,
+					     .is_grad = !strcmp(parts->address.key, "grad") } };
 	int rc;
 
 	pthread_mutex_init(&w.lock, NULL);

@@ -41,7 +41,7 @@ struct launched {
 	LIST_ENTRY(launched) link;
 	struct round *own; /* NULL: another rank asked for the round */
 	uint64_t communicator;
-	struct send *send;
+	struct send_source *send;
 	uint64_t began_ns; /* 0: not counted */
 	struct collective_move moves[];
 };

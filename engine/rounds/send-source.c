@@ -12,7 +12,7 @@ struct piece_source { /* what a piece is sent from: a version, a copy, or the li
 	void *copy;
 };
 
-struct send {
+struct send_source {
 	struct devices_mark *mark; /* for pieces that are sent from live memory */
 	struct device_event *after;
 	bool keep;
@@ -20,16 +20,16 @@ struct send {
 	struct piece_source held[];
 };
 
-struct send *send_source_new(unsigned n, bool keep)
+struct send_source *send_source_new(unsigned n, bool keep)
 {
-	struct send *s = calloc(1, sizeof(*s) + n * sizeof(s->held[0]));
+	struct send_source *s = calloc(1, sizeof(*s) + n * sizeof(s->held[0]));
 
 	if (s)
 		s->keep = keep;
 	return s;
 }
 
-void send_source_free(struct engine *e, struct send *s)
+void send_source_free(struct engine *e, struct send_source *s)
 {
 	if (!s)
 		return;
@@ -42,7 +42,7 @@ void send_source_free(struct engine *e, struct send *s)
 	free(s);
 }
 
-static void *copy_new(struct send *s, uint64_t size)
+static void *copy_new(struct send_source *s, uint64_t size)
 {
 	void *copy = malloc(size + 1);
 
@@ -59,7 +59,7 @@ static int copied(void *copy, uint64_t size, int rc)
 	return rc;
 }
 
-static int from_copy(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
+static int from_copy(struct engine *e, struct send_source *s, uint64_t epoch, uint32_t row,
 		     uint64_t offset, uint64_t size, void **from)
 {
 	*from = copy_new(s, size);
@@ -70,7 +70,7 @@ static int from_copy(struct engine *e, struct send *s, uint64_t epoch, uint32_t 
 
 /* Marks the stream: live memory is sent when the stream has come to where the trainer is now.
  */
-static int from_there(struct devices *d, struct send *s, int number)
+static int from_there(struct devices *d, struct send_source *s, int number)
 {
 	int rc;
 
@@ -84,7 +84,8 @@ static int from_there(struct devices *d, struct send *s, int number)
 }
 
 /* Takes v, which is put when the bytes have been sent. */
-static int from_kept(struct send *s, struct registry_version *v, uint64_t offset, void **from)
+static int from_kept(struct send_source *s, struct registry_version *v, uint64_t offset,
+		     void **from)
 {
 	void *memory = registry_version_on_device(v, offset, &s->after);
 
@@ -97,8 +98,8 @@ static int from_kept(struct send *s, struct registry_version *v, uint64_t offset
 	return 0;
 }
 
-static int keep(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, uint64_t offset,
-		uint64_t size, void **from)
+static int keep(struct engine *e, struct send_source *s, uint64_t epoch, uint32_t row,
+		uint64_t offset, uint64_t size, void **from)
 {
 	struct registry_version *v;
 	int rc = registry_version_keep(&e->registry, epoch, row, offset, size, &v);
@@ -106,7 +107,7 @@ static int keep(struct engine *e, struct send *s, uint64_t epoch, uint32_t row, 
 	return rc ? rc : from_kept(s, v, offset, from);
 }
 
-int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
+int send_source_from(struct engine *e, struct send_source *s, uint64_t epoch, uint32_t row,
 		     uint64_t offset, uint64_t size, void **from)
 {
 	int number, rc;
@@ -123,8 +124,8 @@ int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t 
 
 /* ---- of a view ---- */
 
-static int from_room(struct engine *e, struct send *s, const uint64_t view[2], uint64_t inside,
-		     const struct wire_piece *piece, void **from)
+static int from_room(struct engine *e, struct send_source *s, const uint64_t view[2],
+		     uint64_t inside, const struct wire_piece *piece, void **from)
 {
 	*from = copy_new(s, piece->size);
 	return *from ? copied(*from, piece->size,
@@ -133,7 +134,7 @@ static int from_room(struct engine *e, struct send *s, const uint64_t view[2], u
 		     : -ENOMEM;
 }
 
-int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[2],
+int send_source_from_view(struct engine *e, struct send_source *s, const uint64_t view[2],
 			  const struct wire_piece *piece, void **from)
 {
 	uint64_t inside = 0;
@@ -162,7 +163,7 @@ int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[
 	return keep(e, s, look.epoch, look.row, look.at, piece->size, from);
 }
 
-struct device_event *send_source_after(const struct send *s)
+struct device_event *send_source_after(const struct send_source *s)
 {
 	return s->after;
 }

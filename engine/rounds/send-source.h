@@ -8,14 +8,14 @@
 
 #include "engine/node/node.h"
 
-struct send;
+struct send_source;
 struct device_event;
 
 /* Makes a source of n pieces.  keep: the bytes are sent as they are now, whatever the trainer
  * enqueues later.  NULL: no memory.
  */
-struct send *send_source_new(unsigned n, bool keep);
-void send_source_free(struct engine *e, struct send *s);
+struct send_source *send_source_new(unsigned n, bool keep);
+void send_source_free(struct engine *e, struct send_source *s);
 
 /* Adds the next piece.  *from: its memory, which can be sent also on error, with undefined
  * content; NULL: nothing can be sent.
@@ -24,16 +24,16 @@ void send_source_free(struct engine *e, struct send *s);
  * -ENOMEM
  * Errors of registry_copy.
  */
-int send_source_from(struct engine *e, struct send *s, uint64_t epoch, uint32_t row,
+int send_source_from(struct engine *e, struct send_source *s, uint64_t epoch, uint32_t row,
 		     uint64_t offset, uint64_t size, void **from);
 /* Adds the next piece, as a view of this rank shows it.
  * -ESTALE: there is no such view any more.
  * -EAGAIN: the view does not show its generation yet.
  * Errors of send_source_from.
  */
-int send_source_from_view(struct engine *e, struct send *s, const uint64_t view[2],
+int send_source_from_view(struct engine *e, struct send_source *s, const uint64_t view[2],
 			  const struct wire_piece *piece, void **from);
 /* Returns the event after which all pieces may be sent; NULL: at once. */
-struct device_event *send_source_after(const struct send *s);
+struct device_event *send_source_after(const struct send_source *s);
 
 #endif

@@ -15,7 +15,7 @@
 enum { ASK_MS = 100 }; /* between two messages of an order to a rank */
 
 /* A rank that an order goes to. */
-struct told {
+struct ordered_rank {
 	uint64_t next_ms; /* the rank gets no message before */
 	bool asked, answered;
 };
@@ -32,7 +32,7 @@ struct place_order {
 	bool taken;    /* some rank has states that are to move */
 	int refused;   /* -errno of the first rank that refused the order; 0: none */
 	int failed;    /* -EIO, -ETIMEDOUT: some rank is lost, or did not answer; 0: none */
-	struct told ranks[];
+	struct ordered_rank ranks[];
 };
 
 /* ---- engine thread, with the lock ---- */
@@ -78,7 +78,7 @@ static bool on_answer(struct engine *e, void *owner, uint64_t rank, const struct
 
 static void tell(struct engine *e, struct place_order *o, uint32_t rank, uint64_t now)
 {
-	struct told *told = &o->ranks[rank];
+	struct ordered_rank *told = &o->ranks[rank];
 	int rc;
 
 	if (told->asked || told->answered || now < told->next_ms)

@@ -475,7 +475,7 @@ START_TEST(what_is_kept_on_the_host_is_not_sent)
 	struct engine_file *file;
 	struct engine *e;
 	struct plan plan;
-	struct send *s;
+	struct send_source *s;
 	uint64_t id[2];
 	float value;
 	void *from;

@@ -592,7 +592,7 @@ static void on_incoming(struct transport *t)
 
 /* ---- receive ---- */
 
-struct delivery {
+struct tls_delivery {
 	transport_receive receive;
 	void *owner;
 	int left;  /* messages that may still be delivered */
@@ -661,7 +661,7 @@ static int read_message(struct transport *t, struct tls_peer *peer)
 }
 
 /* Returns false if the peer is freed. */
-static bool deliver(struct transport *t, struct tls_peer *peer, struct delivery *d)
+static bool deliver(struct transport *t, struct tls_peer *peer, struct tls_delivery *d)
 {
 	uint8_t *message = peer->message;
 	void *room = message;
@@ -686,7 +686,7 @@ static bool deliver(struct transport *t, struct tls_peer *peer, struct delivery 
 	return false;
 }
 
-static void take_from(struct transport *t, struct tls_peer *peer, struct delivery *d)
+static void take_from(struct transport *t, struct tls_peer *peer, struct tls_delivery *d)
 {
 	int rc = 0;
 
@@ -808,7 +808,7 @@ static void lose_broken(struct transport *t, struct tls_peer_list *list)
 			t->any_broken |= peer->is_broken;
 }
 
-static int turn(struct transport *t, struct delivery *d)
+static int turn(struct transport *t, struct tls_delivery *d)
 {
 	struct tls_peer *peer;
 
@@ -829,7 +829,7 @@ static int turn(struct transport *t, struct delivery *d)
 static int transport_tls_turn(struct transport *t, transport_receive receive, void *owner,
 			      int max)
 {
-	struct delivery d = { .receive = receive, .owner = owner, .left = max };
+	struct tls_delivery d = { .receive = receive, .owner = owner, .left = max };
 
 	if (!tls_context_enter())
 		return 0;
@@ -859,14 +859,14 @@ static const char *transport_tls_address(struct transport *t)
 
 /* ---- open ---- */
 
-struct binding {
+struct tls_binding {
 	int fd;
 	struct sockaddr_in at;
 };
 
 static int bind_at(void *arg, uint16_t port)
 {
-	struct binding *b = arg;
+	struct tls_binding *b = arg;
 
 	b->at.sin_port = htons(port);
 	if (bind(b->fd, (const struct sockaddr *)&b->at, sizeof(b->at)) ||
@@ -877,7 +877,7 @@ static int bind_at(void *arg, uint16_t port)
 
 static int bind_listener(struct transport *t, const char *address)
 {
-	struct binding b = { .fd = t->listener };
+	struct tls_binding b = { .fd = t->listener };
 	char host[INET_ADDRSTRLEN];
 	unsigned port;
 	int rc = transport_address_parse(address, "tcp://", &b.at);
