@@ -174,7 +174,7 @@ static void print_row(const struct map *m, unsigned first, unsigned width, unsig
 {
 	char text[16];
 
-	fprintf(to, "%6s ", table_size(cell_begin(m, first, cells), text));
+	fprintf(to, "%6s ", listing_size(cell_begin(m, first, cells), text));
 	for (unsigned i = first; i < first + width; i++) {
 		uint64_t begin = cell_begin(m, i, cells), end = cell_begin(m, i + 1, cells);
 
@@ -211,9 +211,9 @@ static void print(const struct map *m, bool ascii, FILE *to)
 		"rank %" PRIu32 ": %s, used %s in %" PRIu64
 		" blocks, high water %s, free %s in "
 		"%" PRIu64 " holes, largest %s, fragmented %.0f %%, moved %s\n",
-		m->rank, table_size(f->bytes, a), table_size(f->used, b), f->blocks,
-		table_size(f->used_max, c), table_size(f->free, d), f->holes,
-		table_size(f->largest, e), fragmentation(f) * 100, table_size(f->moved, g));
+		m->rank, listing_size(f->bytes, a), listing_size(f->used, b), f->blocks,
+		listing_size(f->used_max, c), listing_size(f->free, d), f->holes,
+		listing_size(f->largest, e), fragmentation(f) * 100, listing_size(f->moved, g));
 	print_map(m, ascii, to);
 	if (m->n < f->blocks)
 		fprintf(to, "(the map has the first %" PRIu32 " blocks)\n", m->n);

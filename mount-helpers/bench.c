@@ -27,18 +27,18 @@ enum {
 	COLUMN_LATENCY
 };
 
-const struct table_column bench_columns[] = {
-	[COLUMN_WHAT] = { "what", TABLE_TEXT },
-	[COLUMN_BYTES] = { "bytes", TABLE_BYTES },
-	[COLUMN_SECONDS] = { "seconds", TABLE_REAL },
-	[COLUMN_RATE] = { "bytes_per_s", TABLE_BYTES },
-	[COLUMN_OF_MEMCPY] = { "of_memcpy", TABLE_REAL },
-	[COLUMN_LATENCY] = { "us_each", TABLE_REAL },
+const struct listing_column bench_columns[] = {
+	[COLUMN_WHAT] = { "what", LISTING_TEXT },
+	[COLUMN_BYTES] = { "bytes", LISTING_BYTES },
+	[COLUMN_SECONDS] = { "seconds", LISTING_REAL },
+	[COLUMN_RATE] = { "bytes_per_s", LISTING_BYTES },
+	[COLUMN_OF_MEMCPY] = { "of_memcpy", LISTING_REAL },
+	[COLUMN_LATENCY] = { "us_each", LISTING_REAL },
 	{ NULL },
 };
 
 struct bench {
-	struct table *t;
+	struct listing *t;
 	double memcpy_rate; /* bytes/s */
 	char *from, *to;    /* AREA bytes each */
 	struct progress progress;
@@ -59,15 +59,15 @@ static void add_row(struct bench *b, const char *what, uint64_t bytes, uint64_t 
 {
 	double rate = (double)bytes / seconds;
 
-	table_row(b->t);
-	table_text(b->t, COLUMN_WHAT, what);
-	table_number(b->t, COLUMN_BYTES, bytes);
-	table_real(b->t, COLUMN_SECONDS, seconds);
-	table_number(b->t, COLUMN_RATE, (uint64_t)rate);
-	table_real(b->t, COLUMN_LATENCY, seconds / (double)times * 1e6);
+	listing_row(b->t);
+	listing_text(b->t, COLUMN_WHAT, what);
+	listing_number(b->t, COLUMN_BYTES, bytes);
+	listing_real(b->t, COLUMN_SECONDS, seconds);
+	listing_number(b->t, COLUMN_RATE, (uint64_t)rate);
+	listing_real(b->t, COLUMN_LATENCY, seconds / (double)times * 1e6);
 	if (!b->memcpy_rate)
 		b->memcpy_rate = rate;
-	table_real(b->t, COLUMN_OF_MEMCPY, rate / b->memcpy_rate);
+	listing_real(b->t, COLUMN_OF_MEMCPY, rate / b->memcpy_rate);
 }
 
 static void begin_pass(struct bench *b)
@@ -205,8 +205,8 @@ int bench_run(const struct call *call)
 	struct bench b = { .from = malloc(AREA), .to = malloc(AREA) };
 	char mountpoint[TARGET_PATH_MAX];
 	struct params params = { 0 };
-	struct table t;
-	int rc = table_init(&t, call, bench_columns), failed = 0;
+	struct listing t;
+	int rc = listing_init(&t, call, bench_columns), failed = 0;
 
 	if (rc)
 		return rc;
@@ -225,11 +225,11 @@ int bench_run(const struct call *call)
 		rc = bench_mount(&b, mountpoint, &params, &failed);
 	progress_end(&b.progress);
 	if (!rc) {
-		rc = table_print(&t, "rates");
+		rc = listing_print(&t, "rates");
 		rc = rc ? rc : failed;
 	}
 	params_free(&params);
-	table_fini(&t);
+	listing_fini(&t);
 	free(b.from);
 	free(b.to);
 	return rc;

@@ -10,78 +10,79 @@
 #include <string.h>
 
 /* Names as in the headings of .frag/comms. */
-const struct table_column comms_columns[] = {
+const struct listing_column comms_columns[] = {
 	{ .name = "op" },
-	{ .name = "size", .kind = TABLE_BYTES },
-	{ .name = "count", .kind = TABLE_NUMBER },
-	{ .name = "bytes", .kind = TABLE_BYTES },
-	{ .name = "min_us", .kind = TABLE_REAL, .more = true },
-	{ .name = "p50_us", .kind = TABLE_REAL },
-	{ .name = "p99_us", .kind = TABLE_REAL },
-	{ .name = "max_us", .kind = TABLE_REAL, .more = true },
-	{ .name = "algbw_gbps", .kind = TABLE_REAL },
-	{ .name = "busbw_gbps", .kind = TABLE_REAL },
+	{ .name = "size", .kind = LISTING_BYTES },
+	{ .name = "count", .kind = LISTING_NUMBER },
+	{ .name = "bytes", .kind = LISTING_BYTES },
+	{ .name = "min_us", .kind = LISTING_REAL, .more = true },
+	{ .name = "p50_us", .kind = LISTING_REAL },
+	{ .name = "p99_us", .kind = LISTING_REAL },
+	{ .name = "max_us", .kind = LISTING_REAL, .more = true },
+	{ .name = "algbw_gbps", .kind = LISTING_REAL },
+	{ .name = "busbw_gbps", .kind = LISTING_REAL },
 	{ .name = "caller" },
 	{ .name = NULL },
 };
 
-static const struct table_column rank_columns[] = {
-	{ .name = "rank", .kind = TABLE_NUMBER },
-	{ .name = "count", .kind = TABLE_NUMBER },
-	{ .name = "behind_us", .kind = TABLE_REAL },
-	{ .name = "behind_max_us", .kind = TABLE_REAL },
+static const struct listing_column rank_columns[] = {
+	{ .name = "rank", .kind = LISTING_NUMBER },
+	{ .name = "count", .kind = LISTING_NUMBER },
+	{ .name = "behind_us", .kind = LISTING_REAL },
+	{ .name = "behind_max_us", .kind = LISTING_REAL },
 	{ .name = NULL },
 };
 
 /* Adds a row for each line of the text up to an empty line or the end.  The first line is the
  * heading.
  */
-static void add_block(struct table *t, char **text)
+static void add_block(struct listing *t, char **text)
 {
-	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(text, "\n");
-	size_t n = line ? table_cut(line, names) : 0, has;
+	char *names[LISTING_FIELDS_MAX], *fields[LISTING_FIELDS_MAX],
+		*line = strsep(text, "\n");
+	size_t n = line ? listing_cut(line, names) : 0, has;
 
 	while ((line = strsep(text, "\n")) && *line) {
-		has = table_cut(line, fields); /* a rank that is left out has fewer fields */
-		table_fields(t, names, fields, has < n ? has : n);
+		has = listing_cut(line, fields); /* a rank that is left out has fewer fields */
+		listing_fields(t, names, fields, has < n ? has : n);
 	}
 }
 
-static int print(const struct call *call, struct table *operations, struct table *ranks)
+static int print(const struct call *call, struct listing *operations, struct listing *ranks)
 {
 	json_t *root;
 	int rc;
 
 	if (call_has(call, 'J')) {
 		root = json_pack("{so}", "output_version", call_output_version(call));
-		json_object_set_new(root, "operations", table_rows_json(operations));
-		json_object_set_new(root, "ranks", table_rows_json(ranks));
+		json_object_set_new(root, "operations", listing_rows_json(operations));
+		json_object_set_new(root, "ranks", listing_rows_json(ranks));
 		return call_print_json(root);
 	}
-	rc = table_print(operations, "operations");
+	rc = listing_print(operations, "operations");
 	if (rc || call_has(call, 'o') || !json_array_size(ranks->rows))
 		return rc;
 	putchar('\n');
-	return table_print(ranks, "ranks");
+	return listing_print(ranks, "ranks");
 }
 
 static int show(const struct call *call, char *text)
 {
 	struct call plain = *call; /* -o names columns of operations */
-	struct table operations, ranks;
-	int rc = table_init(&operations, call, comms_columns);
+	struct listing operations, ranks;
+	int rc = listing_init(&operations, call, comms_columns);
 
 	if (rc)
 		return rc;
 	plain.output = NULL;
-	rc = table_init(&ranks, &plain, rank_columns);
+	rc = listing_init(&ranks, &plain, rank_columns);
 	if (!rc) {
 		add_block(&operations, &text);
 		add_block(&ranks, &text);
 		rc = print(call, &operations, &ranks);
-		table_fini(&ranks);
+		listing_fini(&ranks);
 	}
-	table_fini(&operations);
+	listing_fini(&operations);
 	return rc;
 }
 

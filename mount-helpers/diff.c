@@ -38,18 +38,18 @@ enum {
 	COLUMN_NOTE,
 };
 
-const struct table_column diff_columns[] = {
-	[COLUMN_NAME] = { "name", TABLE_TEXT },
-	[COLUMN_STATE] = { "state", TABLE_TEXT },
-	[COLUMN_NUMEL] = { "numel", TABLE_NUMBER },
-	[COLUMN_CHANGED] = { "changed", TABLE_NUMBER },
-	[COLUMN_RELATIVE] = { "relative", TABLE_REAL },
-	[COLUMN_NORM_A] = { "norm_a", TABLE_REAL },
-	[COLUMN_NORM_B] = { "norm_b", TABLE_REAL },
-	[COLUMN_NORM] = { "norm_diff", TABLE_REAL, true },
-	[COLUMN_MAX] = { "max_diff", TABLE_REAL },
-	[COLUMN_AT] = { "at", TABLE_NUMBER, true },
-	[COLUMN_NOTE] = { "note", TABLE_TEXT },
+const struct listing_column diff_columns[] = {
+	[COLUMN_NAME] = { "name", LISTING_TEXT },
+	[COLUMN_STATE] = { "state", LISTING_TEXT },
+	[COLUMN_NUMEL] = { "numel", LISTING_NUMBER },
+	[COLUMN_CHANGED] = { "changed", LISTING_NUMBER },
+	[COLUMN_RELATIVE] = { "relative", LISTING_REAL },
+	[COLUMN_NORM_A] = { "norm_a", LISTING_REAL },
+	[COLUMN_NORM_B] = { "norm_b", LISTING_REAL },
+	[COLUMN_NORM] = { "norm_diff", LISTING_REAL, true },
+	[COLUMN_MAX] = { "max_diff", LISTING_REAL },
+	[COLUMN_AT] = { "at", LISTING_NUMBER, true },
+	[COLUMN_NOTE] = { "note", LISTING_TEXT },
 	{ NULL },
 };
 
@@ -424,33 +424,33 @@ static int compare_all(struct vec *list, const struct side *a, const struct side
 
 /* ---- the table ---- */
 
-static void add_row(struct table *t, const struct difference *d)
+static void add_row(struct listing *t, const struct difference *d)
 {
 	char states[2 * NAME_MAX + 2]; /* "fp32", or "fp32:bf16" */
 
-	table_row(t);
-	table_text(t, COLUMN_NAME, name_of(d));
+	listing_row(t);
+	listing_text(t, COLUMN_NAME, name_of(d));
 	if (*d->state_a) {
 		snprintf(states, sizeof(states),
 			 strcmp(d->state_a, d->state_b) ? "%s:%s" : "%s", d->state_a,
 			 d->state_b);
-		table_text(t, COLUMN_STATE, states);
+		listing_text(t, COLUMN_STATE, states);
 	}
-	table_text(t, COLUMN_NOTE, d->note);
+	listing_text(t, COLUMN_NOTE, d->note);
 	if (!d->compared)
 		return;
-	table_number(t, COLUMN_NUMEL, d->numel);
-	table_number(t, COLUMN_CHANGED, d->changed);
-	table_real(t, COLUMN_RELATIVE, relative(d));
-	table_real(t, COLUMN_NORM_A, sqrt(d->squares_a));
-	table_real(t, COLUMN_NORM_B, sqrt(d->squares_b));
-	table_real(t, COLUMN_NORM, sqrt(d->squares));
-	table_real(t, COLUMN_MAX, d->max);
+	listing_number(t, COLUMN_NUMEL, d->numel);
+	listing_number(t, COLUMN_CHANGED, d->changed);
+	listing_real(t, COLUMN_RELATIVE, relative(d));
+	listing_real(t, COLUMN_NORM_A, sqrt(d->squares_a));
+	listing_real(t, COLUMN_NORM_B, sqrt(d->squares_b));
+	listing_real(t, COLUMN_NORM, sqrt(d->squares));
+	listing_real(t, COLUMN_MAX, d->max);
 	if (d->max > 0)
-		table_number(t, COLUMN_AT, d->at);
+		listing_number(t, COLUMN_AT, d->at);
 }
 
-static int report(const struct call *call, struct table *t, struct vec *list, int failed)
+static int report(const struct call *call, struct listing *t, struct vec *list, int failed)
 {
 	struct difference *all = list->items;
 	bool differ = false;
@@ -463,7 +463,7 @@ static int report(const struct call *call, struct table *t, struct vec *list, in
 		if (!call->count || i < call->count)
 			add_row(t, &all[i]);
 	}
-	rc = table_print(t, "params");
+	rc = listing_print(t, "params");
 	return rc ? rc : failed ? failed : differ ? FRAGCTL_FOUND : 0;
 }
 
@@ -471,8 +471,8 @@ int diff_run(const struct call *call)
 {
 	struct side a = { 0 }, b = { 0 };
 	struct vec list = { 0 };
-	struct table t;
-	int rc = table_init(&t, call, diff_columns), failed = 0;
+	struct listing t;
+	int rc = listing_init(&t, call, diff_columns), failed = 0;
 
 	if (rc)
 		return rc;
@@ -491,6 +491,6 @@ int diff_run(const struct call *call)
 	free(list.items);
 	params_free(&a.params);
 	params_free(&b.params);
-	table_fini(&t);
+	listing_fini(&t);
 	return rc;
 }

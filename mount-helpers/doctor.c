@@ -30,11 +30,11 @@ enum { FILES_ENOUGH = 4096 };
 
 enum { COLUMN_WHAT, COLUMN_STATE, COLUMN_FOUND, COLUMN_MEND };
 
-const struct table_column doctor_columns[] = {
-	[COLUMN_WHAT] = { "what", TABLE_TEXT },
-	[COLUMN_STATE] = { "state", TABLE_TEXT },
-	[COLUMN_FOUND] = { "found", TABLE_TEXT },
-	[COLUMN_MEND] = { "mend", TABLE_TEXT },
+const struct listing_column doctor_columns[] = {
+	[COLUMN_WHAT] = { "what", LISTING_TEXT },
+	[COLUMN_STATE] = { "state", LISTING_TEXT },
+	[COLUMN_FOUND] = { "found", LISTING_TEXT },
+	[COLUMN_MEND] = { "mend", LISTING_TEXT },
 	{ NULL },
 };
 
@@ -45,7 +45,7 @@ enum state {
 };
 
 struct doctor {
-	struct table *t;
+	struct listing *t;
 	bool bad;
 };
 
@@ -63,11 +63,11 @@ static void say(struct doctor *d, const char *what, enum state state, const char
 	va_start(list, format);
 	vsnprintf(found, sizeof(found), format, list);
 	va_end(list);
-	table_row(d->t);
-	table_text(d->t, COLUMN_WHAT, what);
-	table_text(d->t, COLUMN_STATE, names[state]);
-	table_text(d->t, COLUMN_FOUND, found);
-	table_text(d->t, COLUMN_MEND, mend ? mend : "");
+	listing_row(d->t);
+	listing_text(d->t, COLUMN_WHAT, what);
+	listing_text(d->t, COLUMN_STATE, names[state]);
+	listing_text(d->t, COLUMN_FOUND, found);
+	listing_text(d->t, COLUMN_MEND, mend ? mend : "");
 	d->bad |= state == BAD;
 }
 
@@ -257,7 +257,7 @@ static void look_at_swap(struct doctor *d)
 		    strerror(errno));
 		return;
 	}
-	table_size((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, size);
+	listing_size((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, size);
 	if (access(folder, W_OK))
 		say(d, "swap directory", BAD, "chown \"$USER\" \"$FRAG_SWAP_DIR\"", "%s: %s",
 		    folder, strerror(errno));
@@ -296,9 +296,9 @@ int doctor_run(const struct call *call)
 {
 	const char *key = getenv("FRAG_KEY_FILE");
 	struct settings machine;
-	struct table t;
+	struct listing t;
 	struct doctor d = { .t = &t };
-	int rc = table_init(&t, call, doctor_columns);
+	int rc = listing_init(&t, call, doctor_columns);
 
 	if (rc)
 		return rc;
@@ -318,7 +318,7 @@ int doctor_run(const struct call *call)
 	if (key && *key)
 		look_at_key(&d, key);
 	jobfile_list(look_at_job, &d);
-	rc = table_print(&t, "checks");
-	table_fini(&t);
+	rc = listing_print(&t, "checks");
+	listing_fini(&t);
 	return rc ? rc : d.bad ? FRAGCTL_FOUND : 0;
 }

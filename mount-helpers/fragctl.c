@@ -9,7 +9,7 @@
 #include "engine/frag.h"
 #include "mount-helpers/call.h"
 #include "mount-helpers/commands.h"
-#include "mount-helpers/table.h"
+#include "mount-helpers/listing.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -34,7 +34,7 @@ static const struct command {
 	const char *kind;
 	const char
 		*options; /* ids of rows in the table below; '-': a program may follow "--" */
-	const struct table_column *columns; /* of the command's table; NULL: it prints none */
+	const struct listing_column *columns; /* of the command's table; NULL: it prints none */
 	const char *help;
 	/* the meaning of FRAGCTL_FOUND; NULL: the command never exits with it */
 	const char *found;
@@ -224,7 +224,7 @@ static int help_of(const struct command *c)
 			print_option(row_of(*id));
 	if (c->columns)
 		fputs("\ncolumns:", stdout);
-	for (const struct table_column *column = c->columns; column && column->name; column++)
+	for (const struct listing_column *column = c->columns; column && column->name; column++)
 		printf(column->more ? " (%s)" : " %s", column->name);
 	puts(c->columns ? "; in brackets: only by -o" : "");
 	printf("exit status: 0 done, 1 failed, 2 wrong usage%s%s\n", c->found ? ", 3 " : "",
@@ -248,7 +248,7 @@ static int print_commands(void)
 				printf("option\t%s\t-%c\t--%s\t%s\t%s\n", c->name, row->letter,
 				       row->name, row->value ? row->value : "-", row->help);
 		}
-		for (const struct table_column *at = c->columns; at && at->name; at++)
+		for (const struct listing_column *at = c->columns; at && at->name; at++)
 			printf("column\t%s\t%s\n", c->name, at->name);
 		if (c->found)
 			printf("found\t%s\t%d\n", c->name, FRAGCTL_FOUND);

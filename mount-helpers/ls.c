@@ -26,38 +26,38 @@ enum {
 	COLUMN_TIERS
 };
 
-const struct table_column ls_columns[] = {
-	[COLUMN_NAME] = { "name", TABLE_TEXT },
-	[COLUMN_SHAPE] = { "shape", TABLE_TEXT },
-	[COLUMN_DTYPE] = { "dtype", TABLE_TEXT },
-	[COLUMN_NUMEL] = { "numel", TABLE_NUMBER },
-	[COLUMN_GROUP] = { "group", TABLE_NUMBER },
-	[COLUMN_RANKS] = { "ranks", TABLE_TEXT },
-	[COLUMN_STATES] = { "states", TABLE_TEXT },
-	[COLUMN_FRAGMENTS] = { "fragments", TABLE_NUMBER, true },
-	[COLUMN_TIERS] = { "tiers", TABLE_TEXT, true },
+const struct listing_column ls_columns[] = {
+	[COLUMN_NAME] = { "name", LISTING_TEXT },
+	[COLUMN_SHAPE] = { "shape", LISTING_TEXT },
+	[COLUMN_DTYPE] = { "dtype", LISTING_TEXT },
+	[COLUMN_NUMEL] = { "numel", LISTING_NUMBER },
+	[COLUMN_GROUP] = { "group", LISTING_NUMBER },
+	[COLUMN_RANKS] = { "ranks", LISTING_TEXT },
+	[COLUMN_STATES] = { "states", LISTING_TEXT },
+	[COLUMN_FRAGMENTS] = { "fragments", LISTING_NUMBER, true },
+	[COLUMN_TIERS] = { "tiers", LISTING_TEXT, true },
 	{ NULL },
 };
 
-static void add_text(struct table *t, size_t column, const char *mountpoint,
+static void add_text(struct listing *t, size_t column, const char *mountpoint,
 		     const struct param *p)
 {
 	char value[1024], *end;
 	uint64_t number;
 
-	if (!table_wants(t, column))
+	if (!listing_wants(t, column))
 		return;
 	params_value(mountpoint, p, t->columns[column].name, value, sizeof(value));
-	if (t->columns[column].kind == TABLE_TEXT) {
-		table_text(t, column, value);
+	if (t->columns[column].kind == LISTING_TEXT) {
+		listing_text(t, column, value);
 		return;
 	}
 	number = strtoull(value, &end, 10);
 	if (end != value && *value != '-')
-		table_number(t, column, number);
+		listing_number(t, column, number);
 }
 
-static int add_states(struct table *t, const char *mountpoint, const struct param *p)
+static int add_states(struct listing *t, const char *mountpoint, const struct param *p)
 {
 	char **states = params_states(mountpoint, p), *text = NULL;
 	size_t size;
@@ -71,12 +71,12 @@ static int add_states(struct table *t, const char *mountpoint, const struct para
 	params_free_names(states);
 	if (!to || !text_end(to, &text))
 		return -ENOMEM;
-	table_text(t, COLUMN_STATES, text);
+	listing_text(t, COLUMN_STATES, text);
 	free(text);
 	return 0;
 }
 
-static int add_fragments(struct table *t, const char *mountpoint, const struct param *p)
+static int add_fragments(struct listing *t, const char *mountpoint, const struct param *p)
 {
 	struct fragments f;
 	char *ranks, *tiers;
@@ -84,13 +84,13 @@ static int add_fragments(struct table *t, const char *mountpoint, const struct p
 
 	if (e)
 		return e;
-	table_number(t, COLUMN_FRAGMENTS, f.n);
+	listing_number(t, COLUMN_FRAGMENTS, f.n);
 	ranks = fragments_ranks(&f);
 	tiers = fragments_tiers(&f);
 	if (ranks)
-		table_text(t, COLUMN_RANKS, ranks);
+		listing_text(t, COLUMN_RANKS, ranks);
 	if (tiers)
-		table_text(t, COLUMN_TIERS, tiers);
+		listing_text(t, COLUMN_TIERS, tiers);
 	free(ranks);
 	free(tiers);
 	fragments_free(&f);
@@ -100,18 +100,18 @@ static int add_fragments(struct table *t, const char *mountpoint, const struct p
 /* Adds a row.  Returns the exit status: cells that cannot be had stay empty, and a line was
  * printed.
  */
-static int add(struct table *t, const char *mountpoint, const struct param *p)
+static int add(struct listing *t, const char *mountpoint, const struct param *p)
 {
 	int e = 0;
 
-	table_row(t);
-	table_text(t, COLUMN_NAME, p->name);
+	listing_row(t);
+	listing_text(t, COLUMN_NAME, p->name);
 	for (size_t column = COLUMN_SHAPE; column <= COLUMN_GROUP; column++)
 		add_text(t, column, mountpoint, p);
-	if (table_wants(t, COLUMN_STATES))
+	if (listing_wants(t, COLUMN_STATES))
 		e = add_states(t, mountpoint, p);
-	if (!e && (table_wants(t, COLUMN_RANKS) || table_wants(t, COLUMN_FRAGMENTS) ||
-		   table_wants(t, COLUMN_TIERS)))
+	if (!e && (listing_wants(t, COLUMN_RANKS) || listing_wants(t, COLUMN_FRAGMENTS) ||
+		   listing_wants(t, COLUMN_TIERS)))
 		e = add_fragments(t, mountpoint, p);
 	return e ? target_fail(mountpoint, p->name, -e) : 0;
 }
@@ -121,8 +121,8 @@ int ls_run(const struct call *call)
 	char mountpoint[TARGET_PATH_MAX];
 	struct progress progress;
 	struct params params;
-	struct table t;
-	int rc = table_init(&t, call, ls_columns), failed = 0;
+	struct listing t;
+	int rc = listing_init(&t, call, ls_columns), failed = 0;
 
 	if (rc)
 		return rc;
@@ -137,9 +137,9 @@ int ls_run(const struct call *call)
 		}
 		progress_end(&progress);
 		params_free(&params);
-		rc = table_print(&t, "params");
+		rc = listing_print(&t, "params");
 		rc = rc ? rc : failed;
 	}
-	table_fini(&t);
+	listing_fini(&t);
 	return rc;
 }

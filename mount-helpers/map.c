@@ -33,15 +33,15 @@ enum {
 	COLUMN_NUMEL
 };
 
-const struct table_column map_columns[] = {
-	[COLUMN_NAME] = { "name", TABLE_TEXT },
-	[COLUMN_STATE] = { "state", TABLE_TEXT },
-	[COLUMN_RANK] = { "rank", TABLE_NUMBER },
-	[COLUMN_TIER] = { "tier", TABLE_TEXT },
-	[COLUMN_PARTITION] = { "partition", TABLE_TEXT },
-	[COLUMN_OFFSET] = { "offset", TABLE_NUMBER },
-	[COLUMN_PLACE] = { "param_offset", TABLE_TEXT },
-	[COLUMN_NUMEL] = { "numel", TABLE_NUMBER },
+const struct listing_column map_columns[] = {
+	[COLUMN_NAME] = { "name", LISTING_TEXT },
+	[COLUMN_STATE] = { "state", LISTING_TEXT },
+	[COLUMN_RANK] = { "rank", LISTING_NUMBER },
+	[COLUMN_TIER] = { "tier", LISTING_TEXT },
+	[COLUMN_PARTITION] = { "partition", LISTING_TEXT },
+	[COLUMN_OFFSET] = { "offset", LISTING_NUMBER },
+	[COLUMN_PLACE] = { "param_offset", LISTING_TEXT },
+	[COLUMN_NUMEL] = { "numel", LISTING_NUMBER },
 	{ NULL },
 };
 
@@ -283,20 +283,20 @@ static void end_svg(const struct drawing *d)
 
 /* ---- */
 
-static void add_rows(struct table *t, const struct strip *s)
+static void add_rows(struct listing *t, const struct strip *s)
 {
 	for (size_t i = 0; i < s->fragments.n; i++) {
 		const struct fragment *f = &s->fragments.list[i];
 
-		table_row(t);
-		table_text(t, COLUMN_NAME, s->param->name);
-		table_text(t, COLUMN_STATE, s->state);
-		table_number(t, COLUMN_RANK, f->rank);
-		table_text(t, COLUMN_TIER, f->tier);
-		table_text(t, COLUMN_PARTITION, f->partition);
-		table_field(t, COLUMN_OFFSET, f->offset);
-		table_text(t, COLUMN_PLACE, f->param_offset);
-		table_number(t, COLUMN_NUMEL, f->numel);
+		listing_row(t);
+		listing_text(t, COLUMN_NAME, s->param->name);
+		listing_text(t, COLUMN_STATE, s->state);
+		listing_number(t, COLUMN_RANK, f->rank);
+		listing_text(t, COLUMN_TIER, f->tier);
+		listing_text(t, COLUMN_PARTITION, f->partition);
+		listing_field(t, COLUMN_OFFSET, f->offset);
+		listing_text(t, COLUMN_PLACE, f->param_offset);
+		listing_number(t, COLUMN_NUMEL, f->numel);
 	}
 }
 
@@ -313,7 +313,7 @@ static void look(struct drawing *d, const struct strip *s)
 /* Shows a parameter: the fragments of its main state or, if that has none, of its first state
  * that has fragments.
  */
-static int show(struct drawing *d, struct table *t, bool table, const char *mountpoint,
+static int show(struct drawing *d, struct listing *t, bool table, const char *mountpoint,
 		const struct param *param)
 {
 	char **states = params_states(mountpoint, param);
@@ -358,7 +358,7 @@ static unsigned count_cells(void)
 					      : cells);
 }
 
-static int show_all(struct drawing *d, struct table *t, bool table, const char *mountpoint,
+static int show_all(struct drawing *d, struct listing *t, bool table, const char *mountpoint,
 		    const struct params *params)
 {
 	bool draws = !d->svg && !table && isatty(STDOUT_FILENO);
@@ -382,8 +382,8 @@ int map_run(const struct call *call)
 	struct drawing d = { .cells = count_cells() };
 	char mountpoint[TARGET_PATH_MAX];
 	struct params params;
-	struct table t;
-	int rc = table_init(&t, call, map_columns);
+	struct listing t;
+	int rc = listing_init(&t, call, map_columns);
 
 	if (rc)
 		return rc;
@@ -409,7 +409,7 @@ int map_run(const struct call *call)
 		if (fclose(d.svg))
 			rc = call_fail("%s: %s", call->svg, strerror(errno));
 	} else if (table) {
-		rc |= table_print(&t, "pieces");
+		rc |= listing_print(&t, "pieces");
 	} else {
 		print_legend(&d);
 		print_groups(mountpoint);
@@ -417,6 +417,6 @@ int map_run(const struct call *call)
 free_params:
 	params_free(&params);
 fini:
-	table_fini(&t);
+	listing_fini(&t);
 	return rc;
 }

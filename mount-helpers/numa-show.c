@@ -11,25 +11,28 @@
 
 enum { COLUMN_RANK, COLUMN_CORES, COLUMN_POLICY, COLUMN_NODES, COLUMN_LINE };
 
-const struct table_column numa_columns[] = {
-	[COLUMN_RANK] = { "rank", TABLE_NUMBER },     [COLUMN_CORES] = { "cores", TABLE_TEXT },
-	[COLUMN_POLICY] = { "policy", TABLE_TEXT },   [COLUMN_NODES] = { "nodes", TABLE_TEXT },
-	[COLUMN_LINE] = { "line", TABLE_TEXT, true }, { NULL },
+const struct listing_column numa_columns[] = {
+	[COLUMN_RANK] = { "rank", LISTING_NUMBER },
+	[COLUMN_CORES] = { "cores", LISTING_TEXT },
+	[COLUMN_POLICY] = { "policy", LISTING_TEXT },
+	[COLUMN_NODES] = { "nodes", LISTING_TEXT },
+	[COLUMN_LINE] = { "line", LISTING_TEXT, true },
+	{ NULL },
 };
 
-static void add_row(struct table *t, unsigned rank, const struct numa_place *p)
+static void add_row(struct listing *t, unsigned rank, const struct numa_place *p)
 {
 	static const char *const policies[] = {
 		[NUMA_LOCAL] = "local", [NUMA_BIND] = "bind", [NUMA_PREFER] = "prefer"
 	};
 	static char text[2 * CPUS_TEXT];
 
-	table_row(t);
-	table_number(t, COLUMN_RANK, rank);
-	table_text(t, COLUMN_CORES, cpus_text(&p->cpus, text, sizeof(text)));
-	table_text(t, COLUMN_POLICY, policies[p->memory]);
-	table_text(t, COLUMN_NODES, cpus_text(&p->nodes, text, sizeof(text)));
-	table_text(t, COLUMN_LINE, numa_line(p, text, sizeof(text)));
+	listing_row(t);
+	listing_number(t, COLUMN_RANK, rank);
+	listing_text(t, COLUMN_CORES, cpus_text(&p->cpus, text, sizeof(text)));
+	listing_text(t, COLUMN_POLICY, policies[p->memory]);
+	listing_text(t, COLUMN_NODES, cpus_text(&p->nodes, text, sizeof(text)));
+	listing_text(t, COLUMN_LINE, numa_line(p, text, sizeof(text)));
 }
 
 /* Gives the number of this host's ranks: that of -n, else the launcher's, else 1. */
@@ -47,7 +50,7 @@ static int count_ranks(const struct call *call, unsigned *procs)
 	return call_usage("LOCAL_WORLD_SIZE=%s: a whole number from 1 on", text);
 }
 
-static int show(const struct call *call, struct table *t, const struct numa *m,
+static int show(const struct call *call, struct listing *t, const struct numa *m,
 		const struct cpus *cores, unsigned procs)
 {
 	unsigned rank = call_has(call, 'R') ? call->rank : 0;
@@ -66,14 +69,14 @@ static int show(const struct call *call, struct table *t, const struct numa *m,
 		else
 			add_row(t, rank, &p);
 	} while (++rank < end);
-	return line ? 0 : table_print(t, "ranks");
+	return line ? 0 : listing_print(t, "ranks");
 }
 
 int numa_run(const struct call *call)
 {
 	struct cpus cores;
 	struct numa m;
-	struct table t;
+	struct listing t;
 	unsigned procs;
 	char why[256];
 	int rc;
@@ -86,7 +89,7 @@ int numa_run(const struct call *call)
 	rc = count_ranks(call, &procs);
 	if (rc)
 		return rc;
-	rc = table_init(&t, call, numa_columns);
+	rc = listing_init(&t, call, numa_columns);
 	if (rc)
 		return rc;
 	rc = numa_read(&m, why, sizeof(why)) ? call_fail("%s", why) : 0;
@@ -94,6 +97,6 @@ int numa_run(const struct call *call)
 		rc = show(call, &t, &m, call->words[0] ? &cores : NULL, procs);
 		numa_fini(&m);
 	}
-	table_fini(&t);
+	listing_fini(&t);
 	return rc;
 }

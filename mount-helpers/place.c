@@ -20,13 +20,13 @@
 enum { LOOK_FIRST_MS = 2, LOOK_MS = 100 };
 
 /* Names as in the heading of .frag/place. */
-const struct table_column place_columns[] = {
-	{ .name = "rank", .kind = TABLE_NUMBER },
-	{ .name = "waiting", .kind = TABLE_NUMBER },
-	{ .name = "waiting_bytes", .kind = TABLE_BYTES },
-	{ .name = "moved", .kind = TABLE_NUMBER },
-	{ .name = "moved_bytes", .kind = TABLE_BYTES },
-	{ .name = "failed", .kind = TABLE_NUMBER },
+const struct listing_column place_columns[] = {
+	{ .name = "rank", .kind = LISTING_NUMBER },
+	{ .name = "waiting", .kind = LISTING_NUMBER },
+	{ .name = "waiting_bytes", .kind = LISTING_BYTES },
+	{ .name = "moved", .kind = LISTING_NUMBER },
+	{ .name = "moved_bytes", .kind = LISTING_BYTES },
+	{ .name = "failed", .kind = LISTING_NUMBER },
 	{ .name = "error" },
 	{ .name = NULL },
 };
@@ -42,14 +42,14 @@ struct place_sums {
 
 static uint64_t number_in(char **names, char **fields, size_t n, const char *name)
 {
-	const char *field = table_find(names, fields, n, name);
+	const char *field = listing_find(names, fields, n, name);
 
 	return field ? strtoull(field, NULL, 10) : 0;
 }
 
 static bool says_nothing(char **names, char **fields, size_t n)
 {
-	return !strcmp(table_find(names, fields, n, "waiting"), "-");
+	return !strcmp(listing_find(names, fields, n, "waiting"), "-");
 }
 
 static bool is_gone(const struct place_sums *sums, uint64_t rank)
@@ -71,34 +71,35 @@ static void add_gone(struct place_sums *sums, uint64_t rank)
 }
 
 /* Replaces *sums by those of the ranks' lines; makes each line a row of t, unless t is NULL. */
-static void read_ranks(char *text, struct table *t, struct place_sums *sums)
+static void read_ranks(char *text, struct listing *t, struct place_sums *sums)
 {
-	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], *line = strsep(&text, "\n");
-	size_t n = table_cut(line, names), has;
+	char *names[LISTING_FIELDS_MAX], *fields[LISTING_FIELDS_MAX],
+		*line = strsep(&text, "\n");
+	size_t n = listing_cut(line, names), has;
 	const char *error;
 
 	free(sums->gone.items);
 	*sums = (struct place_sums){ 0 };
 	while ((line = strsep(&text, "\n")) && *line) {
-		has = table_cut(line, fields);
+		has = listing_cut(line, fields);
 		has = has < n ? has : n;
 		sums->waiting += number_in(names, fields, has, "waiting");
 		sums->waiting_bytes += number_in(names, fields, has, "waiting_bytes");
 		sums->moved_bytes += number_in(names, fields, has, "moved_bytes");
 		sums->failed += number_in(names, fields, has, "failed");
-		error = table_find(names, fields, has, "error");
+		error = listing_find(names, fields, has, "error");
 		/* a rank whose process is gone moves nothing; a silent one still may */
 		if (says_nothing(names, fields, has) && !strcmp(error, strerror(EIO)))
 			add_gone(sums, number_in(names, fields, has, "rank"));
 		else if (says_nothing(names, fields, has) && !*sums->unknown)
 			snprintf(sums->unknown, sizeof(sums->unknown), "rank %s: %s",
-				 table_find(names, fields, has, "rank"), error);
+				 listing_find(names, fields, has, "rank"), error);
 		if (t)
-			table_fields(t, names, fields, has);
+			listing_fields(t, names, fields, has);
 	}
 }
 
-static int look(const char *mountpoint, struct table *t, struct place_sums *sums)
+static int look(const char *mountpoint, struct listing *t, struct place_sums *sums)
 {
 	char *text;
 	int rc = mount_file_read(mountpoint, ".frag/place", &text);
@@ -113,16 +114,16 @@ static int look(const char *mountpoint, struct table *t, struct place_sums *sums
 static int show(const struct call *call, const char *mountpoint)
 {
 	struct place_sums sums = { 0 };
-	struct table t;
-	int rc = table_init(&t, call, place_columns);
+	struct listing t;
+	int rc = listing_init(&t, call, place_columns);
 
 	if (rc)
 		return rc;
 	rc = look(mountpoint, &t, &sums);
 	if (!rc)
-		rc = table_print(&t, "ranks");
+		rc = listing_print(&t, "ranks");
 	free(sums.gone.items);
-	table_fini(&t);
+	listing_fini(&t);
 	return rc;
 }
 
@@ -185,7 +186,7 @@ static int give(const char *mountpoint, const char *states, const char *tier)
 }
 
 /* Waits until no state is to move. */
-static int wait_for_moves(const char *mountpoint, struct table *t, struct place_sums *sums)
+static int wait_for_moves(const char *mountpoint, struct listing *t, struct place_sums *sums)
 {
 	struct progress progress;
 	useconds_t ms = LOOK_FIRST_MS;
@@ -226,7 +227,7 @@ static int judge(const char *mountpoint, const struct place_sums *before,
  * table has no waiting states once all orders are carried out; only "placed" tells whether this
  * order was carried out or replaced.
  */
-static int follow(const char *mountpoint, const struct place_sums *before, struct table *t,
+static int follow(const char *mountpoint, const struct place_sums *before, struct listing *t,
 		  const char *states, const char *tier)
 {
 	int rc, e = EBUSY;
@@ -251,14 +252,14 @@ static int follow(const char *mountpoint, const struct place_sums *before, struc
 }
 
 /* With --json, prints the order and how far the ranks are with it. */
-static int report(const struct call *call, const struct table *t, const char *states,
+static int report(const struct call *call, const struct listing *t, const char *states,
 		  const char *tier)
 {
 	if (!call_has(call, 'J'))
 		return 0;
 	return call_print_object(call, "place",
 				 json_pack("{s:o s:s s:o}", "states", one_line_json(states),
-					   "tier", tier, "ranks", table_rows_json(t)));
+					   "tier", tier, "ranks", listing_rows_json(t)));
 }
 
 /* Carries an order out.  An order prints no table, but wrong options of a table stop it. */
@@ -266,8 +267,8 @@ static int order(const struct call *call, const char *mountpoint, const char *st
 		 const char *tier)
 {
 	struct place_sums before = { 0 };
-	struct table t;
-	int rc = table_init(&t, call, place_columns), said;
+	struct listing t;
+	int rc = listing_init(&t, call, place_columns), said;
 
 	if (rc)
 		return rc;
@@ -280,7 +281,7 @@ static int order(const struct call *call, const char *mountpoint, const char *st
 		rc = rc ? rc : said;
 	}
 	free(before.gone.items);
-	table_fini(&t);
+	listing_fini(&t);
 	return rc;
 }
 

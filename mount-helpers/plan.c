@@ -34,20 +34,20 @@ enum {
 	COLUMN_PINNED
 };
 
-const struct table_column plan_columns[] = {
-	[COLUMN_RANK] = { "rank", TABLE_NUMBER },
-	[COLUMN_TO] = { "to", TABLE_NUMBER },
-	[COLUMN_DEVICE] = { "device", TABLE_BYTES },
-	[COLUMN_HOST] = { "host", TABLE_BYTES },
-	[COLUMN_NVME] = { "nvme", TABLE_BYTES },
-	[COLUMN_TOTAL] = { "total", TABLE_BYTES },
-	[COLUMN_LP] = { "lp", TABLE_BYTES, true },
-	[COLUMN_HPZ] = { "hpz", TABLE_BYTES, true },
-	[COLUMN_LP_GRAD] = { "lp_grad", TABLE_BYTES, true },
-	[COLUMN_GRAD] = { "grad", TABLE_BYTES, true },
-	[COLUMN_FP32] = { "fp32", TABLE_BYTES, true },
-	[COLUMN_OPTIMIZER] = { "optimizer", TABLE_BYTES, true },
-	[COLUMN_PINNED] = { "pinned", TABLE_BYTES, true },
+const struct listing_column plan_columns[] = {
+	[COLUMN_RANK] = { "rank", LISTING_NUMBER },
+	[COLUMN_TO] = { "to", LISTING_NUMBER },
+	[COLUMN_DEVICE] = { "device", LISTING_BYTES },
+	[COLUMN_HOST] = { "host", LISTING_BYTES },
+	[COLUMN_NVME] = { "nvme", LISTING_BYTES },
+	[COLUMN_TOTAL] = { "total", LISTING_BYTES },
+	[COLUMN_LP] = { "lp", LISTING_BYTES, true },
+	[COLUMN_HPZ] = { "hpz", LISTING_BYTES, true },
+	[COLUMN_LP_GRAD] = { "lp_grad", LISTING_BYTES, true },
+	[COLUMN_GRAD] = { "grad", LISTING_BYTES, true },
+	[COLUMN_FP32] = { "fp32", LISTING_BYTES, true },
+	[COLUMN_OPTIMIZER] = { "optimizer", LISTING_BYTES, true },
+	[COLUMN_PINNED] = { "pinned", LISTING_BYTES, true },
 	{ NULL },
 };
 
@@ -194,22 +194,22 @@ static int read_params(struct needs_param *params, uint32_t *n, struct engine *e
 
 /* ---- the answer ---- */
 
-static void add_row(struct table *t, const struct needs *n, uint32_t from, uint32_t to)
+static void add_row(struct listing *t, const struct needs *n, uint32_t from, uint32_t to)
 {
-	table_row(t);
-	table_number(t, COLUMN_RANK, from);
-	table_number(t, COLUMN_TO, to);
-	table_number(t, COLUMN_DEVICE, n->tier[NEEDS_DEVICE]);
-	table_number(t, COLUMN_HOST, n->tier[NEEDS_HOST]);
-	table_number(t, COLUMN_NVME, n->tier[NEEDS_NVME]);
-	table_number(t, COLUMN_TOTAL, total_of(n));
-	table_number(t, COLUMN_LP, n->lp);
-	table_number(t, COLUMN_HPZ, n->secondary);
-	table_number(t, COLUMN_LP_GRAD, n->lp_grad);
-	table_number(t, COLUMN_GRAD, n->grad);
-	table_number(t, COLUMN_FP32, n->fp32);
-	table_number(t, COLUMN_OPTIMIZER, n->optimizer);
-	table_number(t, COLUMN_PINNED, n->pinned);
+	listing_row(t);
+	listing_number(t, COLUMN_RANK, from);
+	listing_number(t, COLUMN_TO, to);
+	listing_number(t, COLUMN_DEVICE, n->tier[NEEDS_DEVICE]);
+	listing_number(t, COLUMN_HOST, n->tier[NEEDS_HOST]);
+	listing_number(t, COLUMN_NVME, n->tier[NEEDS_NVME]);
+	listing_number(t, COLUMN_TOTAL, total_of(n));
+	listing_number(t, COLUMN_LP, n->lp);
+	listing_number(t, COLUMN_HPZ, n->secondary);
+	listing_number(t, COLUMN_LP_GRAD, n->lp_grad);
+	listing_number(t, COLUMN_GRAD, n->grad);
+	listing_number(t, COLUMN_FP32, n->fp32);
+	listing_number(t, COLUMN_OPTIMIZER, n->optimizer);
+	listing_number(t, COLUMN_PINNED, n->pinned);
 }
 
 /* Returns the groups of the kind as lists of ranks. */
@@ -252,7 +252,7 @@ static void print_groups(const struct mesh *m)
 	}
 }
 
-static int print(struct table *t, const struct call *call, const struct needs *ranks,
+static int print(struct listing *t, const struct call *call, const struct needs *ranks,
 		 const struct mesh *mesh)
 {
 	uint32_t world = mesh->world;
@@ -274,7 +274,7 @@ static int print(struct table *t, const struct call *call, const struct needs *r
 	if (call_has(call, 'J')) {
 		json_t *root = json_pack("{so}", "output_version", call_output_version(call));
 
-		json_object_set_new(root, "ranks", table_rows_json(t));
+		json_object_set_new(root, "ranks", listing_rows_json(t));
 		json_object_set_new(
 			root, "sum",
 			json_pack("{sIsIsIsI}", "device", (json_int_t)sum[NEEDS_DEVICE], "host",
@@ -285,14 +285,14 @@ static int print(struct table *t, const struct call *call, const struct needs *r
 			json_object_set_new(root, "groups", kinds_json(mesh));
 		return call_print_json(root);
 	}
-	rc = table_print(t, "ranks");
+	rc = listing_print(t, "ranks");
 	if (rc || call_has(call, 'H'))
 		return rc;
 	printf("all %" PRIu32 " ranks: device %s, host %s, NVMe %s, total %s\n", world,
-	       table_size(sum[NEEDS_DEVICE], device), table_size(sum[NEEDS_HOST], host),
-	       table_size(sum[NEEDS_NVME], nvme), table_size(total, all));
+	       listing_size(sum[NEEDS_DEVICE], device), listing_size(sum[NEEDS_HOST], host),
+	       listing_size(sum[NEEDS_NVME], nvme), listing_size(total, all));
 	printf("largest: rank %" PRIu32 ", %s\n", largest,
-	       table_size(total_of(&ranks[largest]), most));
+	       listing_size(total_of(&ranks[largest]), most));
 	if (call_has(call, 'g'))
 		print_groups(mesh);
 	return 0;
@@ -305,9 +305,9 @@ int plan_run(const struct call *call)
 	struct needs_spec spec;
 	uint32_t nparams = 0;
 	struct engine *e;
-	struct table t;
+	struct listing t;
 	char why[512];
-	int rc = table_init(&t, call, plan_columns);
+	int rc = listing_init(&t, call, plan_columns);
 
 	if (rc)
 		return rc;
@@ -334,6 +334,6 @@ int plan_run(const struct call *call)
 close:
 	engine_close(e);
 fini:
-	table_fini(&t);
+	listing_fini(&t);
 	return rc;
 }

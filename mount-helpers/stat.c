@@ -32,16 +32,16 @@ enum {
 	COLUMN_CHANGED
 };
 
-static const struct table_column state_columns[] = {
-	[COLUMN_STATE] = { "state", TABLE_TEXT },
-	[COLUMN_ATTRIBUTES] = { "dtype", TABLE_TEXT },
-	[COLUMN_ATTRIBUTES + 1] = { "generation", TABLE_NUMBER },
-	[COLUMN_ATTRIBUTES + 2] = { "tier", TABLE_TEXT },
-	[COLUMN_ATTRIBUTES + 3] = { "owners", TABLE_TEXT },
-	[COLUMN_ATTRIBUTES + 4] = { "loss_scale", TABLE_TEXT },
-	[COLUMN_BYTES] = { "bytes", TABLE_BYTES },
-	[COLUMN_WRITABLE] = { "writable", TABLE_TEXT },
-	[COLUMN_CHANGED] = { "changed", TABLE_TEXT },
+static const struct listing_column state_columns[] = {
+	[COLUMN_STATE] = { "state", LISTING_TEXT },
+	[COLUMN_ATTRIBUTES] = { "dtype", LISTING_TEXT },
+	[COLUMN_ATTRIBUTES + 1] = { "generation", LISTING_NUMBER },
+	[COLUMN_ATTRIBUTES + 2] = { "tier", LISTING_TEXT },
+	[COLUMN_ATTRIBUTES + 3] = { "owners", LISTING_TEXT },
+	[COLUMN_ATTRIBUTES + 4] = { "loss_scale", LISTING_TEXT },
+	[COLUMN_BYTES] = { "bytes", LISTING_BYTES },
+	[COLUMN_WRITABLE] = { "writable", LISTING_TEXT },
+	[COLUMN_CHANGED] = { "changed", LISTING_TEXT },
 	{ NULL },
 };
 
@@ -55,18 +55,18 @@ enum {
 	PIECE_NUMEL
 };
 
-static const struct table_column fragment_columns[] = {
-	[PIECE_RANK] = { "rank", TABLE_NUMBER },
-	[PIECE_STATE] = { "state", TABLE_TEXT },
-	[PIECE_TIER] = { "tier", TABLE_TEXT },
-	[PIECE_PARTITION] = { "partition", TABLE_TEXT },
-	[PIECE_OFFSET] = { "offset", TABLE_NUMBER },
-	[PIECE_PLACE] = { "param_offset", TABLE_TEXT },
-	[PIECE_NUMEL] = { "numel", TABLE_NUMBER },
+static const struct listing_column fragment_columns[] = {
+	[PIECE_RANK] = { "rank", LISTING_NUMBER },
+	[PIECE_STATE] = { "state", LISTING_TEXT },
+	[PIECE_TIER] = { "tier", LISTING_TEXT },
+	[PIECE_PARTITION] = { "partition", LISTING_TEXT },
+	[PIECE_OFFSET] = { "offset", LISTING_NUMBER },
+	[PIECE_PLACE] = { "param_offset", LISTING_TEXT },
+	[PIECE_NUMEL] = { "numel", LISTING_NUMBER },
 	{ NULL },
 };
 
-static void add_state(struct table *t, const char *mountpoint, const struct param *p,
+static void add_state(struct listing *t, const char *mountpoint, const struct param *p,
 		      const char *state)
 {
 	char path[PATH_MAX], name[64], value[XATTR_SIZE_MAX + 1], changed[40];
@@ -75,35 +75,35 @@ static void add_state(struct table *t, const char *mountpoint, const struct para
 	struct tm tm;
 
 	snprintf(path, sizeof(path), "%s/%s/%s", mountpoint, p->path, state);
-	table_row(t);
-	table_text(t, COLUMN_STATE, state);
+	listing_row(t);
+	listing_text(t, COLUMN_STATE, state);
 	for (size_t i = 0; i < ARRAY_SIZE(attributes); i++) {
 		snprintf(name, sizeof(name), "user.frag.%s", attributes[i]);
 		length = getxattr(path, name, value, sizeof(value) - 1);
 		if (length <= 0)
 			continue;
 		value[length] = '\0';
-		table_field(t, COLUMN_ATTRIBUTES + i, value);
+		listing_field(t, COLUMN_ATTRIBUTES + i, value);
 	}
 	if (stat(path, &st))
 		return;
-	table_number(t, COLUMN_BYTES, (uint64_t)st.st_size);
-	table_text(t, COLUMN_WRITABLE, st.st_mode & 0222 ? "yes" : "no");
+	listing_number(t, COLUMN_BYTES, (uint64_t)st.st_size);
+	listing_text(t, COLUMN_WRITABLE, st.st_mode & 0222 ? "yes" : "no");
 	if (localtime_r(&st.st_mtime, &tm) &&
 	    strftime(changed, sizeof(changed), "%FT%T%z", &tm))
-		table_text(t, COLUMN_CHANGED, changed);
+		listing_text(t, COLUMN_CHANGED, changed);
 }
 
-static void add_fragment(struct table *t, const struct fragment *f)
+static void add_fragment(struct listing *t, const struct fragment *f)
 {
-	table_row(t);
-	table_number(t, PIECE_RANK, f->rank);
-	table_text(t, PIECE_STATE, f->state);
-	table_text(t, PIECE_TIER, f->tier);
-	table_text(t, PIECE_PARTITION, f->partition);
-	table_field(t, PIECE_OFFSET, f->offset);
-	table_text(t, PIECE_PLACE, f->param_offset);
-	table_number(t, PIECE_NUMEL, f->numel);
+	listing_row(t);
+	listing_number(t, PIECE_RANK, f->rank);
+	listing_text(t, PIECE_STATE, f->state);
+	listing_text(t, PIECE_TIER, f->tier);
+	listing_text(t, PIECE_PARTITION, f->partition);
+	listing_field(t, PIECE_OFFSET, f->offset);
+	listing_text(t, PIECE_PLACE, f->param_offset);
+	listing_number(t, PIECE_NUMEL, f->numel);
 }
 
 /* Makes a number of digits, null of "", and a string of any other text. */
@@ -117,7 +117,7 @@ static json_t *value_json(const char *value)
 }
 
 static json_t *to_json(const char *mountpoint, const struct param *p,
-		       const struct table *states, const struct table *pieces)
+		       const struct listing *states, const struct listing *pieces)
 {
 	json_t *object = json_pack("{s:o}", "name", one_line_json(p->name));
 	char value[1024];
@@ -127,13 +127,13 @@ static json_t *to_json(const char *mountpoint, const struct param *p,
 		json_object_set_new(object, texts[i],
 				    i ? value_json(value) : one_line_json(value));
 	}
-	json_object_set_new(object, "states", table_rows_json(states));
-	json_object_set_new(object, "fragments", table_rows_json(pieces));
+	json_object_set_new(object, "states", listing_rows_json(states));
+	json_object_set_new(object, "fragments", listing_rows_json(pieces));
 	return object;
 }
 
-static void print(const char *mountpoint, const struct param *p, struct table *states,
-		  struct table *pieces)
+static void print(const char *mountpoint, const struct param *p, struct listing *states,
+		  struct listing *pieces)
 {
 	char value[1024];
 
@@ -148,9 +148,9 @@ static void print(const char *mountpoint, const struct param *p, struct table *s
 		putchar('\n');
 	}
 	putchar('\n');
-	table_print(states, "states");
+	listing_print(states, "states");
 	putchar('\n');
-	table_print(pieces, "fragments");
+	listing_print(pieces, "fragments");
 }
 
 /* Shows a parameter; list: where its JSON goes, or NULL. */
@@ -158,7 +158,7 @@ static int show(const struct call *call, const char *mountpoint, const struct pa
 		json_t *list)
 {
 	char **names = params_states(mountpoint, p);
-	struct table states, pieces;
+	struct listing states, pieces;
 	struct fragments f;
 	int e = names ? fragments_read(&f, mountpoint, p) : -errno;
 
@@ -166,9 +166,9 @@ static int show(const struct call *call, const char *mountpoint, const struct pa
 		params_free_names(names);
 		return call_fail("%s: %s", p->name, strerror(-e));
 	}
-	if (table_init(&states, call, state_columns))
+	if (listing_init(&states, call, state_columns))
 		return FRAGCTL_FAILURE;
-	if (table_init(&pieces, call, fragment_columns))
+	if (listing_init(&pieces, call, fragment_columns))
 		return FRAGCTL_FAILURE;
 	for (char **name = names; *name; name++)
 		add_state(&states, mountpoint, p, *name);
@@ -178,8 +178,8 @@ static int show(const struct call *call, const char *mountpoint, const struct pa
 		json_array_append_new(list, to_json(mountpoint, p, &states, &pieces));
 	else
 		print(mountpoint, p, &states, &pieces);
-	table_fini(&states);
-	table_fini(&pieces);
+	listing_fini(&states);
+	listing_fini(&pieces);
 	fragments_free(&f);
 	params_free_names(names);
 	return 0;

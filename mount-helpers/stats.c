@@ -34,27 +34,27 @@ enum {
 };
 
 /* The names from count to first_inf are those of the members of stats/STATE/all. */
-const struct table_column stats_columns[] = {
-	[COLUMN_NAME] = { "name", TABLE_TEXT },
-	[COLUMN_STATE] = { "state", TABLE_TEXT },
-	[COLUMN_COUNT] = { "count", TABLE_NUMBER, true },
-	[COLUMN_NAN] = { "nan", TABLE_NUMBER },
-	[COLUMN_INF] = { "inf", TABLE_NUMBER },
-	[COLUMN_ZERO] = { "zero", TABLE_NUMBER },
-	[COLUMN_NORM] = { "norm", TABLE_REAL },
-	[COLUMN_MEAN] = { "mean", TABLE_REAL },
-	[COLUMN_STD] = { "std", TABLE_REAL },
-	[COLUMN_MIN] = { "min", TABLE_REAL },
-	[COLUMN_MAX] = { "max", TABLE_REAL },
-	[COLUMN_ABSMAX] = { "absmax", TABLE_REAL, true },
-	[COLUMN_FIRST_NAN] = { "first_nan", TABLE_NUMBER, true },
-	[COLUMN_FIRST_INF] = { "first_inf", TABLE_NUMBER, true },
-	[COLUMN_NOTE] = { "note", TABLE_TEXT },
+const struct listing_column stats_columns[] = {
+	[COLUMN_NAME] = { "name", LISTING_TEXT },
+	[COLUMN_STATE] = { "state", LISTING_TEXT },
+	[COLUMN_COUNT] = { "count", LISTING_NUMBER, true },
+	[COLUMN_NAN] = { "nan", LISTING_NUMBER },
+	[COLUMN_INF] = { "inf", LISTING_NUMBER },
+	[COLUMN_ZERO] = { "zero", LISTING_NUMBER },
+	[COLUMN_NORM] = { "norm", LISTING_REAL },
+	[COLUMN_MEAN] = { "mean", LISTING_REAL },
+	[COLUMN_STD] = { "std", LISTING_REAL },
+	[COLUMN_MIN] = { "min", LISTING_REAL },
+	[COLUMN_MAX] = { "max", LISTING_REAL },
+	[COLUMN_ABSMAX] = { "absmax", LISTING_REAL, true },
+	[COLUMN_FIRST_NAN] = { "first_nan", LISTING_NUMBER, true },
+	[COLUMN_FIRST_INF] = { "first_inf", LISTING_NUMBER, true },
+	[COLUMN_NOTE] = { "note", LISTING_TEXT },
 	{ NULL },
 };
 
 /* Adds the place of the first NaN or, if there is none, of the first infinity. */
-static void add_place(struct table *t, const char *mountpoint, const struct param_state *s,
+static void add_place(struct listing *t, const char *mountpoint, const struct param_state *s,
 		      const char *which, const char *name)
 {
 	char path[PATH_MAX], place[512], note[600], *field[5] = { place };
@@ -70,34 +70,34 @@ static void add_place(struct table *t, const char *mountpoint, const struct para
 	snprintf(note, sizeof(note), "%s at [%s]%s%s%s%s%s%s", name, field[0],
 		 *field[2] ? ", " : "", field[2], *field[3] ? ", " : "", field[3],
 		 *field[4] ? " at " : "", field[4]);
-	table_text(t, COLUMN_NOTE, note);
+	listing_text(t, COLUMN_NOTE, note);
 }
 
-static int add(struct table *t, const char *mountpoint, const struct param_state *s)
+static int add(struct listing *t, const char *mountpoint, const struct param_state *s)
 {
 	char path[PATH_MAX], *text = NULL;
 	json_t *all = NULL, *value;
 	int e;
 
-	table_row(t);
-	table_text(t, COLUMN_NAME, s->param->name);
-	table_text(t, COLUMN_STATE, s->state);
-	table_text(t, COLUMN_NOTE, "");
+	listing_row(t);
+	listing_text(t, COLUMN_NAME, s->param->name);
+	listing_text(t, COLUMN_STATE, s->state);
+	listing_text(t, COLUMN_NOTE, "");
 	snprintf(path, sizeof(path), "%s/stats/%s/all", s->param->path, s->state);
 	e = mount_file_read(mountpoint, path, &text);
 	if (!e)
 		all = json_loads(text, 0, NULL);
 	free(text);
 	if (!all) {
-		table_text(t, COLUMN_NOTE,
-			   !e                 ? "not the file of a mount"
-			   : e == -EOPNOTSUPP ? "complex numbers have no statistics"
-					      : strerror(-e));
+		listing_text(t, COLUMN_NOTE,
+			     !e                 ? "not the file of a mount"
+			     : e == -EOPNOTSUPP ? "complex numbers have no statistics"
+						: strerror(-e));
 		return FRAGCTL_FAILURE;
 	}
 	for (size_t column = COLUMN_COUNT; column < COLUMN_NOTE; column++)
-		table_json(t, column,
-			   json_incref(json_object_get(all, stats_columns[column].name)));
+		listing_json(t, column,
+			     json_incref(json_object_get(all, stats_columns[column].name)));
 	value = json_object_get(all, "nan");
 	if (json_integer_value(value))
 		add_place(t, mountpoint, s, "first_nan", "NaN");
@@ -135,36 +135,36 @@ static void restore_controls(char *text)
 }
 
 /* Adds a line of .frag/stats.  Its first_nan and first_inf are numbers of elements. */
-static int add_line(struct table *t, char *const *names, char *const *fields, size_t n)
+static int add_line(struct listing *t, char *const *names, char *const *fields, size_t n)
 {
-	const char *error = table_find(names, fields, n, "error");
-	const char *place = table_find(names, fields, n, "place");
-	bool nan = strtoull(table_find(names, fields, n, "nan"), NULL, 10) > 0;
+	const char *error = listing_find(names, fields, n, "error");
+	const char *place = listing_find(names, fields, n, "place");
+	bool nan = strtoull(listing_find(names, fields, n, "nan"), NULL, 10) > 0;
 	char *folder, note[600] = "";
 
 	for (size_t i = 0; i < n; i++)
 		restore_controls(fields[i]);
-	folder = strstr(table_find(names, fields, n, "name"), "/params/");
+	folder = strstr(listing_find(names, fields, n, "name"), "/params/");
 	/* mp_rank_00/params/NAME is the mp_rank_00/NAME of fragctl ls */
 	if (folder)
 		memmove(folder, folder + strlen("/params"),
 			strlen(folder + strlen("/params")) + 1);
-	table_row(t);
+	listing_row(t);
 	for (size_t column = 0; column < COLUMN_NOTE; column++) {
-		const char *text = table_find(names, fields, n, t->columns[column].name);
-		bool none = t->columns[column].kind == TABLE_REAL && !strcmp(text, "nan");
+		const char *text = listing_find(names, fields, n, t->columns[column].name);
+		bool none = t->columns[column].kind == LISTING_REAL && !strcmp(text, "nan");
 
-		table_field(t, column, none ? "-" : text); /* no element is finite */
+		listing_field(t, column, none ? "-" : text); /* no element is finite */
 	}
 	if (strcmp(error, "-") != 0)
 		snprintf(note, sizeof(note), "%s", error);
 	else if (strcmp(place, "-") != 0)
 		snprintf(note, sizeof(note), "%s at element %s, rank %s, %s at %s",
 			 nan ? "NaN" : "infinity",
-			 table_find(names, fields, n, nan ? "first_nan" : "first_inf"),
-			 table_find(names, fields, n, "rank"), place,
-			 table_find(names, fields, n, "offset"));
-	table_text(t, COLUMN_NOTE, note);
+			 listing_find(names, fields, n, nan ? "first_nan" : "first_inf"),
+			 listing_find(names, fields, n, "rank"), place,
+			 listing_find(names, fields, n, "offset"));
+	listing_text(t, COLUMN_NOTE, note);
 	return strcmp(error, "-") ? FRAGCTL_FAILURE : 0;
 }
 
@@ -178,9 +178,9 @@ static bool read_line(FILE *f, char **line, size_t *room)
 }
 
 /* Adds all lines of .frag/stats, which the ranks make side by side. */
-static int add_all(struct table *t, const char *mountpoint)
+static int add_all(struct listing *t, const char *mountpoint)
 {
-	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX], path[PATH_MAX];
+	char *names[LISTING_FIELDS_MAX], *fields[LISTING_FIELDS_MAX], path[PATH_MAX];
 	CLEANUP(free) char *heading = NULL;
 	CLEANUP(free) char *line = NULL;
 	struct progress progress;
@@ -194,9 +194,9 @@ static int add_all(struct table *t, const char *mountpoint)
 		return call_fail("%s/.frag/stats: %s", target_name(mountpoint),
 				 strerror(errno));
 	progress_begin(&progress, "states");
-	n = read_line(f, &heading, &room) ? table_cut(heading, names) : 0;
+	n = read_line(f, &heading, &room) ? listing_cut(heading, names) : 0;
 	for (room = 0; read_line(f, &line, &room);) {
-		if (table_cut(line, fields) == n)
+		if (listing_cut(line, fields) == n)
 			failed |= add_line(t, names, fields, n);
 		progress_step(&progress, json_array_size(t->rows), 0);
 	}
@@ -210,7 +210,7 @@ static int add_all(struct table *t, const char *mountpoint)
 
 /* ---- states that match ---- */
 
-static int add_matching(struct table *t, const char *mountpoint, char *const *patterns)
+static int add_matching(struct listing *t, const char *mountpoint, char *const *patterns)
 {
 	struct progress progress;
 	struct param_states states;
@@ -232,18 +232,18 @@ int stats_run(const struct call *call)
 {
 	char mountpoint[TARGET_PATH_MAX];
 	int failed, rc;
-	struct table t;
+	struct listing t;
 
-	rc = table_init(&t, call, stats_columns);
+	rc = listing_init(&t, call, stats_columns);
 	if (rc)
 		return rc;
 	rc = target_open(call->job, false, mountpoint);
 	if (!rc) {
 		failed = *call->words ? add_matching(&t, mountpoint, call->words)
 				      : add_all(&t, mountpoint);
-		rc = json_array_size(t.rows) || !failed ? table_print(&t, "states") : 0;
+		rc = json_array_size(t.rows) || !failed ? listing_print(&t, "states") : 0;
 		rc = rc ? rc : failed;
 	}
-	table_fini(&t);
+	listing_fini(&t);
 	return rc;
 }

@@ -6,7 +6,7 @@
 #include "mount-helpers/status.h"
 #include "mount-helpers/checkpoint-status.h"
 #include "mount-helpers/settings.h"
-#include "mount-helpers/table.h"
+#include "mount-helpers/listing.h"
 #include "mount-helpers/target.h"
 
 #include <errno.h>
@@ -157,12 +157,12 @@ int status_run(const struct call *call)
 	struct report report = { .call = call,
 				 .mounts = call_has(call, 'J') ? json_array() : NULL };
 	struct mount_entry *mounts = NULL;
-	struct table columns;
+	struct listing columns;
 	int n, rc = 0;
 
-	if (table_init(&columns, call, status_columns))
+	if (listing_init(&columns, call, status_columns))
 		return FRAGCTL_USAGE;
-	table_fini(&columns);
+	listing_fini(&columns);
 	if (call->job && *call->words)
 		return call_usage("-j %s, or %s: not both", call->job, *call->words);
 	n = call->job ? 0 : mounts_read_own(*call->words != NULL, &mounts);

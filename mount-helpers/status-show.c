@@ -4,7 +4,7 @@
 #include "engine/base/one-line.h"
 #include "mount-helpers/commands.h"
 #include "mount-helpers/status.h"
-#include "mount-helpers/table.h"
+#include "mount-helpers/listing.h"
 
 #include <inttypes.h>
 
@@ -99,22 +99,22 @@ enum {
 	COLUMN_NOTE
 };
 
-const struct table_column status_columns[] = {
-	[COLUMN_MOUNT] = { "mount", TABLE_TEXT, true },
-	[COLUMN_RANK] = { "rank", TABLE_NUMBER },
-	[COLUMN_HOST] = { "host", TABLE_TEXT },
-	[COLUMN_PID] = { "pid", TABLE_NUMBER },
-	[COLUMN_STATE] = { "state", TABLE_TEXT },
-	[COLUMN_WAY] = { "way", TABLE_TEXT },
-	[COLUMN_STEP] = { "step", TABLE_NUMBER },
-	[COLUMN_PHASE] = { "phase", TABLE_TEXT },
-	[COLUMN_BYTES] = { "bytes", TABLE_BYTES },
-	[COLUMN_NOTE] = { "note", TABLE_TEXT },
+const struct listing_column status_columns[] = {
+	[COLUMN_MOUNT] = { "mount", LISTING_TEXT, true },
+	[COLUMN_RANK] = { "rank", LISTING_NUMBER },
+	[COLUMN_HOST] = { "host", LISTING_TEXT },
+	[COLUMN_PID] = { "pid", LISTING_NUMBER },
+	[COLUMN_STATE] = { "state", LISTING_TEXT },
+	[COLUMN_WAY] = { "way", LISTING_TEXT },
+	[COLUMN_STEP] = { "step", LISTING_NUMBER },
+	[COLUMN_PHASE] = { "phase", LISTING_TEXT },
+	[COLUMN_BYTES] = { "bytes", LISTING_BYTES },
+	[COLUMN_NOTE] = { "note", LISTING_TEXT },
 	{ NULL },
 };
 
 /* Adds a note of what is wrong with a rank, or "". */
-static void add_note(struct table *t, const struct engine_rank *r)
+static void add_note(struct listing *t, const struct engine_rank *r)
 {
 	const char *separator = "";
 	char *note = NULL;
@@ -135,28 +135,28 @@ static void add_note(struct table *t, const struct engine_rank *r)
 		fprintf(to, "%s%s", separator, r->why);
 	fclose(to);
 	if (note)
-		table_text(t, COLUMN_NOTE, note);
+		listing_text(t, COLUMN_NOTE, note);
 	free(note);
 }
 
-static void add_rank(struct table *t, const struct status *s, uint32_t rank)
+static void add_rank(struct listing *t, const struct status *s, uint32_t rank)
 {
 	const struct engine_rank *r = &s->ranks[rank];
 
-	table_row(t);
-	table_text(t, COLUMN_MOUNT, s->mountpoint ? s->mountpoint : s->source);
-	table_number(t, COLUMN_RANK, rank);
+	listing_row(t);
+	listing_text(t, COLUMN_MOUNT, s->mountpoint ? s->mountpoint : s->source);
+	listing_number(t, COLUMN_RANK, rank);
 	if (r->host[0])
-		table_text(t, COLUMN_HOST, r->host);
-	table_number(t, COLUMN_PID, (uint64_t)r->pid);
-	table_text(t, COLUMN_STATE, state_name(r));
+		listing_text(t, COLUMN_HOST, r->host);
+	listing_number(t, COLUMN_PID, (uint64_t)r->pid);
+	listing_text(t, COLUMN_STATE, state_name(r));
 	if (r->way)
-		table_text(t, COLUMN_WAY, r->way);
+		listing_text(t, COLUMN_WAY, r->way);
 	if (is_seen(r))
-		table_number(t, COLUMN_STEP, r->step);
+		listing_number(t, COLUMN_STEP, r->step);
 	if (r->phase)
-		table_text(t, COLUMN_PHASE, r->phase);
-	table_number(t, COLUMN_BYTES, r->bytes_host + r->bytes_swap + r->bytes_device);
+		listing_text(t, COLUMN_PHASE, r->phase);
+	listing_number(t, COLUMN_BYTES, r->bytes_host + r->bytes_swap + r->bytes_device);
 	add_note(t, r);
 }
 
@@ -165,7 +165,7 @@ static void print_tier(const char *name, uint64_t bytes, FILE *to)
 	char text[16];
 
 	if (bytes)
-		fprintf(to, ", %s %s", name, table_size(bytes, text));
+		fprintf(to, ", %s %s", name, listing_size(bytes, text));
 }
 
 /* Finds the live ranks that are the furthest behind and ahead.  False: all are at one boundary,
@@ -225,7 +225,7 @@ static void print_summary(const struct status *s)
 	printf("world %" PRIu32 " (%" PRIu32 " alive), step %" PRIu64 ", generation %" PRIu64
 	       ", phase %s, %" PRIu64 " params, host %s",
 	       s->nranks, count_alive(s), s->step, s->generation, s->phase, s->nparams,
-	       table_size(sum.host, bytes));
+	       listing_size(sum.host, bytes));
 	print_tier("NVMe", sum.swap, stdout);
 	print_tier("devices", sum.device, stdout);
 	put_faults(sum_faults(s), ", ", stdout);
@@ -234,8 +234,8 @@ static void print_summary(const struct status *s)
 
 int status_print(const struct status *s, const struct call *call)
 {
-	struct table t;
-	int rc = table_init(&t, call, status_columns);
+	struct listing t;
+	int rc = listing_init(&t, call, status_columns);
 
 	if (rc)
 		return rc;
@@ -243,8 +243,8 @@ int status_print(const struct status *s, const struct call *call)
 		print_summary(s);
 	for (uint32_t rank = 0; rank < s->nranks; rank++)
 		add_rank(&t, s, rank);
-	rc = table_print(&t, "ranks");
-	table_fini(&t);
+	rc = listing_print(&t, "ranks");
+	listing_fini(&t);
 	if (!call_has(call, 'H'))
 		print_waits(s, stdout);
 	return rc;

@@ -127,13 +127,13 @@ static double metric(const struct top_sample *l, const char *name, int64_t rank)
 
 /* A line of a table, and the names of its columns. */
 struct named_fields {
-	char *names[TABLE_FIELDS_MAX], *fields[TABLE_FIELDS_MAX];
+	char *names[LISTING_FIELDS_MAX], *fields[LISTING_FIELDS_MAX];
 	size_t n;
 };
 
 static const char *field(const struct named_fields *f, const char *name)
 {
-	return table_find(f->names, f->fields, f->n, name);
+	return listing_find(f->names, f->fields, f->n, name);
 }
 
 static uint64_t whole(const struct named_fields *f, const char *name)
@@ -192,9 +192,9 @@ static void read_readers(const char *mountpoint, struct vec *readers)
 		return;
 	rest = text;
 	line = strsep(&rest, "\n");
-	n = table_cut(line, of.names);
+	n = listing_cut(line, of.names);
 	while ((line = strsep(&rest, "\n")) && *line) {
-		of.n = table_cut(line, of.fields);
+		of.n = listing_cut(line, of.fields);
 		if (of.n == n)
 			add_reader(readers, &of);
 	}
@@ -368,7 +368,7 @@ static void put_head(struct top *top)
 	    "this mount  reads %.0f/s, %s/s  %" PRIu64 " of them wait  edits %.0f, %" PRIu64
 	    " of them wait",
 	    rate(top, "fragfs_reads_total"),
-	    table_size((uint64_t)rate(top, "fragfs_read_bytes_total"), bytes), s->nwaiting,
+	    listing_size((uint64_t)rate(top, "fragfs_read_bytes_total"), bytes), s->nwaiting,
 	    metric(&top->now, "fragfs_commits_total", -1), s->nediting);
 }
 
@@ -391,9 +391,9 @@ static void put_ranks(struct top *top)
 		    "%6" PRIu32 "  %-16.16s %-7s %-7s %10" PRIu64 " %7.1f s %8s %8s %8s %9s "
 		    "%6.1f s",
 		    rank, r->host, states[r->state], r->phase ? r->phase : "-", r->step,
-		    (double)r->boundary_ms / 1e3, table_size(r->bytes_host, host),
-		    table_size(r->bytes_swap, swap), table_size(r->bytes_device, device),
-		    table_size((uint64_t)preserved, kept),
+		    (double)r->boundary_ms / 1e3, listing_size(r->bytes_host, host),
+		    listing_size(r->bytes_swap, swap), listing_size(r->bytes_device, device),
+		    listing_size((uint64_t)preserved, kept),
 		    metric(&top->now, "fragfs_rank_held_seconds_total", rank));
 	}
 }
@@ -414,8 +414,8 @@ static void put_readers(struct top *top)
 		    "%-16.16s %8" PRIu64 "  %-16.16s %-4s %7.0f s %8" PRIu64
 		    " %8s %9s %6.1f s %6.1f s",
 		    r->host, r->pid, r->program, r->mode, r->seconds, r->views,
-		    table_size(r->bytes, bytes), table_size(r->preserved, preserved), r->oldest,
-		    r->silent);
+		    listing_size(r->bytes, bytes), listing_size(r->preserved, preserved),
+		    r->oldest, r->silent);
 	}
 	put(top, false, "%s", "");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "mount-helpers/table.h"
+#include "mount-helpers/listing.h"
 
 #include "engine/base/base.h"
 #include "engine/base/one-line.h"
@@ -17,7 +17,7 @@ enum { CELL_MAX = 3 * PATH_MAX }; /* each byte of a path may be escaped */
 
 /* ---- columns ---- */
 
-static size_t count_columns(const struct table_column *columns)
+static size_t count_columns(const struct listing_column *columns)
 {
 	size_t n = 0;
 
@@ -26,7 +26,7 @@ static size_t count_columns(const struct table_column *columns)
 	return n;
 }
 
-static size_t find_column(const struct table_column *columns, const char *name, size_t length)
+static size_t find_column(const struct listing_column *columns, const char *name, size_t length)
 {
 	size_t i = 0;
 
@@ -36,7 +36,7 @@ static size_t find_column(const struct table_column *columns, const char *name, 
 	return i;
 }
 
-static int refuse_column(const struct table *t, const char *name, size_t length)
+static int refuse_column(const struct listing *t, const char *name, size_t length)
 {
 	fprintf(stderr, "fragctl: -o %.*s: a column, of", (int)length, name);
 	for (size_t i = 0; t->columns[i].name; i++)
@@ -45,17 +45,18 @@ static int refuse_column(const struct table *t, const char *name, size_t length)
 	return FRAGCTL_USAGE;
 }
 
-int table_init(struct table *t, const struct call *call, const struct table_column *columns)
+int listing_init(struct listing *t, const struct call *call,
+		 const struct listing_column *columns)
 {
 	size_t ncolumns = count_columns(columns), column, length;
 	size_t room = ncolumns + (call->output ? strlen(call->output) : 0);
 
-	*t = (struct table){ .call = call,
-			     .columns = columns,
-			     .shown = calloc(room + 1, sizeof(*t->shown)),
-			     .rows = json_array() };
+	*t = (struct listing){ .call = call,
+			       .columns = columns,
+			       .shown = calloc(room + 1, sizeof(*t->shown)),
+			       .rows = json_array() };
 	if (!t->shown || !t->rows) {
-		table_fini(t);
+		listing_fini(t);
 		return call_fail("%s", strerror(ENOMEM));
 	}
 	for (size_t i = 0; !call->output && i < ncolumns; i++)
@@ -67,7 +68,7 @@ int table_init(struct table *t, const struct call *call, const struct table_colu
 		column = find_column(columns, name, length);
 		if (column == ncolumns) {
 			refuse_column(t, name, length);
-			table_fini(t);
+			listing_fini(t);
 			return FRAGCTL_USAGE;
 		}
 		t->shown[t->nshown++] = column;
@@ -75,13 +76,13 @@ int table_init(struct table *t, const struct call *call, const struct table_colu
 	return 0;
 }
 
-void table_fini(struct table *t)
+void listing_fini(struct listing *t)
 {
 	free(t->shown);
 	json_decref(t->rows);
 }
 
-bool table_wants(const struct table *t, size_t column)
+bool listing_wants(const struct listing *t, size_t column)
 {
 	for (size_t i = 0; i < t->nshown; i++)
 		if (t->shown[i] == column)
@@ -91,7 +92,7 @@ bool table_wants(const struct table *t, size_t column)
 
 /* ---- cells ---- */
 
-void table_row(struct table *t)
+void listing_row(struct listing *t)
 {
 	json_t *row = json_array();
 
@@ -100,22 +101,22 @@ void table_row(struct table *t)
 	json_array_append_new(t->rows, row);
 }
 
-void table_json(struct table *t, size_t column, json_t *value)
+void listing_json(struct listing *t, size_t column, json_t *value)
 {
 	json_array_set_new(json_array_get(t->rows, json_array_size(t->rows) - 1), column,
 			   value);
 }
 
-size_t table_cut(char *line, char *fields[TABLE_FIELDS_MAX])
+size_t listing_cut(char *line, char *fields[LISTING_FIELDS_MAX])
 {
 	size_t n = 0;
 
-	for (char *field; n < TABLE_FIELDS_MAX && (field = strsep(&line, "\t"));)
+	for (char *field; n < LISTING_FIELDS_MAX && (field = strsep(&line, "\t"));)
 		fields[n++] = field;
 	return n;
 }
 
-const char *table_find(char *const *names, char *const *fields, size_t n, const char *name)
+const char *listing_find(char *const *names, char *const *fields, size_t n, const char *name)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!strcmp(names[i], name))
@@ -123,49 +124,50 @@ const char *table_find(char *const *names, char *const *fields, size_t n, const 
 	return "-";
 }
 
-void table_field(struct table *t, size_t column, const char *text)
+void listing_field(struct listing *t, size_t column, const char *text)
 {
-	enum table_kind kind = t->columns[column].kind;
+	enum listing_kind kind = t->columns[column].kind;
 
 	if (!strcmp(text, "-"))
 		return;
-	if (kind == TABLE_NUMBER || kind == TABLE_BYTES)
-		table_number(t, column, strtoull(text, NULL, 10));
-	else if (kind == TABLE_REAL)
-		table_real(t, column, strtod(text, NULL));
+	if (kind == LISTING_NUMBER || kind == LISTING_BYTES)
+		listing_number(t, column, strtoull(text, NULL, 10));
+	else if (kind == LISTING_REAL)
+		listing_real(t, column, strtod(text, NULL));
 	else
-		table_text(t, column, text);
+		listing_text(t, column, text);
 }
 
-void table_fields(struct table *t, char *const *names, char *const *fields, size_t n)
+void listing_fields(struct listing *t, char *const *names, char *const *fields, size_t n)
 {
-	table_row(t);
+	listing_row(t);
 	for (size_t column = 0; t->columns[column].name; column++)
-		table_field(t, column, table_find(names, fields, n, t->columns[column].name));
+		listing_field(t, column,
+			      listing_find(names, fields, n, t->columns[column].name));
 }
 
-void table_text(struct table *t, size_t column, const char *text)
+void listing_text(struct listing *t, size_t column, const char *text)
 {
-	table_json(t, column, one_line_json(text));
+	listing_json(t, column, one_line_json(text));
 }
 
-void table_number(struct table *t, size_t column, uint64_t number)
+void listing_number(struct listing *t, size_t column, uint64_t number)
 {
-	table_json(t, column, json_integer((json_int_t)number));
+	listing_json(t, column, json_integer((json_int_t)number));
 }
 
 /* Fills a cell.  JSON has no infinity and no NaN, so they become strings. */
-void table_real(struct table *t, size_t column, double number)
+void listing_real(struct listing *t, size_t column, double number)
 {
-	table_json(t, column,
-		   isnan(number)   ? json_string("nan")
-		   : isinf(number) ? json_string(number < 0 ? "-inf" : "inf")
-				   : json_real(number));
+	listing_json(t, column,
+		     isnan(number)   ? json_string("nan")
+		     : isinf(number) ? json_string(number < 0 ? "-inf" : "inf")
+				     : json_real(number));
 }
 
 /* ---- output ---- */
 
-const char *table_size(uint64_t bytes, char text[16])
+const char *listing_size(uint64_t bytes, char text[16])
 {
 	static const char units[] = "BKMGTPE";
 	double value = (double)bytes;
@@ -178,7 +180,7 @@ const char *table_size(uint64_t bytes, char text[16])
 }
 
 /* Writes a cell for people, or for a program that reads fields; returns the text. */
-static const char *cell_text(const struct table *t, size_t column, const json_t *cell,
+static const char *cell_text(const struct listing *t, size_t column, const json_t *cell,
 			     char text[CELL_MAX])
 {
 	bool exact = call_has(t->call, 'p');
@@ -189,18 +191,18 @@ static const char *cell_text(const struct table *t, size_t column, const json_t 
 	}
 	if (json_is_null(cell) || !cell)
 		return "-";
-	if (json_is_real(cell) || t->columns[column].kind == TABLE_REAL)
+	if (json_is_real(cell) || t->columns[column].kind == LISTING_REAL)
 		snprintf(text, CELL_MAX, exact ? "%.17g" : "%.4g", json_number_value(cell));
 	else if (json_is_boolean(cell))
 		return json_is_true(cell) ? "yes" : "no";
-	else if (t->columns[column].kind == TABLE_BYTES && !exact)
-		table_size((uint64_t)json_integer_value(cell), text);
+	else if (t->columns[column].kind == LISTING_BYTES && !exact)
+		listing_size((uint64_t)json_integer_value(cell), text);
 	else
 		snprintf(text, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(cell));
 	return text;
 }
 
-static void print_fields(const struct table *t)
+static void print_fields(const struct listing *t)
 {
 	size_t index;
 	json_t *row;
@@ -225,12 +227,12 @@ static int width_of(const char *text)
 }
 
 /* Prints a row, each cell as wide as its column, without spaces at the end. */
-static void print_row(const struct table *t, const int *widths, const json_t *row)
+static void print_row(const struct listing *t, const int *widths, const json_t *row)
 {
 	int spaces = 0;
 
 	for (size_t i = 0; i < t->nshown; i++) {
-		const struct table_column *column = &t->columns[t->shown[i]];
+		const struct listing_column *column = &t->columns[t->shown[i]];
 		char buffer[CELL_MAX], name[64];
 		const char *text = name;
 		int left;
@@ -244,17 +246,17 @@ static void print_row(const struct table *t, const int *widths, const json_t *ro
 				*c = (char)toupper((unsigned char)*c);
 		}
 		left = widths[i] - width_of(text);
-		if (column->kind != TABLE_TEXT && left > 0)
+		if (column->kind != LISTING_TEXT && left > 0)
 			spaces += left;
 		if (*text)
 			printf("%*s%s", spaces, "", text);
-		spaces = (column->kind == TABLE_TEXT && left > 0 ? left : 0) +
+		spaces = (column->kind == LISTING_TEXT && left > 0 ? left : 0) +
 			 (*text ? 2 : spaces + 2);
 	}
 	putchar('\n');
 }
 
-static void print_aligned(const struct table *t)
+static void print_aligned(const struct listing *t)
 {
 	int *widths = calloc(t->nshown + 1, sizeof(*widths));
 	char text[CELL_MAX];
@@ -278,7 +280,7 @@ static void print_aligned(const struct table *t)
 	free(widths);
 }
 
-json_t *table_rows_json(const struct table *t)
+json_t *listing_rows_json(const struct listing *t)
 {
 	json_t *list = json_array(), *row, *object;
 	size_t index;
@@ -293,10 +295,10 @@ json_t *table_rows_json(const struct table *t)
 	return list;
 }
 
-int table_print(struct table *t, const char *name)
+int listing_print(struct listing *t, const char *name)
 {
 	if (call_has(t->call, 'J'))
-		return call_print_object(t->call, name, table_rows_json(t));
+		return call_print_object(t->call, name, listing_rows_json(t));
 	if (call_has(t->call, 'H'))
 		print_fields(t);
 	else
