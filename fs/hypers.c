@@ -67,7 +67,7 @@ static void came(struct engine_read *read, const void *data, int64_t result)
 
 /* ---- asking ---- */
 
-static struct hyper_read *find(struct hypers *all, const struct engine_address *a)
+static struct hyper_read *find_read(struct hypers *all, const struct engine_address *a)
 {
 	struct hyper_read *r;
 
@@ -138,7 +138,7 @@ static uint64_t note_change(struct hypers *all, const struct engine_address *a, 
 /* Gives the value of a read, which stays listed: a handler that needs several values finds all
  * of them in one of its tries.
  */
-static int take(struct hyper_read *r, double *value)
+static int take_value(struct hyper_read *r, double *value)
 {
 	int64_t result = r->result;
 
@@ -161,16 +161,16 @@ int hypers_get(struct hypers *all, const struct engine_address *address, double 
 	int rc = 0;
 
 	pthread_mutex_lock(&all->lock);
-	r = find(all, address);
+	r = find_read(all, address);
 	if (r && r->over && r->began_ns < since)
 		take_out(r); /* the value is too old for this handler */
 	if (all->stop)
 		rc = -EINTR;
-	else if (!find(all, address))
+	else if (!find_read(all, address))
 		rc = begin(all, address);
-	r = rc ? NULL : find(all, address);
+	r = rc ? NULL : find_read(all, address);
 	if (!rc)
-		rc = r && r->over ? take(r, value) : -EAGAIN;
+		rc = r && r->over ? take_value(r, value) : -EAGAIN;
 	if (!rc)
 		*changed_ns = note_change(all, address, *value);
 	pthread_mutex_unlock(&all->lock);

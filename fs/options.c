@@ -269,8 +269,8 @@ static int apply(struct options *o, const struct mount_option *row, const char *
 }
 
 /* Takes an option; value NULL: there was no "=". */
-static int take(struct options *o, const struct mount_option *row, const char *whole,
-		const char *value, char *why, size_t size)
+static int take_option(struct options *o, const struct mount_option *row, const char *whole,
+		       const char *value, char *why, size_t size)
 {
 	const char *name = row->name, *allowed = row->allowed ? row->allowed : row->value;
 	int rc;
@@ -324,8 +324,9 @@ static int parse_list(struct options *o, const char *list, char *why, size_t siz
 			rc = refuse(why, size, "unknown option '%s' (see fragfs --help)",
 				    option);
 		else
-			rc = take(o, &rows[i], option,
-				  option[length] ? option + length + 1 : NULL, why, size);
+			rc = take_option(o, &rows[i], option,
+					 option[length] ? option + length + 1 : NULL, why,
+					 size);
 	}
 	free(copy);
 	return rc;

@@ -63,8 +63,8 @@ static bool split(struct set_words *w, const char *at)
 
 /* Finds the state, and the cells that the slice selects.  Errors of tree_lookup and cells_init.
  */
-static int find(struct fs *fs, const struct set_words *w, struct engine_address *address,
-		struct cells *cells)
+static int find_cells(struct fs *fs, const struct set_words *w, struct engine_address *address,
+		      struct cells *cells)
 {
 	struct tree_entry param, state;
 	struct engine_param is;
@@ -151,7 +151,7 @@ int set_line(fuse_req_t req, const struct deferred_call *c)
 	struct set *set;
 	uint64_t bytes;
 	int rc = split(&words, c->name + strlen(SET_WORD))
-			 ? find(h->fs, &words, &address, &cells)
+			 ? find_cells(h->fs, &words, &address, &cells)
 			 : -EINVAL;
 
 	if (rc == -EAGAIN)

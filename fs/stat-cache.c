@@ -17,7 +17,7 @@ void stat_cache_fini(struct stat_cache *c)
 	pthread_mutex_destroy(&c->lock);
 }
 
-static struct stat_cached *find(struct stat_cache *c, uint64_t id)
+static struct stat_cached *find_cached(struct stat_cache *c, uint64_t id)
 {
 	for (unsigned i = 0; c->entries && i < STAT_CACHE_MAX; i++)
 		if (c->entries[i].id == id)
@@ -31,7 +31,7 @@ bool stat_cache_get(struct stat_cache *c, uint64_t id, uint64_t changed_ns, bool
 	struct stat_cached *entry;
 
 	LOCKED(&c->lock);
-	entry = find(c, id);
+	entry = find_cached(c, id);
 	if (!entry || entry->changed_ns != changed_ns || entry->values.with_bins < with_bins)
 		return false;
 	entry->used = ++c->uses;
@@ -49,7 +49,7 @@ void stat_cache_put(struct stat_cache *c, uint64_t id, uint64_t changed_ns,
 		c->entries = calloc(STAT_CACHE_MAX, sizeof(*c->entries));
 	if (!c->entries)
 		return;
-	entry = find(c, id);
+	entry = find_cached(c, id);
 	if (!entry)
 		entry = c->entries;
 	for (unsigned i = 0; entry->id != id && i < STAT_CACHE_MAX; i++)

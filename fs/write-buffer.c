@@ -227,7 +227,7 @@ static void go_on(struct write_buffer *d, uint64_t offset, size_t size)
 	d->end = offset + size;
 }
 
-static int64_t take(struct handle *h, const void *data, size_t size, uint64_t offset)
+static int64_t take_data(struct handle *h, const void *data, size_t size, uint64_t offset)
 {
 	struct write_buffer *d = h->write_buffer;
 	size_t n;
@@ -591,7 +591,7 @@ void write_buffer_write(struct handle *h, fuse_req_t req, const void *data, size
 	int64_t n, rc = 0;
 
 	enter(h);
-	n = take(h, data, size, offset);
+	n = take_data(h, data, size, offset);
 	d->failed = 0;
 	if (n > 0 && is_line(h, size, offset)) {
 		d->refused = 0; /* a whole line replaces the text that was refused before */

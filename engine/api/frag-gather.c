@@ -170,7 +170,7 @@ static int lay_equal(const struct group_gather *g, struct send_source *send,
 /* Moves the pieces.  After an error this rank breaks the communicator, as the other ranks would
  * wait for it.
  */
-static int take(struct group_gather *g)
+static int move_pieces(struct group_gather *g)
 {
 	CLEANUP(free)
 	struct collective_move *moves = malloc((count_moves(g) + 1) * sizeof(*moves));
@@ -241,7 +241,7 @@ static int gather(struct group_gather *g, unsigned timeout_ms)
 	say_what_it_can(g, timeout_ms);
 	rc = rendezvous_wait(e, &g->said, NULL);
 	if (!rc)
-		rc = take(g);
+		rc = move_pieces(g);
 	else if (rc == -EREMOTE)
 		rc = read_all(g);
 	return rc;

@@ -431,7 +431,7 @@ static int scatter(struct scatter *s)
 	return rc ? rc : by_communicator(s);
 }
 
-static int begin(struct scatter *s, const struct engine_address *a, uint64_t bytes)
+static int begin_scatter(struct scatter *s, const struct engine_address *a, uint64_t bytes)
 {
 	struct engine *e = s->e;
 	uint32_t group = e->catalog->params[a->param].group;
@@ -451,7 +451,7 @@ static int begin(struct scatter *s, const struct engine_address *a, uint64_t byt
 		       : 0;
 }
 
-static void end(struct scatter *s)
+static void end_scatter(struct scatter *s)
 {
 	return_slot(s);
 	live_file_close(s->file);
@@ -476,9 +476,9 @@ int frag_scatter(struct frag *f, int param, const char *key, int root, const voi
 	}
 	if (rc)
 		return rc;
-	rc = begin(&s, &a, bytes);
+	rc = begin_scatter(&s, &a, bytes);
 	if (!rc)
 		rc = scatter(&s);
-	end(&s);
+	end_scatter(&s);
 	return rc;
 }

@@ -26,7 +26,7 @@ struct row_fragment {
 	uint64_t at, numel; /* elements */
 };
 
-static int find(struct engine *e, struct row_fragment *h)
+static int find_row(struct engine *e, struct row_fragment *h)
 {
 	int row = registry_find(&e->registry, h->kind, h->index, h->sub, h->key, &h->dtype);
 
@@ -42,11 +42,11 @@ static int hold_lp(struct engine *e, int param, const struct layout_fragment *at
 	*h = (struct row_fragment){
 		.kind = STATE_LP_SHARD, .index = (uint32_t)param, .key = "", .numel = at->numel
 	};
-	if (catalog_lp_is_sharded(&e->own->groups[group]) && !find(e, h))
+	if (catalog_lp_is_sharded(&e->own->groups[group]) && !find_row(e, h))
 		return 0;
 	h->kind = STATE_LP;
 	h->at = at->param_offset;
-	return find(e, h);
+	return find_row(e, h);
 }
 
 static int hold_state(struct engine *e, int param, const char *key,
@@ -60,14 +60,14 @@ static int hold_state(struct engine *e, int param, const char *key,
 				    .key = key,
 				    .at = at->partition_offset,
 				    .numel = at->numel };
-	if (!find(e, h))
+	if (!find_row(e, h))
 		return 0;
 	if (layout->kind != LAYOUT_FLAT)
 		return -ENOENT;
 	h->kind = STATE_WHOLE;
 	h->sub = 0;
 	h->at = layout->offset[e->own->params[param].position] + at->param_offset;
-	return find(e, h);
+	return find_row(e, h);
 }
 
 static int hold(struct engine *e, int param, const char *key, struct row_fragment *h)
@@ -344,5 +344,5 @@ int frag_update_lp(struct frag *f, int param)
 	whole = (struct row_fragment){
 		.kind = STATE_LP, .index = (uint32_t)param, .key = "", .at = at.param_offset
 	};
-	return find(e, &whole) ? 0 : copy(e, &whole, &hp);
+	return find_row(e, &whole) ? 0 : copy(e, &whole, &hp);
 }

@@ -42,7 +42,7 @@ static bool take_integer(const char **at, int64_t *value)
 	return true;
 }
 
-static bool take(const char **at, const char *word)
+static bool take_word(const char **at, const char *word)
 {
 	const char *c = skip_spaces(*at);
 
@@ -55,14 +55,14 @@ static bool take(const char **at, const char *word)
 static bool take_item(const char **at, struct slice_item *item)
 {
 	*item = (struct slice_item){ .kind = ITEM_ELLIPSIS, .step = 1 };
-	if (take(at, "..."))
+	if (take_word(at, "..."))
 		return true;
 	item->has_start = take_integer(at, &item->start);
-	item->kind = take(at, ":") ? ITEM_RANGE : ITEM_INDEX;
+	item->kind = take_word(at, ":") ? ITEM_RANGE : ITEM_INDEX;
 	if (item->kind == ITEM_INDEX)
 		return item->has_start;
 	item->has_stop = take_integer(at, &item->stop);
-	if (take(at, ":") && take_integer(at, &item->step))
+	if (take_word(at, ":") && take_integer(at, &item->step))
 		return item->step;
 	return true;
 }
@@ -76,17 +76,17 @@ static int take_items(const char **at, struct slice_item items[FRAG_DIMS_MAX + 1
 
 	if (*(*at)++ != '[')
 		return -EINVAL;
-	if (take(at, "()"))
-		return take(at, "]") ? 0 : -EINVAL;
+	if (take_word(at, "()"))
+		return take_word(at, "]") ? 0 : -EINVAL;
 	do {
-		if (n && take(at, "]"))
+		if (n && take_word(at, "]"))
 			return n; /* behind a last comma */
 		if (n > FRAG_DIMS_MAX)
 			return -ERANGE;
 		if (!take_item(at, &items[n++]))
 			return -EINVAL;
-	} while (take(at, ","));
-	return take(at, "]") ? n : -EINVAL;
+	} while (take_word(at, ","));
+	return take_word(at, "]") ? n : -EINVAL;
 }
 
 /* Returns an end of a range as Python does: negative ones count from the end, and all are moved

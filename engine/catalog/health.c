@@ -151,7 +151,7 @@ static enum engine_rank_state state_of(const char *word)
 	return ENGINE_RANK_UNKNOWN;
 }
 
-static void take(struct engine_rank *r, const struct column *c, const char *word)
+static void take_field(struct engine_rank *r, const struct column *c, const char *word)
 {
 	void *field = (char *)r + c->offset;
 
@@ -209,7 +209,7 @@ static int parse_row(char *line, const struct column *const *named, int n, struc
 	*r = (struct engine_rank){ .phase = "-", .way = "-" };
 	for (int i = 0; i < n; i++)
 		if (named[i])
-			take(r, named[i], words[i]);
+			take_field(r, named[i], words[i]);
 	return 0;
 }
 

@@ -506,8 +506,8 @@ static int find_whole(const struct table *t, struct checkpoint_part *f)
 	return 0;
 }
 
-static int find(const struct table *t, const struct engine_address *a,
-		struct checkpoint_part *f)
+static int find_part(const struct table *t, const struct engine_address *a,
+		     struct checkpoint_part *f)
 {
 	if (a->kind == ENGINE_MODEL_STATES)
 		return find_whole(t, f);
@@ -532,7 +532,7 @@ static int open_file(struct engine *e, const struct engine_address *addresses, u
 		if (n > 1 && addresses[i].kind != ENGINE_PARAM)
 			rc = -EINVAL;
 		else
-			rc = find(c->table, &addresses[i], p);
+			rc = find_part(c->table, &addresses[i], p);
 		p->at = f->bytes;
 		if (!rc && !u64_add(f->bytes, p->bytes, &f->bytes))
 			rc = -EOVERFLOW;
@@ -596,7 +596,7 @@ static uint64_t changed_ns(struct engine *e, const struct engine_address *a)
 
 	if (!a)
 		return newest_of_all(c);
-	if (find(c->table, a, &f) || f.is_hyper)
+	if (find_part(c->table, a, &f) || f.is_hyper)
 		return 0;
 	pthread_mutex_lock(&c->lock);
 	if (f.of_rank)

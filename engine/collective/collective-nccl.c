@@ -255,7 +255,7 @@ static struct collective_io *first_launched(struct collective *c)
 }
 
 /* Under lock. */
-static struct collective_io *take(struct collective *c, int result)
+static struct collective_io *take_io(struct collective *c, int result)
 {
 	struct collective_io *io = STAILQ_TAKE(&c->launched, port.next);
 
@@ -272,7 +272,7 @@ static struct collective_io *take_launched(struct collective *c, int result)
 	struct collective_io *io;
 
 	pthread_mutex_lock(&c->lock);
-	io = take(c, result);
+	io = take_io(c, result);
 	pthread_mutex_unlock(&c->lock);
 	return io;
 }
@@ -285,7 +285,7 @@ static struct collective_io *take_rest(struct collective *c)
 	struct collective_io *io;
 
 	pthread_mutex_lock(&c->lock);
-	io = take(c, c->left ? -EIO : c->about.state);
+	io = take_io(c, c->left ? -EIO : c->about.state);
 	c->told = !io;
 	pthread_mutex_unlock(&c->lock);
 	return io;
@@ -826,7 +826,7 @@ static int look_at_end(struct collective *c, struct collective_io *io)
 	return rc;
 }
 
-static void end(struct collective *c, struct collective_io *io)
+static void end_collective(struct collective *c, struct collective_io *io)
 {
 	if (io->port.ended)
 		device_cuda_unmark(c->options.device, io->port.ended);
@@ -838,7 +838,7 @@ static void look_at_launched(struct collective *c)
 	struct collective_io *io;
 
 	while ((io = first_launched(c)) && !look_at_event(c, io) && !look_at_end(c, io))
-		end(c, take_launched(c, 0));
+		end_collective(c, take_launched(c, 0));
 }
 
 /* Waits for an operation, or for its next look.  Returns true while the communicator goes on.
@@ -892,7 +892,7 @@ static void *run(void *arg)
 	watch_launched(c);
 	let_go_in_time(c);
 	while ((io = take_rest(c)))
-		end(c, io);
+		end_collective(c, io);
 	return NULL;
 }
 

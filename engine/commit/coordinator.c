@@ -69,7 +69,8 @@ struct coordinator_transaction {
 	char why[192]; /* status in words; of a freeze: which ranks were late in the end */
 };
 
-static struct coordinator_transaction *find(struct engine *e, const uint64_t transaction[2])
+static struct coordinator_transaction *find_transaction(struct engine *e,
+							const uint64_t transaction[2])
 {
 	struct coordinator_transaction *a;
 
@@ -488,7 +489,7 @@ enum wire_outcome coordinator_checked(struct engine *e, uint32_t rank,
 				      const struct wire_checked *checked,
 				      const struct wire_found *found)
 {
-	struct coordinator_transaction *a = find(e, checked->transaction);
+	struct coordinator_transaction *a = find_transaction(e, checked->transaction);
 
 	if (a && a->watch && a->state <= COORDINATOR_ACCEPTED && rank < e->world) {
 		if (checked->boundary == a->boundary)
@@ -634,7 +635,7 @@ static struct coordinator_transaction *transaction_new(struct engine *e, uint32_
 static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 			const uint64_t transaction[2])
 {
-	struct coordinator_transaction *a = find(e, transaction);
+	struct coordinator_transaction *a = find_transaction(e, transaction);
 	struct wire_applied applied = { 0 };
 	enum wire_outcome outcome;
 
@@ -697,12 +698,12 @@ void coordinator_commit(struct engine *e, uint32_t peer, uint64_t request,
 
 bool coordinator_coordinates(struct engine *e, const uint64_t transaction[2])
 {
-	return find(e, transaction) != NULL;
+	return find_transaction(e, transaction) != NULL;
 }
 
 void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 {
-	struct coordinator_transaction *a = find(e, transaction);
+	struct coordinator_transaction *a = find_transaction(e, transaction);
 
 	if (!a)
 		return;
@@ -721,7 +722,7 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 				      const uint64_t transaction[2])
 {
-	struct coordinator_transaction *a = find(e, transaction);
+	struct coordinator_transaction *a = find_transaction(e, transaction);
 	enum wire_outcome outcome;
 
 	if (!a) { /* the transaction was decided while the rank was held for lost */

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-static void end(struct proposal *p, enum proposal_state state, int status)
+static void end_proposal(struct proposal *p, enum proposal_state state, int status)
 {
 	p->state = state;
 	p->status = wire_status(status);
@@ -38,7 +38,7 @@ static bool on_verdict(struct engine *e, void *owner, uint64_t coordinator,
 	if (answer->type == WIRE_APPLIED && !answer->status)
 		memcpy(&applied, answer->body, sizeof(applied));
 	p->boundary = applied.generation; /* which has the boundary */
-	end(p, is_lost(answer) ? PROPOSAL_LOST : PROPOSAL_SETTLED, applied.status);
+	end_proposal(p, is_lost(answer) ? PROPOSAL_LOST : PROPOSAL_SETTLED, applied.status);
 	return false;
 }
 
@@ -79,7 +79,7 @@ static void ask_again(struct engine *e, struct proposal *p)
 	/* A coordinator that had not heard of the proposal has ignored the CANCEL. */
 	p->cancel_sent &= p->repeat;
 	if (rc && !p->repeat)
-		end(p, PROPOSAL_LOST, rc);
+		end_proposal(p, PROPOSAL_LOST, rc);
 }
 
 void proposal_turn(struct engine *e, struct proposal *p, bool cancel)

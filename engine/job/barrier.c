@@ -253,7 +253,7 @@ static bool has_ended(const struct engine *e, uint64_t mine)
 }
 
 /* Has the engine thread ask rank 0, again if the last call ended with -ETIMEDOUT. */
-static void begin(struct engine *e, uint64_t mine, unsigned timeout_ms)
+static void begin_barrier(struct engine *e, uint64_t mine, unsigned timeout_ms)
 {
 	struct barrier *b = e->job.barrier;
 
@@ -268,7 +268,7 @@ static void begin(struct engine *e, uint64_t mine, unsigned timeout_ms)
 	node_wake(e);
 }
 
-static int end(struct engine *e, uint64_t mine)
+static int end_barrier(struct engine *e, uint64_t mine)
 {
 	struct barrier *b = e->job.barrier;
 
@@ -299,11 +299,11 @@ int barrier_pass(struct engine *e, unsigned timeout_ms, struct wire_barrier *at)
 	int rc = 0;
 
 	assert(thread_may_be_trainer());
-	begin(e, mine, timeout_ms);
+	begin_barrier(e, mine, timeout_ms);
 	while (!has_ended(e, mine) && !rc)
 		rc = node_wait(e,
 			       e->job.barrier->until_ms + (e->job.ready ? e->timeout_ms : 0));
-	rc = end(e, mine);
+	rc = end_barrier(e, mine);
 	*at = e->job.barrier->at;
 	return rc;
 }

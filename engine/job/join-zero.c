@@ -37,7 +37,7 @@ static struct contribution *contribution(const struct join_zero *z, uint32_t i)
 	return (struct contribution *)z->catalogs.items + i;
 }
 
-static struct contribution *find(const struct join_zero *z, uint64_t hash)
+static struct contribution *find_contribution(const struct join_zero *z, uint64_t hash)
 {
 	for (uint32_t i = 0; i < z->catalogs.count; i++)
 		if (contribution(z, i)->hash == hash)
@@ -86,8 +86,8 @@ static struct contribution *unused(struct join_zero *z, uint32_t world)
 /* Adds a contribution, in place of one that no rank refers to: there are never more than ranks,
  * however often one joins.
  */
-static struct contribution *add(struct join_zero *z, uint32_t world, uint64_t hash,
-				uint64_t total)
+static struct contribution *add_contribution(struct join_zero *z, uint32_t world, uint64_t hash,
+					     uint64_t total)
 {
 	struct contribution *c = unused(z, world);
 
@@ -196,10 +196,10 @@ static void merge_when_complete(struct engine *e)
 int join_describe_zero(struct engine *e)
 {
 	struct join_zero *z = &e->job.join->zero;
-	struct contribution *c = find(z, e->own->hash);
+	struct contribution *c = find_contribution(z, e->own->hash);
 	struct wire_entry entry;
 
-	if (!c && !(c = add(z, e->world, e->own->hash, 0)))
+	if (!c && !(c = add_contribution(z, e->world, e->own->hash, 0)))
 		return -ENOMEM;
 	release(c); /* frees the copy that a rank with the same catalog has sent */
 	c->catalog = e->own;
@@ -285,10 +285,10 @@ void join_serve_join(struct engine *e, uint32_t peer, const struct wire_header *
 	}
 	if (!e->job.ready && header->incarnation)
 		take_over(e, header, join);
-	c = find(z, join->catalog_hash);
+	c = find_contribution(z, join->catalog_hash);
 	if (!c) { /* the rank's catalog of before may make room for the new one */
 		z->catalog_of[join->entry.rank] = 0;
-		c = add(z, e->world, join->catalog_hash, join->catalog_bytes);
+		c = add_contribution(z, e->world, join->catalog_hash, join->catalog_bytes);
 	}
 	if (!c) {
 		node_ack(e, peer, header->request, -ENOMEM);
@@ -341,7 +341,8 @@ static int take_part(struct engine *e, struct contribution *c, const struct wire
 void join_serve_put(struct engine *e, uint32_t peer, const struct wire_header *header,
 		    const struct wire_catalog *part, const void *bytes, size_t size)
 {
-	struct contribution *c = e->rank ? NULL : find(&e->job.join->zero, part->hash);
+	struct contribution *c =
+		e->rank ? NULL : find_contribution(&e->job.join->zero, part->hash);
 	int rc = 0;
 
 	assert(node_is_engine_thread(e));

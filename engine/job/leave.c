@@ -43,7 +43,7 @@ void leave_free(struct engine *e)
 /* ---- the peers that hear LEFT ---- */
 
 /* Returns NULL if peer is not among the hearers. */
-static struct hearer *find(const struct engine *e, uint32_t peer)
+static struct hearer *find_hearer(const struct engine *e, uint32_t peer)
 {
 	struct hearer *hearers = e->job.leave->hearers.items;
 
@@ -58,7 +58,7 @@ void leave_note(struct engine *e, uint32_t peer, const struct wire_header *heade
 	struct hearer *hearer;
 
 	if ((header->type != WIRE_HELLO && header->type != WIRE_PING) || peer == NODE_LOCAL ||
-	    find(e, peer))
+	    find_hearer(e, peer))
 		return;
 	hearer = vec_add(&e->job.leave->hearers, sizeof(*hearer));
 	if (hearer)
@@ -67,7 +67,7 @@ void leave_note(struct engine *e, uint32_t peer, const struct wire_header *heade
 
 void leave_gone(struct engine *e, uint32_t peer)
 {
-	struct hearer *hearer = find(e, peer), *hearers = e->job.leave->hearers.items;
+	struct hearer *hearer = find_hearer(e, peer), *hearers = e->job.leave->hearers.items;
 
 	if (hearer)
 		*hearer = hearers[--e->job.leave->hearers.count];

@@ -10,7 +10,7 @@ static uint32_t head_of(const struct arena_params *p, uint64_t param)
 	return (uint32_t)(param * 0x9e3779b97f4a7c15u >> 32) & (p->nheads - 1);
 }
 
-static uint32_t find(const struct arena_params *p, uint64_t param)
+static uint32_t find_param(const struct arena_params *p, uint64_t param)
 {
 	uint32_t at = p->nheads ? p->heads[head_of(p, param)] : ARENA_NONE;
 
@@ -76,7 +76,7 @@ int arena_assign(struct arena *a, uint64_t param, uint64_t handle, uint64_t offs
 		return -ENOENT;
 	if (offset > a->blocks[block].size || size > a->blocks[block].size - offset)
 		return -EINVAL;
-	if (find(p, param) != ARENA_NONE)
+	if (find_param(p, param) != ARENA_NONE)
 		return -EEXIST;
 	if (new_param(p, &at))
 		return -ENOMEM;
@@ -109,7 +109,7 @@ static void chain_out(struct arena_params *p, uint32_t at)
 int arena_unassign(struct arena *a, uint64_t param)
 {
 	struct arena_params *p = &a->params;
-	uint32_t at = find(p, param), next, prev;
+	uint32_t at = find_param(p, param), next, prev;
 
 	if (at == ARENA_NONE)
 		return -ENOENT;
@@ -137,7 +137,7 @@ void arena_params_forget(struct arena *a, uint32_t block)
 int arena_param(const struct arena *a, uint64_t param, uint64_t *block, uint64_t *offset,
 		uint64_t *size)
 {
-	uint32_t at = find(&a->params, param);
+	uint32_t at = find_param(&a->params, param);
 
 	if (at == ARENA_NONE)
 		return -ENOENT;

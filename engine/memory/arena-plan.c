@@ -83,7 +83,7 @@ static void forget_all(struct arena *a)
 	a->plan.units = 0;
 }
 
-static int begin(struct arena *a, struct plan_items *s)
+static int begin_plan(struct arena *a, struct plan_items *s)
 {
 	struct arena_plan *p = &a->plan;
 
@@ -94,7 +94,7 @@ static int begin(struct arena *a, struct plan_items *s)
 	return list_items(a, s);
 }
 
-static int end(struct arena *a, struct plan_items *s, int rc)
+static int end_plan(struct arena *a, struct plan_items *s, int rc)
 {
 	if (rc || !a->plan.nmoves)
 		forget_all(a);
@@ -129,13 +129,13 @@ static int slide(struct arena *a, const struct plan_items *s, uint32_t first, ui
 int arena_plan_pack(struct arena *a)
 {
 	struct plan_items s;
-	int rc = begin(a, &s);
+	int rc = begin_plan(a, &s);
 
 	if (rc)
 		return rc;
 	rc = slide(a, &s, 0, s.n - 1);
 	a->plan.minimum = a->plan.units;
-	return end(a, &s, rc);
+	return end_plan(a, &s, rc);
 }
 
 /* ---- a run of neighbours ---- */
@@ -385,9 +385,9 @@ int arena_plan(struct arena *a, uint64_t want)
 	if (want > arena_total_free(a) ||
 	    u64_div_ceil(want, a->align) * a->align > arena_total_free(a))
 		return -ENOSPC;
-	rc = begin(a, &s);
+	rc = begin_plan(a, &s);
 	if (rc)
 		return rc;
 	want = u64_div_ceil(want, a->align) * a->align;
-	return end(a, &s, arena_largest_contiguous(a) >= want ? 0 : choose(a, &s, want));
+	return end_plan(a, &s, arena_largest_contiguous(a) >= want ? 0 : choose(a, &s, want));
 }

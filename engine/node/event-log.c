@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add(struct engine *e, json_t *event)
+static void add_event(struct engine *e, json_t *event)
 {
 	event_ring_add(&e->event_log->ring, event);
 	e->event_log->changes++;
@@ -61,7 +61,7 @@ void event_log_job(struct engine *e, uint64_t step, const char *phase)
 	put_number(event, "step", l->step);
 	put_number(event, "generation", l->generation);
 	put_text(event, "phase", l->phase);
-	add(e, event);
+	add_event(e, event);
 }
 
 void event_log_rank(struct engine *e, uint32_t rank)
@@ -75,7 +75,7 @@ void event_log_rank(struct engine *e, uint32_t rank)
 	put_number(event, "rank", rank);
 	if (lost && !peer_has_left(p))
 		put_text(event, "why", p->why);
-	add(e, event);
+	add_event(e, event);
 }
 
 /* ---- edits, views ---- */
@@ -196,7 +196,7 @@ static json_t *edit_event(const struct engine *e, const struct event_settled *to
 void event_log_edit(struct engine *e, const struct event_settled *told)
 {
 	if (is_new(e, told->id))
-		add(e, edit_event(e, told));
+		add_event(e, edit_event(e, told));
 }
 
 void event_log_keep(struct engine *e, const struct event_settled *told)
@@ -218,7 +218,7 @@ void event_log_freeze(struct engine *e, const struct event_settled *told)
 	if (told->status)
 		put_text(event, "why", told->why ? told->why : strerror(-told->status));
 	put_id(event, told->id);
-	add(e, event);
+	add_event(e, event);
 }
 
 void event_log_thaw(struct engine *e, const struct event_settled *told)
@@ -236,7 +236,7 @@ void event_log_thaw(struct engine *e, const struct event_settled *told)
 		put_writer(event, &told->origin);
 	put_number(event, "boundary", told->boundary);
 	put_id(event, told->id);
-	add(e, event);
+	add_event(e, event);
 }
 
 /* ---- watches ---- */
@@ -292,7 +292,7 @@ void event_log_break(struct engine *e, const struct event_break *told)
 	else
 		put_text(event, "why", told->why);
 	put_id(event, told->id);
-	add(e, event);
+	add_event(e, event);
 }
 
 bool event_log_has_break(const struct engine *e, const uint64_t id[2])
@@ -311,7 +311,7 @@ void event_log_evicted(struct engine *e, const struct engine_file *f)
 	 */
 	if (!f->is_grad)
 		put_number(event, "generation", f->view.generation - 1);
-	add(e, event);
+	add_event(e, event);
 }
 
 /* ---- events that a rank has sent ---- */
@@ -323,7 +323,7 @@ static void see_line(void *arg, json_t *event)
 
 	take_id(event, id);
 	if (is_new(e, id))
-		add(e, json_incref(event));
+		add_event(e, json_incref(event));
 }
 
 void event_log_add_lines(struct engine *e, const char *text, size_t size)

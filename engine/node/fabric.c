@@ -364,8 +364,8 @@ static struct reach *sender(struct engine *e, const struct wire_header *header, 
 		       : NULL;
 }
 
-static void take(struct engine *e, const struct wire_header *header, const void *body,
-		 const void *tail, size_t tail_size)
+static void take_message(struct engine *e, const struct wire_header *header, const void *body,
+			 const void *tail, size_t tail_size)
 {
 	struct peer *p = &e->peers[header->rank];
 
@@ -397,7 +397,7 @@ static void receive(void *owner, uint32_t from, const void *data, size_t size)
 	if (!r)
 		return;
 	hear(r, from);
-	take(e, &header, body, tail, tail_size);
+	take_message(e, &header, body, tail, tail_size);
 }
 
 static void take_gone(struct engine *e, uint32_t peer)

@@ -124,7 +124,7 @@ static void count(struct engine *e, struct rpc *rpc, const struct answer *answer
 		comms_behind(e->comms, rpc->rank, ns - u64_min(rpc->first_ns, ns));
 }
 
-static void end(struct engine *e, struct rpc *rpc, const struct answer *answer)
+static void end_rpc(struct engine *e, struct rpc *rpc, const struct answer *answer)
 {
 	if (rpc->ended)
 		return;
@@ -145,7 +145,7 @@ void rpc_ask_again(struct engine *e, uint32_t rank)
 	LIST_FOREACH (rpc, &e->rpc->list, link)
 		if (rpc->rank == rank &&
 		    rpc->number < (slot_map_is_second(rpc->peer) ? p->bulk_pong : pong))
-			end(e, rpc, &(struct answer){ .status = -EAGAIN });
+			end_rpc(e, rpc, &(struct answer){ .status = -EAGAIN });
 }
 
 /* Returns true if the message is of the rank's process that this engine knows. */
@@ -167,11 +167,11 @@ bool rpc_answer(struct engine *e, const struct wire_header *header, const struct
 	/* another process answers at the rank's address: peers_turn loses the rank */
 	if (rpc->rank < e->world && !is_of(e, rpc->rank, header)) {
 		e->peers[rpc->rank].replaced = true;
-		end(e, rpc, &(struct answer){ .status = -EIO });
+		end_rpc(e, rpc, &(struct answer){ .status = -EIO });
 		sweep(e);
 		return true;
 	}
-	end(e, rpc, answer);
+	end_rpc(e, rpc, answer);
 	if (answer->type == WIRE_PONG && rpc->rank < e->world) {
 		if (slot_map_is_second(rpc->peer))
 			e->peers[rpc->rank].bulk_pong = rpc->number;
@@ -238,7 +238,7 @@ void rpc_expire(struct engine *e, uint64_t now)
 			continue;
 		if (rpc->rank < e->world)
 			e->peers[rpc->rank].silent = true;
-		end(e, rpc, &(struct answer){ .status = -ETIMEDOUT });
+		end_rpc(e, rpc, &(struct answer){ .status = -ETIMEDOUT });
 	}
 	sweep(e);
 }
@@ -249,7 +249,7 @@ void rpc_fail_rank(struct engine *e, uint32_t rank, int status)
 
 	LIST_FOREACH (rpc, &e->rpc->list, link)
 		if (rpc->rank == rank)
-			end(e, rpc, &(struct answer){ .status = status });
+			end_rpc(e, rpc, &(struct answer){ .status = status });
 }
 
 void rpc_fail_peer(struct engine *e, uint32_t peer, int status)
@@ -258,7 +258,7 @@ void rpc_fail_peer(struct engine *e, uint32_t peer, int status)
 
 	LIST_FOREACH (rpc, &e->rpc->list, link)
 		if (rpc->peer == peer)
-			end(e, rpc, &(struct answer){ .status = status });
+			end_rpc(e, rpc, &(struct answer){ .status = status });
 }
 
 void rpc_forget(struct engine *e, const void *owner)

@@ -104,7 +104,7 @@ void devices_free(struct devices *d, int number, void *memory)
 	d->ops->free(d->device, number, memory);
 }
 
-static int add(struct devices *d, int number, void *stream)
+static int add_device(struct devices *d, int number, void *stream)
 {
 	struct used_device *u = calloc(1, sizeof(*u));
 	int rc = u ? d->ops->use(d->device, number) : -ENOMEM;
@@ -126,7 +126,7 @@ int devices_use(struct devices *d, int number, void *stream)
 
 	assert(thread_may_be_trainer());
 	if (!u)
-		return add(d, number, stream);
+		return add_device(d, number, stream);
 	u->stream = stream;
 	return 0;
 }
@@ -275,7 +275,7 @@ static void join_sums(struct devices_copy *c)
 		device_sums_join(sums, &c->ours[i].sums, first);
 }
 
-static void end(struct devices_copy *c)
+static void end_copy(struct devices_copy *c)
 {
 	int result = atomic_load(&c->result);
 
@@ -303,7 +303,7 @@ static void on_part(struct device_io *io, int rc)
 	else if (!c->from && c->what == DEVICE_COPY)
 		count(c->to_device ? &c->devices->to_bytes : &c->devices->from_bytes, io->size);
 	if (atomic_fetch_sub(&c->left, 1) == 1)
-		end(c);
+		end_copy(c);
 }
 
 static void fill_part(struct devices_part *p, struct devices_copy *c, const struct iovec *part,
@@ -393,7 +393,7 @@ int devices_copy_begin(struct devices *d, struct devices_copy *c)
 	for (unsigned i = 0; i < n; i++)
 		d->ops->submit(d->device, &parts[i].io);
 	if (atomic_fetch_sub(&c->left, 1) == 1) /* the 1 that kept c from ending meanwhile */
-		end(c);
+		end_copy(c);
 	return 0;
 }
 

@@ -177,7 +177,7 @@ struct params_found { /* n parameters, of which `param` begins first, at `at` */
 	uint64_t at;
 };
 
-static void find(struct params_found *f, uint32_t param, uint64_t at)
+static void note_param(struct params_found *f, uint32_t param, uint64_t at)
 {
 	if (!f->n++ || at < f->at) {
 		f->param = param;
@@ -203,7 +203,7 @@ static void find_fragments(struct params_found *f, const struct catalog *own, ui
 		if (layout_on_shard(&g->layout, i, shard, &at) && at.sub == row->sub &&
 		    overlap(from, to, at.partition_offset * element,
 			    (at.partition_offset + at.numel) * element))
-			find(f, g->params[i], at.partition_offset);
+			note_param(f, g->params[i], at.partition_offset);
 }
 
 static void put_found(FILE *out, const struct params_found *f, const struct catalog *own)
@@ -227,7 +227,7 @@ static void put_range(FILE *out, struct registry *r, const struct catalog *own, 
 		if (row->kind == STATE_PARTITION)
 			partition = row;
 		else if (overlap(from, to, row->swap_at, row->swap_at + states_row_whole(row)))
-			find(&f, row->index, row->swap_at);
+			note_param(&f, row->index, row->swap_at);
 	}
 	if (partition)
 		find_fragments(&f, own, rank, partition, from, to);

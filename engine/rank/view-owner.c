@@ -44,7 +44,7 @@ void view_owner_fini(struct view_owner *v)
 	pthread_mutex_destroy(&v->lock);
 }
 
-static struct view *find(struct view_owner *v, const uint64_t id[2])
+static struct view *find_view(struct view_owner *v, const uint64_t id[2])
 {
 	struct view *view;
 
@@ -191,8 +191,8 @@ static struct view *view_new(struct registry *r, const struct view_request *q, u
 	return view;
 }
 
-static int add(struct view_owner *v, struct registry *r, const struct view_request *q,
-	       uint64_t now)
+static int add_view(struct view_owner *v, struct registry *r, const struct view_request *q,
+		    uint64_t now)
 {
 	struct view *view;
 	uint64_t size;
@@ -234,10 +234,10 @@ static bool is_in_one_tier(const struct view *view, struct registry *r)
 static int open_or_move(struct view_owner *v, struct registry *r, const struct view_request *q,
 			uint64_t now)
 {
-	struct view *view = find(v, q->id);
+	struct view *view = find_view(v, q->id);
 
 	if (!view)
-		return add(v, r, q, now);
+		return add_view(v, r, q, now);
 	if (q->want > view->generation)
 		return is_in_one_tier(view, r) ? show(v, view, r, q->want) : -ESTALE;
 	return q->want && view->generation > q->want ? -EEXIST : 0;
@@ -253,7 +253,7 @@ int view_owner_open(struct view_owner *v, struct registry *r, const struct view_
 	rc = open_or_move(v, r, q, now);
 	if (rc)
 		return rc;
-	view = find(v, q->id);
+	view = find_view(v, q->id);
 	view->heard_ms = now;
 	*out = *view;
 	return 0;
@@ -264,7 +264,7 @@ void view_owner_close(struct view_owner *v, const uint64_t id[2])
 	struct view *view;
 
 	LOCKED(&v->lock);
-	view = find(v, id);
+	view = find_view(v, id);
 	if (view)
 		drop(v, view);
 }
@@ -507,7 +507,7 @@ static int read_live(struct view_owner *v, struct registry *r, const uint64_t id
 	struct view *view;
 
 	LOCKED(&v->lock);
-	view = find(v, id);
+	view = find_view(v, id);
 	if (!view)
 		return -ESTALE;
 	return view->state == VIEW_KEPT ? take_kept(view, offset, out, size) : rc;
@@ -540,7 +540,7 @@ int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[
 	int rc;
 
 	pthread_mutex_lock(&v->lock);
-	view = find(v, id);
+	view = find_view(v, id);
 	rc = check_read(view, offset, size, &run);
 	if (!rc && view->state == VIEW_KEPT) {
 		rc = take_kept(view, offset, out, size);
@@ -571,7 +571,7 @@ int view_owner_look(struct view_owner *v, const uint64_t id[2], uint64_t offset,
 	int rc;
 
 	LOCKED(&v->lock);
-	view = find(v, id);
+	view = find_view(v, id);
 	rc = check_remote(view, offset, size, &run);
 	if (rc)
 		return rc;
@@ -595,7 +595,7 @@ int view_owner_covers(struct view_owner *v, const uint64_t id[2], uint32_t row, 
 	const struct view *view;
 
 	LOCKED(&v->lock);
-	view = find(v, id);
+	view = find_view(v, id);
 	for (uint32_t i = 0; view && i < view->nruns; i++) {
 		const struct view_run *run = &view->runs[i];
 
@@ -612,6 +612,6 @@ enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2])
 	const struct view *view;
 
 	LOCKED(&v->lock);
-	view = find(v, id);
+	view = find_view(v, id);
 	return view ? view->tier : STATE_HOST;
 }

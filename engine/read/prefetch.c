@@ -113,7 +113,7 @@ void prefetch_close(struct engine *e, struct engine_file *f)
 }
 
 /* Returns the window of the file's view that has byte at; NULL: none. */
-static struct prefetch_window *find(struct engine_file *f, uint64_t at)
+static struct prefetch_window *find_window(struct engine_file *f, uint64_t at)
 {
 	for (unsigned i = 0; i < PREFETCH_WINDOWS; i++) {
 		struct prefetch_window *w = &f->prefetch.windows[i];
@@ -193,8 +193,8 @@ static void fail(struct engine *e, struct engine_file *f, struct prefetch_window
 		hold_off(e, fallback, now);
 }
 
-static enum wire_fallback take(struct engine *e, struct prefetch_window *w,
-			       const struct answer *answer)
+static enum wire_fallback take_answer(struct engine *e, struct prefetch_window *w,
+				      const struct answer *answer)
 {
 	struct wire_landed said;
 
@@ -221,7 +221,7 @@ static bool on_collected(struct engine *e, void *owner, uint64_t number,
 	if (!w || w->state != PREFETCH_WINDOW_ASKED ||
 	    (answer->status == -EAGAIN && ask_again(e, f, w)))
 		return false;
-	fallback = take(e, w, answer);
+	fallback = take_answer(e, w, answer);
 	if (fallback)
 		fail(e, f, w, fallback, monotonic_ms());
 	return false;
@@ -344,7 +344,7 @@ static void ask_ahead(struct engine *e, struct engine_file *f, uint64_t offset, 
 		rank == WIRE_OBSERVER ? WIRE_FALLBACK_REACH : WIRE_FALLBACK_NONE;
 
 	for (unsigned n = 0; n < PREFETCH_WINDOWS && !fallback && offset < f->bytes &&
-			     find_free(f) && !find(f, offset);
+			     find_free(f) && !find_window(f, offset);
 	     n++) {
 		fallback = ask_next(e, f, rank, &offset, now);
 		if (fallback && n)
@@ -387,7 +387,8 @@ static bool is_worth_it(struct engine *e, struct engine_file *f, uint64_t offset
 static enum prefetch_next look(struct engine *e, struct engine_file *f, uint64_t offset,
 			       uint64_t size, uint64_t now)
 {
-	struct prefetch_window *first = find(f, offset), *last = find(f, offset + size - 1);
+	struct prefetch_window *first = find_window(f, offset),
+			       *last = find_window(f, offset + size - 1);
 
 	if (!first || !last)
 		return PREFETCH_NONE;
@@ -437,7 +438,7 @@ enum prefetch_next prefetch_turn(struct engine *e, struct engine_file *f, uint64
 	if (e->read.prefetch->how == PREFETCH_NOT_ASKED)
 		return PREFETCH_NONE;
 	end_old(e, f, offset);
-	if (goes_on && !find(f, offset) && is_worth_it(e, f, offset, now))
+	if (goes_on && !find_window(f, offset) && is_worth_it(e, f, offset, now))
 		ask_ahead(e, f, offset, now);
 	return look(e, f, offset, size, now);
 }
@@ -471,7 +472,7 @@ static bool find_there(struct engine *e, struct engine_file *f, uint64_t offset,
 	bool there;
 
 	pthread_mutex_lock(&e->lock);
-	w = f->view.state == VIEW_READER_READY ? find(f, offset) : NULL;
+	w = f->view.state == VIEW_READER_READY ? find_window(f, offset) : NULL;
 	there = w && w->state == PREFETCH_WINDOW_THERE;
 	if (there)
 		*out = *w;

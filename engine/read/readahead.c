@@ -206,7 +206,7 @@ static bool wait_filled(struct readahead_pool *p, const struct ahead *s)
 	return s->state != AHEAD_FILLING;
 }
 
-static struct ahead *find(struct engine_file *f, uint64_t offset, size_t size)
+static struct ahead *find_buffered(struct engine_file *f, uint64_t offset, size_t size)
 {
 	for (unsigned i = 0; i < AHEAD_MAX; i++) {
 		struct ahead *s = &f->ahead[i];
@@ -229,10 +229,10 @@ static bool is_fresh(struct engine_file *f, const struct ahead *s)
 	return f->sequence.streak >= 0 && s->edits == atomic_load(&f->engine->write.edits);
 }
 
-static bool take(struct readahead_pool *p, struct engine_file *f, uint64_t offset, size_t size,
-		 void **buffer)
+static bool take_buffer(struct readahead_pool *p, struct engine_file *f, uint64_t offset,
+			size_t size, void **buffer)
 {
-	struct ahead *s = find(f, offset, size);
+	struct ahead *s = find_buffered(f, offset, size);
 	bool taken = false;
 
 	if (s && s->state == AHEAD_FILLING && !wait_filled(p, s))
@@ -302,7 +302,7 @@ static void queue_next(struct readahead_pool *p, struct engine_file *f, uint64_t
 	for (uint64_t ahead = 1; ahead <= AHEAD_MAX; ahead++) {
 		uint64_t at = offset + ahead * size;
 
-		if (at < f->bytes && !find(f, at, u64_min(size, f->bytes - at)))
+		if (at < f->bytes && !find_buffered(f, at, u64_min(size, f->bytes - at)))
 			queue_one(p, f, at, u64_min(size, f->bytes - at));
 	}
 }
@@ -323,7 +323,7 @@ bool readahead_take(struct engine_file *f, uint64_t offset, size_t size, void **
 	if (!p || size < SIZE_MIN || !*buffer)
 		return false;
 	pthread_mutex_lock(&p->lock);
-	taken = take(p, f, offset, size, buffer);
+	taken = take_buffer(p, f, offset, size, buffer);
 	note(p, f, offset, size);
 	wake = p->asleep && p->first;
 	pthread_mutex_unlock(&p->lock);

@@ -631,7 +631,7 @@ static int copy_all(struct remote_read *t)
 }
 
 /* Ends the read.  done may free t->read: it is not looked at afterwards. */
-static void end(struct engine *e, struct remote_read *t)
+static void end_read(struct engine *e, struct remote_read *t)
 {
 	uint8_t *own = t->read->into ? NULL : t->buffer;
 
@@ -642,7 +642,7 @@ static void end(struct engine *e, struct remote_read *t)
 	free(t);
 }
 
-static void add(struct engine *e, struct remote_read *t)
+static void list_read(struct engine *e, struct remote_read *t)
 {
 	pthread_mutex_lock(&e->lock);
 	LIST_INSERT_HEAD(&e->read.remote, t, entry);
@@ -657,9 +657,9 @@ void remote_read_finish(struct engine *e, struct remote_read_list *finished)
 	while ((t = LIST_FIRST(finished))) {
 		LIST_REMOVE(t, entry);
 		if (t->state == REMOTE_READ_MAY_COPY && !t->result && copy_all(t))
-			add(e, t);
+			list_read(e, t);
 		else
-			end(e, t);
+			end_read(e, t);
 	}
 }
 
@@ -833,7 +833,7 @@ static bool take_ahead(struct engine *e, struct engine_read *read)
 	if (t && began)
 		node_wake(e);
 	if (over)
-		end(e, t);
+		end_read(e, t);
 	return t != NULL;
 }
 
@@ -848,7 +848,7 @@ void remote_read_start(struct engine *e, struct engine_read *read)
 		read->done(read, NULL, -ENOMEM);
 		return;
 	}
-	add(e, t);
+	list_read(e, t);
 	node_wake(e);
 }
 

@@ -36,7 +36,8 @@ int communicator_use(struct engine *e, const struct collective_ops *ops,
 	return 0;
 }
 
-static void take(struct communicator *c, struct collective *collective, uint64_t number)
+static void set_collective(struct communicator *c, struct collective *collective,
+			   uint64_t number)
 {
 	pthread_mutex_lock(&c->lock);
 	c->c = collective;
@@ -49,7 +50,7 @@ static void close_collective(struct communicator *c)
 	struct collective *collective = c->c;
 
 	c->left = c->number;
-	take(c, NULL, 0);
+	set_collective(c, NULL, 0);
 	if (collective)
 		c->ops->close(collective);
 }
@@ -241,7 +242,7 @@ static void open_first(struct engine *e, struct communicator *c, uint64_t now)
 		be_none(e, c, now);
 		return;
 	}
-	take(c, collective, e->job.engine_id + ++c->newest);
+	set_collective(c, collective, e->job.engine_id + ++c->newest);
 	c->state = COMMUNICATOR_OPENING;
 	c->since_ms = now;
 }
@@ -403,7 +404,7 @@ static int join(struct engine *e, struct communicator *c, const struct wire_form
 		forget_members(c);
 		return rc;
 	}
-	take(c, collective, form->number);
+	set_collective(c, collective, form->number);
 	c->state = COMMUNICATOR_OPENING;
 	return 0;
 }

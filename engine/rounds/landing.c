@@ -338,7 +338,7 @@ void landing_turn(struct engine *e, uint64_t now)
 
 /* ---- PREFETCH and VIEW_CLOSE ---- */
 
-static struct landing_request *find(const struct landing *c, const uint64_t id[2])
+static struct landing_request *find_request(const struct landing *c, const uint64_t id[2])
 {
 	struct landing_request *one;
 
@@ -352,7 +352,7 @@ static struct landing_request *find(const struct landing *c, const uint64_t id[2
 
 void landing_close(struct engine *e, const uint64_t id[2])
 {
-	struct landing_request *one = find(e->rounds.landing, id);
+	struct landing_request *one = find_request(e->rounds.landing, id);
 
 	if (!one)
 		return;
@@ -463,7 +463,7 @@ void landing_serve(struct engine *e, uint32_t peer, const struct wire_header *he
 	int rc;
 
 	memcpy(&asked, body, sizeof(asked));
-	one = find(e->rounds.landing, asked.id);
+	one = find_request(e->rounds.landing, asked.id);
 	if (one) { /* the mount asks again */
 		one->peer = peer;
 		one->request = header->request;

@@ -104,7 +104,7 @@ void rounds_serve(struct engine *e, uint32_t peer, const struct wire_header *hea
 
 /* ---- at the boundary: trainer's thread ---- */
 
-static struct round *find(struct rounds *r, const uint64_t transaction[2])
+static struct round *find_round(struct rounds *r, const uint64_t transaction[2])
 {
 	struct round *round;
 
@@ -206,7 +206,7 @@ static int start(struct engine *e, struct rounds *r, struct launched *l, struct 
 static int launch(struct engine *e, struct rounds *r, const struct edit *edit, bool *gone)
 {
 	const struct edit_round *part = edit->round;
-	struct round *own = find(r, edit->transaction);
+	struct round *own = find_round(r, edit->transaction);
 	struct launched *l = launched_new(e, part, own);
 	int rc = l ? 0 : -ENOMEM;
 

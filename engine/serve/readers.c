@@ -41,7 +41,7 @@ static void forget_silent(struct readers *r, uint64_t now)
 }
 
 /* Returns the observer of these messages, a new one if it has not been heard; NULL: no room. */
-static struct reader *find(struct readers *r, uint32_t peer, uint32_t life, uint64_t now)
+static struct reader *get_reader(struct readers *r, uint32_t peer, uint32_t life, uint64_t now)
 {
 	struct reader *list = r->list.items, *added = NULL;
 	unsigned of_peer = 0;
@@ -74,7 +74,7 @@ void readers_heard(struct engine *e, uint32_t peer, const struct wire_header *he
 		return;
 	is.writes = is.writes && !permissions_reads_only(e, peer);
 	forget_silent(r, now_ms);
-	reader = find(r, peer, header->life, now_ms);
+	reader = get_reader(r, peer, header->life, now_ms);
 	if (!reader)
 		return;
 	reader->peer = peer;

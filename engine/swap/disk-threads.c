@@ -51,7 +51,7 @@ static ssize_t work(struct disk_io *io)
 	}
 }
 
-static void end(struct disk *d, struct disk_io *io, int result)
+static void end_io(struct disk *d, struct disk_io *io, int result)
 {
 	pthread_mutex_lock(&d->lock);
 	io->at = DISK_ENDED;
@@ -67,7 +67,7 @@ static void *run(void *arg)
 	while ((io = wait_for_one(d))) {
 		ssize_t n = work(io);
 
-		end(d, io, n < 0 ? -errno : (int)n);
+		end_io(d, io, n < 0 ? -errno : (int)n);
 	}
 	return NULL;
 }
@@ -102,7 +102,7 @@ static void *end_canceled(void *arg)
 	struct disk_io *io;
 
 	while ((io = wait_for_canceled(d)))
-		end(d, io, -ECANCELED);
+		end_io(d, io, -ECANCELED);
 	return NULL;
 }
 

@@ -80,7 +80,7 @@ static void register_slabs(struct disk *d)
 		log_info("buffers are not registered with io_uring: %s", strerror(-rc));
 }
 
-static struct disk_io *take(struct disk *d)
+static struct disk_io *take_queued(struct disk *d)
 {
 	struct disk_io *io;
 
@@ -126,7 +126,7 @@ static void start_queued(struct disk *d)
 {
 	struct disk_io *io;
 
-	while (d->inflight < d->depth && (io = take(d))) {
+	while (d->inflight < d->depth && (io = take_queued(d))) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
 
 		prepare(d, sqe, io);
@@ -148,7 +148,7 @@ static void leave(struct disk *d, struct disk_io *io)
 		}
 }
 
-static void end(struct disk *d, struct disk_io *io, int result)
+static void end_io(struct disk *d, struct disk_io *io, int result)
 {
 	pthread_mutex_lock(&d->lock);
 	leave(d, io);
@@ -191,7 +191,7 @@ static void end_canceled(struct disk *d)
 		io = take_canceled(d);
 		pthread_mutex_unlock(&d->lock);
 		if (io)
-			end(d, io, -ECANCELED);
+			end_io(d, io, -ECANCELED);
 	} while (io);
 }
 
@@ -209,7 +209,7 @@ static void reap(struct disk *d)
 		if (data == LISTENING || data == CANCELING)
 			continue;
 		d->inflight--;
-		end(d, data, result);
+		end_io(d, data, result);
 	}
 }
 

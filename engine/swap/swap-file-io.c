@@ -344,7 +344,7 @@ static void end_chunk(struct swap_chunk *c, int rc)
 	pthread_mutex_unlock(&io->lock);
 }
 
-static void end(struct swap_io *io)
+static void end_swap_io(struct swap_io *io)
 {
 	pthread_mutex_lock(&io->file->lock);
 	io->open = false;
@@ -386,7 +386,7 @@ static void go_on(struct swap_io *io)
 	last = --io->underway == 0;
 	pthread_mutex_unlock(&io->lock);
 	if (last)
-		end(io);
+		end_swap_io(io);
 }
 
 /* rc: 1, the chunk goes on; 0, it is over; or -errno. */

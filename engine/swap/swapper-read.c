@@ -171,7 +171,7 @@ static uint8_t *memory_of(const struct swapper_read *r)
 	return (uint8_t *)r->memory + r->gone;
 }
 
-static void end(struct swapper_read *r, int rc)
+static void end_swapper_read(struct swapper_read *r, int rc)
 {
 	struct swapper *sw = r->swapper;
 
@@ -203,7 +203,7 @@ static void on_read(struct swap_io *io, int rc)
 	swapper_block_read_end(r->block, false);
 	pthread_mutex_unlock(&sw->lock);
 	if (rc) {
-		end(r, rc);
+		end_swapper_read(r, rc);
 		return;
 	}
 	finish_part(r);
@@ -283,10 +283,10 @@ static void go_on(struct swapper_read *r)
 	while (!rc && r->gone < r->size)
 		rc = read_part(r);
 	if (rc != 1)
-		end(r, rc);
+		end_swapper_read(r, rc);
 }
 
-static void begin(struct swapper *sw, struct swapper_read *r)
+static void begin_swapper_read(struct swapper *sw, struct swapper_read *r)
 {
 	r->gone = 0;
 	r->failure = (struct swapper_failure){ 0 };
@@ -311,7 +311,7 @@ void swapper_read(struct swapper *sw, struct swapper_read *r)
 	if (rc)
 		r->done(r, rc);
 	else
-		begin(sw, r);
+		begin_swapper_read(sw, r);
 }
 
 void swapper_read_cancel(struct swapper_read *r)
@@ -330,7 +330,7 @@ static void read_own_pin(struct swapper *sw, struct swapper_read *r, struct swap
 	r->swapper = sw;
 	r->pin = NULL;
 	r->own = own;
-	begin(sw, r);
+	begin_swapper_read(sw, r);
 }
 
 /* ---- reads that are waited for ---- */

@@ -61,7 +61,7 @@ static int give_number(struct transport_peers *p, struct transport_peer *peer)
 	return slot_map_add(&p->slots, peer, &peer->number);
 }
 
-static int add(struct transport_peers *p, struct transport_peer *peer)
+static int add_peer(struct transport_peers *p, struct transport_peer *peer)
 {
 	uint64_t hash = peer->outbound ? hash_address(peer->address) : peer->router;
 	int rc = give_number(p, peer);
@@ -116,7 +116,7 @@ static int add_outbound(struct transport_peers *p, const char *address,
 	peer->serial = ++p->serials;
 	peer->address = strdup(address);
 	if (peer->address)
-		rc = add(p, peer);
+		rc = add_peer(p, peer);
 	if (rc)
 		peer_free(peer);
 	else
@@ -149,7 +149,7 @@ static int add_inbound(struct transport_peers *p, uint32_t router, struct transp
 		return -ENOMEM;
 	peer->router = router;
 	peer->fd = -1;
-	rc = add(p, peer);
+	rc = add_peer(p, peer);
 	if (rc)
 		peer_free(peer);
 	else

@@ -14,7 +14,7 @@
 
 enum { PROBE_MS = 3000 };
 
-static int begin(const char *address)
+static int begin_probe(const char *address)
 {
 	struct sockaddr_in to;
 	int fd, rc = transport_address_parse(address, "tcp://", &to);
@@ -33,7 +33,7 @@ static int begin(const char *address)
 	return fd;
 }
 
-static void end(struct transport_probes *p, int fd)
+static void end_probe(struct transport_probes *p, int fd)
 {
 	transport_bell_unwatch(p->bell, fd);
 	transport_close_fd(fd);
@@ -47,7 +47,7 @@ int transport_probe_start(struct transport_probes *p, uint32_t peer, const char 
 		if (p->probes[i].peer == peer)
 			return -EALREADY;
 	if (p->n < TRANSPORT_PROBES_MAX)
-		fd = begin(address);
+		fd = begin_probe(address);
 	if (fd < 0)
 		return fd;
 	transport_keep_fd(&p->probes[p->n].fd, fd);
@@ -77,7 +77,7 @@ static int outcome(int fd, uint64_t until_ms)
 static void remove_at(struct transport_probes *p, unsigned i)
 {
 	if (p->probes[i].fd >= 0)
-		end(p, p->probes[i].fd);
+		end_probe(p, p->probes[i].fd);
 	p->probes[i] = p->probes[--p->n];
 }
 
@@ -88,7 +88,7 @@ void transport_probe_turn(struct transport_probes *p)
 					     : outcome(p->probes[i].fd, p->probes[i].until_ms);
 
 		if (rc == -ECONNREFUSED) {
-			end(p, p->probes[i].fd);
+			end_probe(p, p->probes[i].fd);
 			p->probes[i].fd = -1;
 		} else if (rc) {
 			remove_at(p, i);

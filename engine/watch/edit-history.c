@@ -58,7 +58,7 @@ static bool is_silent_still(const struct engine *e, uint32_t rank)
 	return false;
 }
 
-static void begin(struct engine *e)
+static void begin_history(struct engine *e)
 {
 	struct edit_history *p = e->watch->edit_history;
 	struct edit_history_source sources[RANKS_MAX];
@@ -78,7 +78,7 @@ static void begin(struct engine *e)
 	p->began_ns = monotonic_ns();
 }
 
-static void end(struct engine *e)
+static void end_history(struct engine *e)
 {
 	struct edit_history *p = e->watch->edit_history;
 
@@ -102,7 +102,7 @@ static int append(struct edit_history_source *s, const void *lines, size_t size)
 }
 
 /* Adds the lines of an answer; -EAGAIN: there may be more. */
-static int take(struct edit_history_source *s, const struct answer *answer)
+static int add_lines(struct edit_history_source *s, const struct answer *answer)
 {
 	struct wire_changed changed;
 	int rc;
@@ -130,7 +130,7 @@ static bool on_kept(struct engine *e, void *owner, uint64_t i, const struct answ
 {
 	struct edit_history *p = owner;
 	struct edit_history_source *s = &p->sources[i];
-	int rc = take(s, answer);
+	int rc = add_lines(s, answer);
 
 	s->asked = false;
 	if (rc != -EAGAIN)
@@ -178,9 +178,9 @@ void edit_history_turn(struct engine *e, uint64_t now)
 	if (!p)
 		return;
 	if (!p->fetching && p->wanted)
-		begin(e);
+		begin_history(e);
 	if (p->fetching && turn(e, now >= p->began_ns / 1000000 + PATIENCE_MS))
-		end(e);
+		end_history(e);
 }
 
 void edit_history_free(struct engine *e)

@@ -63,7 +63,7 @@ void event_stream_close(struct engine_events *s)
 	free(s);
 }
 
-static size_t take(struct engine_events *s, char *out, size_t size)
+static size_t take_text(struct engine_events *s, char *out, size_t size)
 {
 	size_t n;
 
@@ -83,7 +83,7 @@ size_t event_stream_read(struct engine_events *s, char *out, size_t size)
 	size_t n, used = 0;
 
 	pthread_mutex_lock(&s->engine->lock);
-	while (used < size && (n = take(s, out + used, size - used)))
+	while (used < size && (n = take_text(s, out + used, size - used)))
 		used += n;
 	pthread_mutex_unlock(&s->engine->lock);
 	return used;

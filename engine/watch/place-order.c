@@ -141,7 +141,7 @@ static int parse(struct wire_place *body, const char *states, const char *tier)
 	return 0;
 }
 
-static struct place_order *find(struct engine *e, uint64_t since)
+static struct place_order *find_order(struct engine *e, uint64_t since)
 {
 	struct place_order *o;
 
@@ -151,7 +151,8 @@ static struct place_order *find(struct engine *e, uint64_t since)
 	return o;
 }
 
-static struct place_order *add(struct engine *e, uint64_t since, const struct wire_place *body)
+static struct place_order *add_order(struct engine *e, uint64_t since,
+				     const struct wire_place *body)
 {
 	struct place_order *o = calloc(1, sizeof(*o) + e->world * sizeof(*o->ranks));
 
@@ -188,13 +189,13 @@ int place_order_give(struct engine *e, const char *states, const char *tier, boo
 	LOCKED(&e->lock);
 	if (!e->write.allowed)
 		return -EROFS;
-	o = find(e, since);
+	o = find_order(e, since);
 	if (!o)
-		o = add(e, since, &body);
+		o = add_order(e, since, &body);
 	while (o && o->open && monotonic_ms() < deadline) {
 		if (node_wait_answer(e, deadline) == -EAGAIN)
 			return -EAGAIN;
-		o = find(e, since);
+		o = find_order(e, since);
 	}
 	if (!o)
 		return -ENOMEM;

@@ -34,7 +34,7 @@ static bool is_log(const struct rank_query *a)
 	return !strcmp(a->question.what, "log");
 }
 
-static void end(struct engine *e, struct rank_query *a, char *text, int status)
+static void end_query(struct engine *e, struct rank_query *a, char *text, int status)
 {
 	a->status = text ? 0 : status;
 	/* the log of a lost rank is kept: its last lines may say why the rank ended */
@@ -52,12 +52,13 @@ static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct an
 {
 	struct rank_query *a = owner;
 	bool told = !answer->status && answer->type == WIRE_RANK_TEXT;
-	/* -ENOMEM counts where text_copy has failed: end() drops it for a text */
+	/* -ENOMEM counts where text_copy has failed: end_query() drops it for a text */
 	int status = answer->status ? answer->status : told ? -ENOMEM : -EPROTO;
 
 	a->asked = false;
 	if (status != -EAGAIN)
-		end(e, a, told ? text_copy(answer->tail, answer->tail_size) : NULL, status);
+		end_query(e, a, told ? text_copy(answer->tail, answer->tail_size) : NULL,
+			  status);
 	return false;
 }
 
@@ -67,7 +68,7 @@ static void ask(struct engine *e, struct rank_query *a)
 
 	a->asked = !rc;
 	if (rc && rc != -EAGAIN)
-		end(e, a, NULL, rc);
+		end_query(e, a, NULL, rc);
 }
 
 /* Returns true if the rank has not been heard since it left the question without an answer.  A
@@ -88,14 +89,14 @@ static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 		a->fetching = true;
 		a->began_ns = monotonic_ns();
 		if (is_silent_still(e, a))
-			end(e, a, NULL, -ETIMEDOUT);
+			end_query(e, a, NULL, -ETIMEDOUT);
 	}
 	if (a->fetching && !a->asked)
 		ask(e, a);
 	if (a->fetching && (now >= a->began_ns / 1000000 + e->timeout_ms ||
 			    peers_is_mute(e, rank, rpc_silence_ms(e, a, &rank), ANSWER_MS))) {
 		rpc_forget(e, a);
-		end(e, a, NULL, -ETIMEDOUT);
+		end_query(e, a, NULL, -ETIMEDOUT);
 	}
 }
 

@@ -48,7 +48,7 @@ static int compare_name(const struct dcp_names *n, uint64_t i, struct name_text 
 }
 
 /* Returns the number of the tensor of that name; UINT32_MAX: none. */
-static uint32_t find(const struct dcp_names *n, struct name_text name)
+static uint32_t find_tensor(const struct dcp_names *n, struct name_text name)
 {
 	uint64_t at = LOWER_BOUND(n->ntensors, i, compare_name(n, i, name) < 0);
 
@@ -71,7 +71,7 @@ uint32_t dcp_names_find(const struct dcp_names *n, const char *section, size_t s
 
 		at = mempcpy(at, models[i % 2], strlen(models[i % 2]));
 		at = mempcpy(at, name, size);
-		found = find(n, (struct name_text){ tried, (size_t)(at - tried) });
+		found = find_tensor(n, (struct name_text){ tried, (size_t)(at - tried) });
 		if (found != UINT32_MAX)
 			return found;
 	}

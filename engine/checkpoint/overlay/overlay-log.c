@@ -78,7 +78,7 @@ struct cursor {
 	const uint8_t *at, *end;
 };
 
-static const uint8_t *take(struct cursor *c, size_t size)
+static const uint8_t *take_from_head(struct cursor *c, size_t size)
 {
 	const uint8_t *at = c->at;
 
@@ -90,7 +90,7 @@ static const uint8_t *take(struct cursor *c, size_t size)
 
 static int take_text(struct log_reader *x, struct cursor *c, size_t length, char **out)
 {
-	const char *text = (const char *)take(c, length);
+	const char *text = (const char *)take_from_head(c, length);
 
 	if (!text || !length || memchr(text, 0, length))
 		return damaged(x, "no name");
@@ -107,7 +107,7 @@ static int take_files(struct log_reader *x, struct cursor *c)
 	if (!r->files)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < r->nfiles && !rc; i++) {
-		const uint8_t *row = take(c, OVERLAY_LOG_FILE);
+		const uint8_t *row = take_from_head(c, OVERLAY_LOG_FILE);
 
 		if (!row)
 			return damaged(x, "not as many files");

@@ -251,7 +251,7 @@ static const struct callee {
 	{ "deepspeed.runtime.zero.constants", "ZeroStageEnum", call_stage },
 };
 
-static call *find(const struct pickle *p, uint32_t callee)
+static call *find_call(const struct pickle *p, uint32_t callee)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
 		if (pickle_is_global(p, callee, table[i].module, table[i].name))
@@ -264,7 +264,7 @@ static uint32_t call_from_type(struct pickle_machine *m, uint32_t callee, uint32
 {
 	const struct pickle *p = m->p;
 	uint32_t class = pickle_item(p, arguments, 1), inner = pickle_item(p, arguments, 2);
-	call *function = find(p, pickle_item(p, arguments, 0));
+	call *function = find_call(p, pickle_item(p, arguments, 0));
 
 	if (!pickle_is_plain_class(p, class) || pickle_kind(p, inner) != PICKLE_TUPLE ||
 	    (function != call_tensor && function != call_tensor_v3))
@@ -274,7 +274,7 @@ static uint32_t call_from_type(struct pickle_machine *m, uint32_t callee, uint32
 
 uint32_t pickle_machine_call(struct pickle_machine *m, uint32_t callee, uint32_t arguments)
 {
-	return find(m->p, callee)(m, callee, arguments);
+	return find_call(m->p, callee)(m, callee, arguments);
 }
 
 /* ---- persistent ids ---- */

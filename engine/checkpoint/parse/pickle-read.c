@@ -11,7 +11,7 @@
 
 /* ---- operands ---- */
 
-static uint64_t take(struct pickle_machine *m, size_t n)
+static uint64_t take_number(struct pickle_machine *m, size_t n)
 {
 	uint64_t value = 0;
 
@@ -26,7 +26,7 @@ static uint64_t take(struct pickle_machine *m, size_t n)
 /* Takes a length of length_size bytes and the n bytes behind it; returns where these begin. */
 static size_t take_counted(struct pickle_machine *m, size_t length_size, size_t *n)
 {
-	uint64_t length = take(m, length_size);
+	uint64_t length = take_number(m, length_size);
 	size_t from = m->at;
 
 	*n = 0;
@@ -54,12 +54,12 @@ static void push_node(struct pickle_machine *m, uint32_t node)
 
 static void push_unsigned(struct pickle_machine *m, uint32_t size)
 {
-	pickle_machine_push(m, pickle_machine_int(m, (int64_t)take(m, size)));
+	pickle_machine_push(m, pickle_machine_int(m, (int64_t)take_number(m, size)));
 }
 
 static void op_binint(struct pickle_machine *m)
 {
-	pickle_machine_push(m, pickle_machine_int(m, (int32_t)take(m, 4)));
+	pickle_machine_push(m, pickle_machine_int(m, (int32_t)take_number(m, 4)));
 }
 
 static void op_long1(struct pickle_machine *m)
@@ -78,7 +78,7 @@ static void op_long4(struct pickle_machine *m)
 
 static void op_binfloat(struct pickle_machine *m)
 {
-	uint64_t bits = __builtin_bswap64(take(m, 8));
+	uint64_t bits = __builtin_bswap64(take_number(m, 8));
 	uint32_t node = pickle_machine_node(m, PICKLE_REAL);
 
 	if (node)
@@ -170,12 +170,12 @@ static void op_dup(struct pickle_machine *m)
 
 static void put_slot(struct pickle_machine *m, uint32_t size)
 {
-	pickle_machine_put(m, take(m, size));
+	pickle_machine_put(m, take_number(m, size));
 }
 
 static void get_slot(struct pickle_machine *m, uint32_t size)
 {
-	pickle_machine_get(m, take(m, size));
+	pickle_machine_get(m, take_number(m, size));
 }
 
 static void op_memoize(struct pickle_machine *m)
@@ -404,7 +404,7 @@ static void op_binpersid(struct pickle_machine *m)
 
 static void op_proto(struct pickle_machine *m)
 {
-	uint64_t version = take(m, 1);
+	uint64_t version = take_number(m, 1);
 
 	if (version > 5)
 		pickle_machine_fail(m, -EOPNOTSUPP, "protocol %u", (unsigned)version);
@@ -413,7 +413,7 @@ static void op_proto(struct pickle_machine *m)
 /* Frames only tell a reader how much to buffer: their length is skipped. */
 static void op_frame(struct pickle_machine *m)
 {
-	take(m, 8);
+	take_number(m, 8);
 }
 
 static void op_stop(struct pickle_machine *m)
@@ -514,7 +514,7 @@ static void run(struct pickle_machine *m)
 
 	make_fixed(m);
 	while (!m->rc && !m->stopped) {
-		uint8_t code = (uint8_t)take(m, 1);
+		uint8_t code = (uint8_t)take_number(m, 1);
 		const struct opcode *o = &ops[code];
 
 		if (m->rc)

@@ -442,7 +442,7 @@ static int compare_wanted(const struct pickle *p, const struct wanted *w, uint32
 	return w->kind == PICKLE_TEXT || n->kind != PICKLE_TEXT ? -1 : 1;
 }
 
-static uint32_t find(const struct pickle *p, uint32_t node, const struct wanted *w)
+static uint32_t find_key(const struct pickle *p, uint32_t node, const struct wanted *w)
 {
 	const struct pickle_node *dict = &p->nodes[node];
 	const uint32_t *pairs = p->words + dict->at, *order = p->words + dict->order;
@@ -467,8 +467,8 @@ static uint32_t find(const struct pickle *p, uint32_t node, const struct wanted 
 
 uint32_t pickle_get_text(const struct pickle *p, uint32_t dict, const char *key, size_t size)
 {
-	return find(p, dict,
-		    &(struct wanted){ .kind = PICKLE_TEXT, .text = key, .size = size });
+	return find_key(p, dict,
+			&(struct wanted){ .kind = PICKLE_TEXT, .text = key, .size = size });
 }
 
 uint32_t pickle_get(const struct pickle *p, uint32_t dict, const char *key)
@@ -487,5 +487,5 @@ uint32_t pickle_get_as(const struct pickle *p, uint32_t dict, const struct pickl
 
 uint32_t pickle_get_int(const struct pickle *p, uint32_t dict, int64_t key)
 {
-	return find(p, dict, &(struct wanted){ .kind = PICKLE_INT, .integer = key });
+	return find_key(p, dict, &(struct wanted){ .kind = PICKLE_INT, .integer = key });
 }

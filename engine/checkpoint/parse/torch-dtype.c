@@ -33,8 +33,8 @@ static bool is_text(const char *a, const char *b, size_t size)
 	return strlen(a) == size && !memcmp(a, b, size);
 }
 
-static bool find(const struct name *names, size_t n, const char *name, size_t size,
-		 enum frag_dtype *out)
+static bool find_name(const struct name *names, size_t n, const char *name, size_t size,
+		      enum frag_dtype *out)
 {
 	for (size_t i = 0; i < n; i++)
 		if (is_text(names[i].name, name, size)) {
@@ -51,10 +51,10 @@ bool torch_dtype_by_name(const char *name, size_t size, enum frag_dtype *out)
 			*out = dtype;
 			return true;
 		}
-	return find(other_names, ARRAY_SIZE(other_names), name, size, out);
+	return find_name(other_names, ARRAY_SIZE(other_names), name, size, out);
 }
 
 bool torch_dtype_by_storage(const char *name, size_t size, enum frag_dtype *out)
 {
-	return find(storages, ARRAY_SIZE(storages), name, size, out);
+	return find_name(storages, ARRAY_SIZE(storages), name, size, out);
 }

@@ -29,7 +29,7 @@ static struct ucx calls;
 static bool loaded;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static bool find(void *library, const char *name, void *function)
+static bool find_symbol(void *library, const char *name, void *function)
 {
 	bool found = library_find(library, name, function);
 
@@ -41,7 +41,7 @@ static bool find(void *library, const char *name, void *function)
 static bool find_all(void *library)
 {
 #define FIND(name)                                                                             \
-	if (!find(library, #name, &calls.name))                                                \
+	if (!find_symbol(library, #name, &calls.name))                                         \
 		return false;
 	UCX_CALLS(FIND)
 #undef FIND
@@ -69,8 +69,8 @@ static void load(void)
 	library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
 	if (!library)
 		log_warn("no UCX: %s", dlerror());
-	else if (find(library, "ucp_get_version", &calls.ucp_get_version) && is_new_enough() &&
-		 find_all(library))
+	else if (find_symbol(library, "ucp_get_version", &calls.ucp_get_version) &&
+		 is_new_enough() && find_all(library))
 		loaded = true;
 	else
 		dlclose(library);
