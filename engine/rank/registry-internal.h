@@ -69,6 +69,7 @@ struct tier_ops {
 const struct tier_ops *registry_tier_ops(struct registry *r, uint64_t epoch, uint32_t row);
 
 extern const struct tier_ops registry_tier_host, registry_tier_swap, registry_tier_device;
+extern const struct tier_ops *const registry_tiers[STATE_TIERS];
 
 /* Undoes registry_pin_buffers, before the swapper is closed.  Trainer's thread. */
 void registry_unpin_buffers(struct registry *r);

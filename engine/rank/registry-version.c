@@ -24,6 +24,11 @@ static int version_new(struct registry *r, const struct tier_ops *ops, make_vers
 	return rc;
 }
 
+bool registry_versions_exist(enum state_tier tier)
+{
+	return registry_tiers[tier]->newest;
+}
+
 int registry_version_newest(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			    uint64_t size, struct registry_version **version)
 {

@@ -42,6 +42,9 @@ struct registry_version {
 	};
 };
 
+/* Returns true if rows of the tier have versions. */
+bool registry_versions_exist(enum state_tier tier);
+
 /* Makes a version of a range of a row as it is now.  The caller puts *version, which is NULL on
  * error.
  * -ESTALE: the row was dropped or replaced, or is in the host's memory.

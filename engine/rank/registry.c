@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-static const struct tier_ops *const tiers[STATE_TIERS] = {
+const struct tier_ops *const registry_tiers[STATE_TIERS] = {
 	[STATE_HOST] = &registry_tier_host,
 	[STATE_SWAP] = &registry_tier_swap,
 	[STATE_DEVICE] = &registry_tier_device,
@@ -283,8 +283,8 @@ int registry_drop(struct registry *r, enum state_kind kind, uint32_t index, uint
 	if (row >= 0)
 		old = drop_row(r, (uint32_t)row, &device);
 	pthread_mutex_unlock(&r->lock);
-	if (row >= 0 && tiers[old.tier]->dropped)
-		tiers[old.tier]->dropped(r, &old);
+	if (row >= 0 && registry_tiers[old.tier]->dropped)
+		registry_tiers[old.tier]->dropped(r, &old);
 	if (device)
 		devices_free(r->devices, old.device, device);
 	return row < 0 ? row : 0;
@@ -547,7 +547,7 @@ const struct tier_ops *registry_tier_ops(struct registry *r, uint64_t epoch, uin
 
 	LOCKED(&r->lock);
 	row = registry_row_at(r, epoch, number);
-	return row ? tiers[row->tier] : NULL;
+	return row ? registry_tiers[row->tier] : NULL;
 }
 
 int registry_read(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset, void *out,

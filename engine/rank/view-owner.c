@@ -76,7 +76,8 @@ static int follow(struct view_owner *v, struct view *view, enum state_tier tier)
 	if (view->buffer)
 		view_pool_put(&v->pool, view->buffer, monotonic_ms());
 	view->buffer = NULL;
-	if (tier == STATE_HOST && view_pool_get(&v->pool, view->size, view->id, &view->buffer))
+	if (!registry_versions_exist(tier) &&
+	    view_pool_get(&v->pool, view->size, view->id, &view->buffer))
 		return -ESTALE;
 	view->tier = tier;
 	return 0;
@@ -205,7 +206,7 @@ static int add_view(struct view_owner *v, struct registry *r, const struct view_
 	view = view_new(r, q, now);
 	if (!view)
 		return -ENOMEM;
-	if (view->tier == STATE_HOST)
+	if (!registry_versions_exist(view->tier))
 		rc = view_pool_get(&v->pool, size, q->id, &view->buffer);
 	if (rc) {
 		free(view);

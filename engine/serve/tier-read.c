@@ -7,8 +7,9 @@
 
 bool tier_read_is_due(struct engine *e, const struct wire_read *read)
 {
-	return (read->view[0] ? view_owner_tier(&e->view_owner, read->view)
-			      : registry_tier(&e->registry, read->state)) != STATE_HOST;
+	return registry_versions_exist(read->view[0]
+					       ? view_owner_tier(&e->view_owner, read->view)
+					       : registry_tier(&e->registry, read->state));
 }
 
 static int look(struct engine *e, const struct wire_read *read, struct view_look *to)

@@ -2,15 +2,15 @@
 #ifndef ENGINE_SERVE_TIER_READ_H
 #define ENGINE_SERVE_TIER_READ_H
 
-/* Reads of this rank's bytes that are on a device or on NVMe.  A read finds the version that
- * has the bytes, fetches them from it, and looks again where the trainer may have changed them
- * meanwhile.  Any thread.
+/* Reads of this rank's bytes in a tier that has versions: on a device or on NVMe.  A read finds
+ * the version that has the bytes, fetches them from it, and looks again where the trainer may
+ * have changed them meanwhile.  Any thread.
  */
 
 #include "engine/node/node.h"
 #include "engine/rank/registry-fetch.h"
 
-/* Returns false if the bytes are in the host's memory. */
+/* Returns true if the bytes are in such a tier. */
 bool tier_read_is_due(struct engine *e, const struct wire_read *read);
 /* Finds where the bytes are now, and the version to fetch them from, which the caller gives
  * back by registry_version_put.  Without a view, bytes of any generation will do.
