@@ -23,22 +23,22 @@ struct group_gather {
 	uint8_t *out;
 	const struct catalog_group *group;
 	uint32_t replica;  /* of this rank */
-	struct vec pieces; /* of struct piece */
+	struct vec pieces; /* of struct plan_piece */
 	uint64_t covered;
 };
 
 /* ---- what lies where ---- */
 
-static const struct piece *pieces_of(const struct group_gather *g)
+static const struct plan_piece *pieces_of(const struct group_gather *g)
 {
 	return g->pieces.items;
 }
 
-static int note_piece(void *arg, const struct piece *piece)
+static int note_piece(void *arg, const struct plan_piece *piece)
 {
 	struct group_gather *g = arg;
 	uint32_t member = catalog_member(g->group, piece->rank);
-	struct piece *noted;
+	struct plan_piece *noted;
 
 	/* plan_write gives all holders: other replicas and further copies are left out */
 	if (member / catalog_shards(g->group) != g->replica || g->covered == g->bytes)
@@ -55,7 +55,7 @@ static int note_piece(void *arg, const struct piece *piece)
  * other ranks, but at the same places.
  * -EREMOTE: the piece's rank cannot send it.
  */
-static int check_piece(struct group_gather *g, const struct piece *piece)
+static int check_piece(struct group_gather *g, const struct plan_piece *piece)
 {
 	const uint64_t all[] = { g->said.held, piece->at, piece->size };
 
@@ -122,7 +122,7 @@ static int lay_moves(const struct group_gather *g, struct send_source *send,
 	int rc = 0;
 
 	for (unsigned i = 0; i < g->pieces.count && !rc; i++) {
-		const struct piece *piece = &pieces_of(g)[i];
+		const struct plan_piece *piece = &pieces_of(g)[i];
 		void *from;
 
 		add(io, moves, false, communicator_member(g->e, piece->rank),
@@ -154,7 +154,7 @@ static bool is_equal(const struct group_gather *g)
 static int lay_equal(const struct group_gather *g, struct send_source *send,
 		     struct collective_io *io)
 {
-	const struct piece *own = &pieces_of(g)[communicator_member(g->e, g->e->rank)];
+	const struct plan_piece *own = &pieces_of(g)[communicator_member(g->e, g->e->rank)];
 	void *from;
 	int rc = send_source_from(g->e, send, 0, own->row, own->offset, own->size, &from);
 

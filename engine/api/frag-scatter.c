@@ -76,7 +76,7 @@ struct noting {
 	enum frag_dtype dtype; /* of the state whose pieces are noted */
 };
 
-static int note_own(struct scatter *s, const struct piece *piece, enum frag_dtype dtype)
+static int note_own(struct scatter *s, const struct plan_piece *piece, enum frag_dtype dtype)
 {
 	struct own *own = vec_add(&s->own, sizeof(*own));
 
@@ -95,7 +95,7 @@ static struct span in_dtype(const struct span *span, enum frag_dtype from, enum 
 			      span->to / frag_dtype_size(from) * frag_dtype_size(to) };
 }
 
-static int note_held(void *arg, const struct piece *piece)
+static int note_held(void *arg, const struct plan_piece *piece)
 {
 	const struct noting *n = arg;
 	struct scatter *s = n->s;

@@ -421,7 +421,7 @@ static int choose_holder(struct engine *e, const struct location *p,
 static int add_piece(struct plan *plan, uint32_t rank, uint32_t row, uint64_t offset,
 		     uint64_t size)
 {
-	plan->pieces[plan->n++] = (struct piece){
+	plan->pieces[plan->n++] = (struct plan_piece){
 		.rank = rank, .row = row, .offset = offset, .at = plan->covered, .size = size
 	};
 	plan->covered += size;
@@ -581,7 +581,7 @@ static bool is_ok_or_waits(int rc)
  * further piece is shown, but the callers still look up the other holders, so that all missing
  * tables are fetched at once: rc stays -EAGAIN.
  */
-static int see_next(int rc, int row, const struct piece *piece, plan_see see, void *arg)
+static int see_next(int rc, int row, const struct plan_piece *piece, plan_see see, void *arg)
 {
 	if (row < 0)
 		return row == -EAGAIN || !rc ? row : rc;
@@ -598,7 +598,7 @@ static int see_ungrouped(struct engine *e, const struct location *p, uint64_t of
 
 	for (uint32_t rank = 0; rank < e->world && is_ok_or_waits(rc); rank++) {
 		int row = row_on(e, p, rank, STATE_LP, p->param_number, 0, "");
-		struct piece piece = {
+		struct plan_piece piece = {
 			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
 		};
 
@@ -620,11 +620,11 @@ static int see_holders(struct engine *e, const struct location *p,
 	for (uint32_t i = 0; i < run->count && is_ok_or_waits(rc); i++) {
 		uint32_t rank = member(p, run->first + i * run->stride);
 		int row = row_on(e, p, rank, run->kind, run->index, run->sub, run->key);
-		struct piece piece = { .rank = rank,
-				       .row = (uint32_t)row,
-				       .offset = run->row_offset * element + inside,
-				       .at = at,
-				       .size = bytes };
+		struct plan_piece piece = { .rank = rank,
+					    .row = (uint32_t)row,
+					    .offset = run->row_offset * element + inside,
+					    .at = at,
+					    .size = bytes };
 
 		if (row == -ENOENT && run->kind == STATE_LP)
 			continue; /* this rank keeps no copy of the parameter */
@@ -642,7 +642,7 @@ static int see_hyper(struct engine *e, const struct location *p, uint64_t offset
 	for (uint32_t i = 0; i < p->group->nranks && is_ok_or_waits(rc); i++) {
 		uint32_t rank = p->group->ranks[i];
 		int row = row_on(e, p, rank, STATE_HYPER, p->group_number, 0, p->key);
-		struct piece piece = {
+		struct plan_piece piece = {
 			.rank = rank, .row = (uint32_t)row, .offset = offset, .size = size
 		};
 
@@ -723,7 +723,7 @@ int plan_describe(struct engine *e, const struct engine_address *a, uint64_t sin
 }
 
 /* The rank may have died since the plan was made, or answer again. */
-int plan_lost_status(const struct engine *e, const struct piece *piece)
+int plan_lost_status(const struct engine *e, const struct plan_piece *piece)
 {
 	if (!piece->lost || e->peers[piece->rank].state == ENGINE_RANK_LOST)
 		return peers_lost_status(e, piece->rank);

@@ -9,7 +9,7 @@
 #include "engine/node/file.h"
 
 /* One run of bytes on one rank. */
-struct piece {
+struct plan_piece {
 	uint32_t rank;
 	uint32_t row;
 	uint64_t offset; /* bytes in the row */
@@ -25,7 +25,7 @@ struct piece {
 };
 
 struct plan {
-	struct piece pieces[NODE_PIECES_MAX];
+	struct plan_piece pieces[NODE_PIECES_MAX];
 	unsigned n;
 	uint64_t covered;            /* bytes from the start that the pieces give */
 	const struct peer *table_of; /* the rank whose table of states plan_read lacked last */
@@ -51,11 +51,11 @@ int plan_read(struct engine *e, const struct engine_address *address, uint64_t s
 int plan_file(struct engine *e, const struct engine_file *f, uint64_t since_ns, uint64_t offset,
 	      uint64_t size, struct plan *plan);
 /* Calls see for each piece on every holder, replicas too.  Errors of plan_read and of see. */
-typedef int (*plan_see)(void *arg, const struct piece *piece);
+typedef int (*plan_see)(void *arg, const struct plan_piece *piece);
 int plan_write(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 	       uint64_t offset, uint64_t size, plan_see see, void *arg);
 /* Returns how a read of a piece ends whose holder is, or was, lost: -EIO or -ETIMEDOUT. */
-int plan_lost_status(const struct engine *e, const struct piece *piece);
+int plan_lost_status(const struct engine *e, const struct plan_piece *piece);
 /* Fills *out with dtype and bytes of the whole state.
  * -ENOENT: there is no such state.
  * -EAGAIN: a table of states is being fetched.

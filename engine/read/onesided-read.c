@@ -40,7 +40,7 @@ struct ready_pieces {
 };
 
 /* Finds the addresses of the piece's bytes in the rank's process. */
-static int find_parts(struct engine *e, struct ready_pieces *g, const struct piece *piece,
+static int find_parts(struct engine *e, struct ready_pieces *g, const struct plan_piece *piece,
 		      struct ready_piece *ready)
 {
 	struct peer *p = &e->peers[piece->rank];
@@ -63,7 +63,8 @@ static int find_parts(struct engine *e, struct ready_pieces *g, const struct pie
 /* Adds a piece of the plan to *g.  With the lock.
  * -EAGAIN: the memory of the piece's rank is not in reach.
  */
-static int prepare_piece(struct engine *e, struct ready_pieces *g, const struct piece *piece)
+static int prepare_piece(struct engine *e, struct ready_pieces *g,
+			 const struct plan_piece *piece)
 {
 	struct peer *p = &e->peers[piece->rank];
 	struct ready_piece ready = { .attached = p->attached,

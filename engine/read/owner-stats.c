@@ -90,7 +90,8 @@ static void ask_ranks(struct engine *e, struct owner_stats *t)
 }
 
 static int add_piece(struct engine *e, struct owner_stats *t, enum frag_dtype dtype,
-		     const struct piece *piece, uint64_t at, const struct engine_file *file)
+		     const struct plan_piece *piece, uint64_t at,
+		     const struct engine_file *file)
 {
 	uint64_t element = frag_dtype_size(dtype);
 	struct piece_of *p;
@@ -141,7 +142,7 @@ static int plan_state(struct engine *e, struct owner_stats *t)
 		rc = f ? view_reader_plan(f, sum->at + at, state.bytes - at, &plan)
 		       : plan_read(e, &sum->address, 0, at, state.bytes - at, &plan);
 		for (unsigned i = 0; i < plan.n && !rc; i++) {
-			const struct piece *piece = &plan.pieces[i];
+			const struct plan_piece *piece = &plan.pieces[i];
 
 			rc = piece->lost ? plan_lost_status(e, piece)
 					 : add_piece(e, t, state.dtype, piece, at, f);

@@ -243,7 +243,7 @@ static uint32_t find_rank(struct engine *e)
  * -EAGAIN: the rank's table of states is not here.
  */
 static int tier_of(const struct engine *e, const struct engine_file *f,
-		   const struct piece *piece)
+		   const struct plan_piece *piece)
 {
 	const struct states *s = e->peers[piece->rank].states;
 	uint64_t epoch = f->view.pieces[piece->view - 1].epoch;
@@ -260,7 +260,7 @@ static enum wire_fallback look_at(const struct engine *e, const struct engine_fi
 	*near = true;
 	*tier = tier_of(e, f, &plan->pieces[0]);
 	for (unsigned i = 0; i < plan->n; i++) {
-		const struct piece *piece = &plan->pieces[i];
+		const struct plan_piece *piece = &plan->pieces[i];
 		int own = tier_of(e, f, piece);
 
 		if (piece->lost || !peer_is_live(&e->peers[piece->rank]))
@@ -276,7 +276,7 @@ static void list_pieces(const struct engine_file *f, const struct plan *plan,
 			struct wire_piece *pieces)
 {
 	for (unsigned i = 0; i < plan->n; i++) {
-		const struct piece *piece = &plan->pieces[i];
+		const struct plan_piece *piece = &plan->pieces[i];
 
 		pieces[i] = (struct wire_piece){ .epoch = f->view.pieces[piece->view - 1].epoch,
 						 .offset = piece->offset,

@@ -107,7 +107,7 @@ static void piece_failed(struct engine *e, struct remote_read *t, uint32_t rank,
 /* Returns true if the rank has still to come to the content: to the generation of the view, or
  * to valid gradients.
  */
-static bool is_to_come(const struct remote_read *t, const struct piece *piece,
+static bool is_to_come(const struct remote_read *t, const struct plan_piece *piece,
 		       const struct wire_data *data)
 {
 	if (piece->view)
@@ -135,7 +135,7 @@ static bool exchange(struct engine *e, struct remote_read *t, const struct answe
 	return true;
 }
 
-static void take_bytes(struct engine *e, struct remote_read *t, const struct piece *piece,
+static void take_bytes(struct engine *e, struct remote_read *t, const struct plan_piece *piece,
 		       const struct answer *answer)
 {
 	if (!exchange(e, t, answer))
@@ -145,7 +145,7 @@ static void take_bytes(struct engine *e, struct remote_read *t, const struct pie
 	atomic_fetch_add_explicit(&e->counters.owner_reads_messages, 1, memory_order_relaxed);
 }
 
-static void take_data(struct engine *e, struct remote_read *t, struct piece *piece,
+static void take_data(struct engine *e, struct remote_read *t, struct plan_piece *piece,
 		      const struct answer *answer)
 {
 	struct wire_data data;
@@ -168,7 +168,7 @@ static void take_data(struct engine *e, struct remote_read *t, struct piece *pie
 static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct answer *answer)
 {
 	struct remote_read *t = owner;
-	struct piece *piece = &t->plan.pieces[tag];
+	struct plan_piece *piece = &t->plan.pieces[tag];
 
 	t->outstanding--;
 	if (answer->status)
@@ -182,7 +182,7 @@ static bool on_data(struct engine *e, void *owner, uint64_t tag, const struct an
 
 static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 {
-	const struct piece *piece = &t->plan.pieces[i];
+	const struct plan_piece *piece = &t->plan.pieces[i];
 	const struct peer *p = &e->peers[piece->rank];
 	struct wire_read read = { p->states ? p->states->epoch : 0,
 				  piece->row,
@@ -204,7 +204,7 @@ static void ask_piece(struct engine *e, struct remote_read *t, unsigned i)
 }
 
 /* Returns true if the bytes of a piece can be copied out of the owner's memory. */
-static bool is_in_memory(const struct engine *e, const struct piece *piece)
+static bool is_in_memory(const struct engine *e, const struct plan_piece *piece)
 {
 	const struct peer *p = &e->peers[piece->rank];
 	const struct state_row *row;
@@ -222,7 +222,7 @@ static bool is_in_memory(const struct engine *e, const struct piece *piece)
 static bool is_worth_ahead(const struct engine *e, struct remote_read *t)
 {
 	for (unsigned i = 0; i < t->plan.n; i++) {
-		const struct piece *piece = &t->plan.pieces[i];
+		const struct plan_piece *piece = &t->plan.pieces[i];
 
 		if (!piece->lost && !is_in_memory(e, piece))
 			continue;
@@ -401,7 +401,7 @@ static uint64_t awaited_content(const struct remote_read *t)
 /* Returns false for gradients without a view that are not valid, as the rank's page says: the
  * answer would carry all their bytes in vain.
  */
-static bool is_worth_asking(const struct engine *e, const struct piece *piece)
+static bool is_worth_asking(const struct engine *e, const struct plan_piece *piece)
 {
 	const struct peer *p = &e->peers[piece->rank];
 
@@ -412,7 +412,7 @@ static void ask_awaited(struct engine *e, struct remote_read *t)
 {
 	t->state = REMOTE_READ_ASKED;
 	for (unsigned i = 0; i < t->plan.n; i++) {
-		struct piece *piece = &t->plan.pieces[i];
+		struct plan_piece *piece = &t->plan.pieces[i];
 
 		if (piece->awaited && is_worth_asking(e, piece))
 			ask_piece(e, t, i);

@@ -154,7 +154,7 @@ struct planning {
 };
 
 /* Returns the number of the piece that the bytes belong to.  -ENOMEM. */
-static int64_t find_piece(struct planning *g, const struct piece *p)
+static int64_t find_piece(struct planning *g, const struct plan_piece *p)
 {
 	const struct peer *peer = &g->e->peers[p->rank];
 	uint32_t number = p->lost ? LOST : peer->states->rows[p->row].tier;
@@ -178,7 +178,7 @@ static int64_t find_piece(struct planning *g, const struct piece *p)
 /* Adds the bytes to the runs of their piece, as a part of the last run where they follow it in
  * its row.
  */
-static int add_to_piece(struct view_reader_piece *piece, const struct piece *p)
+static int add_to_piece(struct view_reader_piece *piece, const struct plan_piece *p)
 {
 	struct wire_view_run *runs = piece->runs.items, *run = NULL;
 
@@ -197,13 +197,15 @@ static int add_to_piece(struct view_reader_piece *piece, const struct piece *p)
 	return 0;
 }
 
-static bool follows(const struct view_reader_run *run, uint32_t piece, const struct piece *p)
+static bool follows(const struct view_reader_run *run, uint32_t piece,
+		    const struct plan_piece *p)
 {
 	return run->piece == piece && run->row == p->row &&
 	       run->offset + run->size == p->offset;
 }
 
-static int add_run(struct planning *g, struct vec *runs, const struct piece *p, uint64_t at)
+static int add_run(struct planning *g, struct vec *runs, const struct plan_piece *p,
+		   uint64_t at)
 {
 	int64_t number = find_piece(g, p);
 	struct view_reader_run *run = runs->items;
@@ -602,17 +604,18 @@ int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size
 
 		if (p->cookie != f->engine->peers[p->rank].entry.cookie[0])
 			return -ESTALE;
-		plan->pieces[plan->n++] = (struct piece){ .rank = p->rank,
-							  .row = run->row,
-							  .offset = run->offset + inside,
-							  .at = plan->covered,
-							  .size = bytes,
-							  .view = run->piece + 1,
-							  .inside = run->inside + inside,
-							  .lost = p->lost,
-							  .coming = p->state == VIEW_FUTURE,
-							  .buffer = p->buffer,
-							  .kept = p->kept };
+		plan->pieces[plan->n++] =
+			(struct plan_piece){ .rank = p->rank,
+					     .row = run->row,
+					     .offset = run->offset + inside,
+					     .at = plan->covered,
+					     .size = bytes,
+					     .view = run->piece + 1,
+					     .inside = run->inside + inside,
+					     .lost = p->lost,
+					     .coming = p->state == VIEW_FUTURE,
+					     .buffer = p->buffer,
+					     .kept = p->kept };
 		plan->covered += bytes;
 	}
 	return 0;

@@ -172,7 +172,7 @@ static void add_received(struct launched *l, const struct round *own)
 	uint8_t *out = own->get->out;
 
 	for (unsigned i = 0; i < own->plan.n; i++) {
-		const struct piece *piece = &own->plan.pieces[i];
+		const struct plan_piece *piece = &own->plan.pieces[i];
 
 		add_move(l, false, own->members[i], out + piece->at, piece->size);
 	}

@@ -49,7 +49,7 @@ static int find_members(struct engine *e, struct round *round)
 static int find_epochs(struct engine *e, struct round *round)
 {
 	for (unsigned i = 0; i < round->plan.n; i++) {
-		const struct piece *piece = &round->plan.pieces[i];
+		const struct plan_piece *piece = &round->plan.pieces[i];
 
 		if (piece->lost || !communicator_sends(e, piece->rank, piece->row))
 			return -EREMOTE;
@@ -78,11 +78,11 @@ static void plan_view(struct round *round)
 	for (uint32_t i = 0; i < view->n; i++) {
 		const struct wire_piece *piece = &view->pieces[i];
 
-		round->plan.pieces[i] = (struct piece){ .rank = piece->rank,
-							.row = piece->state,
-							.offset = piece->offset,
-							.at = round->plan.covered,
-							.size = piece->size };
+		round->plan.pieces[i] = (struct plan_piece){ .rank = piece->rank,
+							     .row = piece->state,
+							     .offset = piece->offset,
+							     .at = round->plan.covered,
+							     .size = piece->size };
 		round->plan.covered += piece->size;
 		round->epochs[i] = piece->epoch;
 	}
@@ -160,7 +160,7 @@ static int tell_part(struct engine *e, struct round *round, uint32_t rank)
 	if (round->get->view)
 		memcpy(body.view, round->get->view->id, sizeof(body.view));
 	for (unsigned i = 0; i < round->plan.n; i++) {
-		const struct piece *piece = &round->plan.pieces[i];
+		const struct plan_piece *piece = &round->plan.pieces[i];
 
 		if (piece->rank == rank)
 			pieces[body.count++] = (struct wire_piece){ .epoch = round->epochs[i],

@@ -75,7 +75,7 @@ static void fill_operation(const struct box_computes *b, struct wire_compute *m)
 /* Adds a message for elements [start, end) of the box, of which the piece has `start` as its
  * row's element `at`.
  */
-static struct wire_compute *add(struct box_computes *b, const struct piece *piece,
+static struct wire_compute *add(struct box_computes *b, const struct plan_piece *piece,
 				uint64_t start, uint64_t end, uint64_t at)
 {
 	struct wire_compute *m = vec_add(&b->c->computes, sizeof(*m));
@@ -107,7 +107,7 @@ static uint32_t rank_of(const struct box_computes *b, size_t compute)
 }
 
 /* Has the copy in a piece follow those masters that the same rank has. */
-static int add_followers(struct box_computes *b, const struct piece *piece, uint64_t start,
+static int add_followers(struct box_computes *b, const struct plan_piece *piece, uint64_t start,
 			 uint64_t end, uint64_t at)
 {
 	uint64_t left = count(b, start, end);
@@ -136,7 +136,7 @@ static int add_followers(struct box_computes *b, const struct piece *piece, uint
 	return -EOPNOTSUPP;
 }
 
-static int see(void *arg, const struct piece *piece)
+static int see(void *arg, const struct plan_piece *piece)
 {
 	struct box_computes *b = arg;
 	size_t element = frag_dtype_size(b->dtype);

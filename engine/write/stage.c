@@ -305,7 +305,7 @@ struct see {
 	const struct stage_source *source;
 };
 
-struct stage_item *stage_add_item(struct transaction *c, const struct piece *piece)
+struct stage_item *stage_add_item(struct transaction *c, const struct plan_piece *piece)
 {
 	struct stage_item *item = vec_add(&c->items, sizeof(*item));
 	uint32_t *holder = &c->proposal.holders[piece->rank];
@@ -320,7 +320,7 @@ struct stage_item *stage_add_item(struct transaction *c, const struct piece *pie
 	return item;
 }
 
-static int see_piece(void *arg, const struct piece *piece)
+static int see_piece(void *arg, const struct plan_piece *piece)
 {
 	struct see *s = arg;
 	uint64_t most =

@@ -114,6 +114,6 @@ int stage_add_operation(struct engine *e, struct transaction *c);
  */
 int stage_plan_operation(struct engine *e, struct transaction *c);
 /* Adds an item, and counts its rank among the holders.  NULL: no memory. */
-struct stage_item *stage_add_item(struct transaction *c, const struct piece *piece);
+struct stage_item *stage_add_item(struct transaction *c, const struct plan_piece *piece);
 
 #endif
