@@ -12,8 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* the longest wait for a rank that answers no PING either (peers_is_mute) */
-enum { ANSWER_MS = 700 };
+/* The longest wait for a rank that answers no PING either (peers_is_mute), and for one that
+ * has not been heard since it left the same question without an answer: a cat of a text asks
+ * three times.
+ */
+enum { ANSWER_MS = 700, AGAIN_MS = 100 };
 
 /* A question to a rank, with the rank's last answer. */
 struct rank_query {
@@ -71,13 +74,12 @@ static void ask(struct engine *e, struct rank_query *a)
 		end_query(e, a, NULL, rc);
 }
 
-/* Returns true if the rank has not been heard since it left the question without an answer.  A
- * cat of a text asks three times; a PING is sent each NODE_PING_MS, so that a rank that goes on
- * is soon heard.
- */
-static bool is_silent_still(const struct engine *e, const struct rank_query *a)
+static unsigned patience_ms(const struct engine *e, const struct rank_query *a)
 {
-	return a->status == -ETIMEDOUT && e->peers[a->rank].heard_ms < a->told_ns / 1000000;
+	bool silent_still =
+		a->status == -ETIMEDOUT && e->peers[a->rank].heard_ms < a->told_ns / 1000000;
+
+	return silent_still ? AGAIN_MS : ANSWER_MS;
 }
 
 static void turn(struct engine *e, struct rank_query *a, uint64_t now)
@@ -88,13 +90,12 @@ static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 		a->wanted = false;
 		a->fetching = true;
 		a->began_ns = monotonic_ns();
-		if (is_silent_still(e, a))
-			end_query(e, a, NULL, -ETIMEDOUT);
 	}
 	if (a->fetching && !a->asked)
 		ask(e, a);
-	if (a->fetching && (now >= a->began_ns / 1000000 + e->timeout_ms ||
-			    peers_is_mute(e, rank, rpc_silence_ms(e, a, &rank), ANSWER_MS))) {
+	if (a->fetching &&
+	    (now >= a->began_ns / 1000000 + e->timeout_ms ||
+	     peers_is_mute(e, rank, rpc_silence_ms(e, a, &rank), patience_ms(e, a)))) {
 		rpc_forget(e, a);
 		end_query(e, a, NULL, -ETIMEDOUT);
 	}

@@ -100,8 +100,8 @@ done
 stop_process "$rank2"
 for way in auto zmq; do
 	"$top_builddir/fragfs" "$address" "$M" -o timeout=600,transport=$way
-	# The first question waits for the silent rank, those behind it do not.
-	within 20 sh -c 'for i in $(seq 20); do cat "$1/.frag/readers" || exit 1; done' sh "$M" >readers ||
+	# The first question waits for the silent rank, those behind it hardly.
+	within 30 sh -c 'for i in $(seq 20); do cat "$1/.frag/readers" || exit 1; done' sh "$M" >readers ||
 		fail "$way: readers: $? after $(wc -l <readers) lines"
 	for file in params now; do
 		status=0
