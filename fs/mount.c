@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -63,15 +64,34 @@ static void catch_signals(void (*handler)(int number), int flags)
 
 /* ---- the parent and the daemon ---- */
 
-static void to_null(void)
+static fd_set inherited; /* descriptors that fragfs was started with, but for 0 to 2 */
+
+static void note_inherited(void)
 {
-	int fd = open("/dev/null", O_RDWR);
+	for (int fd = 3; fd < FD_SETSIZE; fd++) {
+		int flags = fcntl(fd, F_GETFD);
+
+		if (flags >= 0 && !(flags & FD_CLOEXEC))
+			FD_SET(fd, &inherited);
+	}
+}
+
+/* Lets go of what the user's shell has open, such as a lock or a pipe whose reader waits for
+ * its end.  A key may be read from an inherited descriptor, and libfuse takes one for a mount
+ * point, so they stay open until the mount is there.
+ */
+static void leave_descriptors(const struct mount *m)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	log_to_syslog(); /* first: no line goes to /dev/null */
 	for (int i = 0; fd >= 0 && i < 3; i++)
 		dup2(fd, i);
 	if (fd > 2)
 		close(fd);
+	for (int i = 3; i < FD_SETSIZE; i++)
+		if (FD_ISSET(i, &inherited) && i != fuse_session_fd(m->session))
+			close(i);
 }
 
 /* Called by a handler thread when the kernel's first request has come. */
@@ -82,7 +102,7 @@ static void ready(void *arg)
 
 	if (m->ready_fd < 0)
 		return;
-	to_null();
+	leave_descriptors(m);
 	/* The parent has ended early: its user no longer wants the mount. */
 	if (write(m->ready_fd, &ok, 1) != 1) {
 		log_warn("the process that started the mount has gone");
@@ -426,7 +446,7 @@ static int keep_mount(void *arg, char *why, size_t whysize)
 		return rc;
 	}
 	if (m->ready_fd >= 0) {
-		to_null();
+		leave_descriptors(m);
 		if (chdir("/"))
 			log_debug("chdir /: %s", strerror(errno));
 	}
@@ -495,6 +515,7 @@ int mount_run(const struct options *o)
 	int rc;
 
 	mounting = &m;
+	note_inherited();
 	fuse_set_log_func(fuse_said);
 	rc = mountpoint_check_device(m.why, sizeof(m.why));
 	if (!rc)

@@ -37,6 +37,20 @@ for option in rw ro timeout=SECONDS stage_mem=SIZE key=FILE plain 'transport=aut
 	grep -q -e "-o $option " "$T/help" || fail "--help has no $option"
 done
 
+# Behind a mount no descriptor of the shell stays open, as of a lock.
+for source in fake "$T/x.safetensors"; do
+	printf '\066\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}\0\0\0\0' >"$T/x.safetensors"
+	program=fragfs-fake
+	[ "$source" = fake ] || program=fragfs
+	(
+		exec 9>"$T/lock"
+		flock -n 9
+		within 60 $program "$source" "$M"
+	) || fail "$source: $?"
+	flock -n "$T/lock" true || fail "$source: its processes have the shell's lock: $(servers)"
+	unmount
+done
+
 # The mount is ready when fragfs returns; a relative mount point; options as FUSE users know them.
 (cd "$T" && within 60 fragfs-fake fake,b "../${T##*/}/mnt" -o noatime,allow_other,timeout=2.5,stage_mem=2M) ||
 	fail "mount"

@@ -20,12 +20,14 @@ mount_with() { # mount_with OPTIONS
 	within 60 "$top_builddir/fragfs" "$address" "$M" -o "$1"
 }
 
-for options in key=readers.key key=job.key; do
+exec 7<job.key
+for options in key=readers.key key=job.key key=/dev/fd/7; do
 	mount_with "transport=zmq,$options" || fail "$options: $?"
 	[ "$(within 60 cat "$M/params/p0/fp32" | wc -c)" = $((53 * 19 * 4)) ] || fail "$options: read"
 	within 60 cat "$M/ranks/0/params/p2/exp_avg" >bytes || fail "$options: a rank's own"
 	unmount
 done
+exec 7<&-
 mount_with rw,key=job.key || fail "rw: $?"
 within 60 head -c $((53 * 19 * 4)) /dev/zero >"$M/params/p0/fp32" || fail "rw: write"
 unmount
