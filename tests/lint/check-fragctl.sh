@@ -134,7 +134,8 @@ END
 		set -- "$@" "fragctl $name --"
 	done
 	TOP=$top_builddir timeout 100 zsh -f "$TMPDIR/complete.zsh" "$@" "fragctl get -j $TMPDIR/m b" "fragctl get -j $TMPDIR/m " \
-		"fragctl get -j $TMPDIR/a\\ folder " 'fragctl jobs -o job,' "fragctl key $TMPDIR/m/" "fragctl overlay $TMPDIR/m/p" || { echo "zsh: no completion"; bad=1; }
+		"fragctl get -j $TMPDIR/a\\ folder " 'fragctl jobs -o job,' "fragctl key $TMPDIR/m/" "fragctl overlay $TMPDIR/m/p" \
+		'fragctl freeze -- ech' || { echo "zsh: no completion"; bad=1; }
 	zsh_offers 'fragctl ' $command_names
 	for name in $command_names; do
 		zsh_offers "fragctl $name --" $(awk -F '\t' -v name="$name" '$1 == "option" && $2 == name { print $4 }' "$TMPDIR/table")
@@ -145,6 +146,7 @@ END
 	zsh_offers 'fragctl jobs -o job,' address world
 	zsh_offers "fragctl key $TMPDIR/m/" file params
 	zsh_offers "fragctl overlay $TMPDIR/m/p" params
+	zsh_offers 'fragctl freeze -- ech' echo
 else
 	echo "no zsh: its completion is not tested"
 fi
