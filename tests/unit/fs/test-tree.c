@@ -9,6 +9,8 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static struct engine *engine;
 static struct tree tree;
@@ -428,6 +430,44 @@ START_TEST(all_of_many_states_have_files)
 }
 END_TEST
 
+START_TEST(states_of_more_keys_than_the_table_takes_have_no_files_and_a_line_says_so)
+{
+	struct tree_entry e, again, dir;
+	struct tree_dir d;
+	unsigned n = 0;
+	uint64_t offset = 0;
+	int file = memfd_create("stderr", 0), before = dup(STDERR_FILENO);
+	char said[4096];
+	ssize_t size;
+
+	open_fake("fake");
+	set_extra(2 * TREE_KEYS_MAX);
+	ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
+	ck_assert_int_eq(walk("params/layers.0.weight", &dir), 0);
+	for (tree_dir_init(&d, &tree, dir.node); tree_dir_get(&d, offset, &e, &offset);) {
+		bool is_view = strstr(e.name, ".npy");
+
+		n += !is_view && !strncmp(e.name, "extra", 5);
+		if (*e.name != '.')
+			ck_assert_int_eq(tree_lookup(&tree, dir.node, e.name, &again), 0);
+	}
+	tree_dir_fini(&d);
+	ck_assert_int_eq(walk("params/layers.0.weight/extra2047", &e), -ENOSPC);
+	ck_assert_int_eq(walk("params/layers.0.weight/fp32", &e), 0);
+	dup2(before, STDERR_FILENO);
+	ck_assert_uint_gt(n, TREE_KEYS_MAX - 32); /* the others' keys */
+	ck_assert_uint_lt(n, TREE_KEYS_MAX);
+	size = pread(file, said, sizeof(said) - 1, 0);
+	ck_assert_int_gt(size, 0);
+	said[size] = '\0';
+	ck_assert_ptr_nonnull(strstr(said, "states have more than 1024 keys: extra"));
+	ck_assert_ptr_eq(strchr(said, '\n'), said + size - 1); /* once */
+	close(file);
+	close(before);
+	close_fake();
+}
+END_TEST
+
 START_TEST(any_offset_can_be_read_on_from)
 {
 	struct tree_entry e, dir;
@@ -492,6 +532,8 @@ int main(void)
 	tcase_add_test(t, a_directory_can_be_read_on_from_any_entry);
 	tcase_add_test(t, a_state_that_comes_or_goes_hides_and_doubles_no_other);
 	tcase_add_test(t, all_of_many_states_have_files);
+	tcase_add_test(
+		t, states_of_more_keys_than_the_table_takes_have_no_files_and_a_line_says_so);
 	tcase_add_test(t, any_offset_can_be_read_on_from);
 	tcase_add_test(t, addresses_say_what_the_path_says);
 	return run_suite(s, t);
