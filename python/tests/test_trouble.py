@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to jobs happens to attached ones as to others (trouble_job.py): same losses, same errors, no wait."""
 
+import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -8,9 +10,13 @@ import signal
 import subprocess
 import sys
 import unittest
+from collections.abc import Sequence
 from typing import Any
 
 from test_torch import HERE, TIMEOUT_S, free_port, needs
+
+TORCH, DEEPSPEED = ("ddp", "fsdp2"), ("zero2", "zero3")  # of several ranks
+ALL = ("plain", *TORCH, *DEEPSPEED * bool(importlib.util.find_spec("deepspeed")))
 
 
 @unittest.skipUnless(os.environ.get("FRAGFS") or shutil.which("fragfs"), "no fragfs in PATH")
@@ -27,19 +33,22 @@ class Trouble(unittest.TestCase):
             self.addCleanup(rank.kill)
         return ranks
 
-    def losses(self, kind: str, how: str, says: str = "") -> list[str]:
-        rank, = self.start(kind, "plain", how, 1)
-        out, err = rank.communicate(timeout=TIMEOUT_S)
-        self.assertEqual(rank.returncode, 0, err[-4000:])
-        self.assertIn(says, err)
-        return out.splitlines()
+    def losses(self, kind: str, how: str, says: str = "", framework: str = "plain") -> list[str]:
+        """Of all ranks."""
+        ranks, lines = self.start(kind, framework, how, 1 if framework == "plain" else 2), []
+        for rank in ranks:
+            out, err = rank.communicate(timeout=TIMEOUT_S)
+            self.assertEqual(rank.returncode, 0, err[-4000:])
+            self.assertIn(says, err)
+            lines += [line for line in out.splitlines() if line.startswith(("loss", "compiled"))]  # DeepSpeed prints others
+        return lines
 
-    def same(self, *kinds: str, says: str = "") -> None:
-        for kind in kinds:
-            with self.subTest(kind):
-                bare = self.losses(kind, "bare")
+    def same(self, *kinds: str, says: str = "", frameworks: Sequence[str] = ("plain",)) -> None:
+        for kind, framework in itertools.product(kinds, frameworks):
+            with self.subTest(kind=kind, framework=framework):
+                bare = self.losses(kind, "bare", framework=framework)
                 self.assertGreater(len(bare), 3)
-                self.assertEqual(bare, self.losses(kind, "attached", says))
+                self.assertEqual(bare, self.losses(kind, "attached", says, framework))
 
     def test_workers_of_a_data_loader(self) -> None:
         self.same("workers-fork", "workers-spawn")
@@ -49,10 +58,10 @@ class Trouble(unittest.TestCase):
         self.same("compiled-inner", "compiled-outer", "compiled-late")
 
     def test_attach_and_detach_again(self) -> None:
-        self.same("again")
+        self.same("again", frameworks=ALL)
 
     def test_an_exception_that_the_script_catches(self) -> None:
-        self.same("caught")
+        self.same("caught", frameworks=ALL)
 
     def test_what_goes_wrong_in_a_hook_is_a_line(self) -> None:
         self.same("hook_fails")
@@ -84,7 +93,7 @@ class Trouble(unittest.TestCase):
 
     def both(self, framework: str) -> None:
         for kind in ("raises", "interrupted", "killed"):
-            with self.subTest(kind):
+            with self.subTest(kind=kind, framework=framework):
                 ends = self.of_two(kind, framework, "attached")
                 if kind == "raises":
                     self.assertEqual(ends, [(1, "ValueError: of the job")] * 2)
@@ -96,12 +105,14 @@ class Trouble(unittest.TestCase):
                     self.assertEqual(ends[0][0], 1)
                     self.assertRegex(ends[0][1], "RuntimeError|DistBackendError")
 
-    def test_errors_of_ddp(self) -> None:
-        self.both("ddp")
+    def test_errors_of_torch(self) -> None:
+        for framework in TORCH:
+            self.both(framework)
 
     @needs("deepspeed")
     def test_errors_of_deepspeed(self) -> None:
-        self.both("zero2")
+        for framework in DEEPSPEED:
+            self.both(framework)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """trouble_job.py KIND FRAMEWORK HOW: a rank that prints its losses, and to which something happens.
 
-HOW: bare, attached.  FRAMEWORK: plain (one process), ddp, zero2.
+HOW: bare, attached.  FRAMEWORK: plain (one process), ddp, fsdp2, zero2, zero3.
 """
 
+import contextlib
 import gc
 import os
 import sys
 
 import torch
 import torch.distributed as dist
+from joined import open_joined
 from plain_job import Model
 
 import fragfs
@@ -25,19 +27,41 @@ class Data(torch.utils.data.Dataset):
         return torch.randn(31, generator=torch.Generator().manual_seed(i))
 
 
+def zero(job: "Job", stage: int) -> None:
+    import deepspeed
+
+    config = {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True}, "zero_optimization": {"stage": stage},
+              "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+    job.engine = deepspeed.initialize(model=job.model, optimizer=job.optimize(), config=config)[0]
+    job.gather = deepspeed.zero.GatheredParameters
+
+
+def ddp(job: "Job") -> None:
+    job.whole = torch.nn.parallel.DistributedDataParallel(job.model)
+    job.optimize()
+
+
+def fsdp2(job: "Job") -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(job.model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    job.optimize()
+
+
+FRAMEWORKS = {"plain": lambda job: job.optimize(), "ddp": ddp, "fsdp2": fsdp2, "zero2": lambda job: zero(job, 2),
+              "zero3": lambda job: zero(job, 3)}
+
+
 class Job:
     def __init__(self, framework: str, how: str) -> None:
-        self.model, self.engine = Model(), None
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.model, self.engine, self.gather = Model(), None, contextlib.nullcontext
         self.whole, self.attachment, self.is_attached = self.model, None, how == "attached"
-        if framework == "zero2":
-            import deepspeed
+        FRAMEWORKS[framework](self)
 
-            config = {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2},
-                      "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
-            self.engine = deepspeed.initialize(model=self.model, optimizer=self.optimizer, config=config)[0]
-        elif framework == "ddp":
-            self.whole = torch.nn.parallel.DistributedDataParallel(self.model)
+    def optimize(self) -> torch.optim.Optimizer:
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        return self.optimizer
 
     def attach(self, *things: object) -> None:
         things = things or ((self.engine,) if self.engine else (self.whole, self.optimizer))
@@ -63,10 +87,15 @@ class Job:
 
     def look(self) -> None:
         """A mount shows what the model has now."""
+        params = dict(self.model.named_parameters())
+        with self.gather(list(params.values())):
+            truth = {name: p.full_tensor() if hasattr(p, "full_tensor") else p.detach().clone() for name, p in params.items()}
         if self.attachment and RANK == 0:
-            with fragfs.open(self.attachment.address) as mount:
-                for name, p in self.model.named_parameters():
-                    assert torch.equal(mount[name]["bf16" if self.engine else "fp32"].torch(), p.detach()), name
+            with open_joined(self.attachment.address) as mount:
+                for name, value in truth.items():
+                    assert torch.equal(mount[name]["bf16" if self.engine else "fp32"].torch(), value), name
+        if dist.is_initialized():
+            dist.barrier()
 
 
 def workers(job: Job, context: str) -> None:
