@@ -407,6 +407,13 @@ FRAG_API int frag_grads_valid(struct frag *f, double loss_scale);
 FRAG_API int frag_step_begin(struct frag *f);
 FRAG_API int frag_step_end(struct frag *f);
 FRAG_API int frag_safe_point(struct frag *f);
+/* Has frozen(arg) called in these three calls, in their thread, some 50 times a second while a
+ * freeze holds it.  When it returns other than 0, this rank goes on as if it were thawed; the
+ * others stand on.  Edits that were agreed on for this boundary are applied before.  frozen may
+ * call what set of frag_hyper_calls may.  NULL: no function, as at first.
+ */
+typedef int (*frag_frozen)(void *arg);
+FRAG_API int frag_frozen_call(struct frag *f, frag_frozen frozen, void *arg);
 
 /* ---- whole parameters: one rank calls, the others need do nothing ----
  *

@@ -24,6 +24,8 @@ struct trainer_state {
 	uint64_t gather_mem;                   /* bytes, FRAG_GATHER_MEM */
 	struct swapped_params *swapped_params; /* NULL: no parameters are on NVMe */
 	SLIST_HEAD(, hyper_calls) hypers;      /* of frag_hyper_calls */
+	frag_frozen frozen;                    /* of frag_frozen_call; NULL: none */
+	void *frozen_arg;
 };
 
 struct frag {

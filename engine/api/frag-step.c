@@ -259,6 +259,21 @@ static void show_phase(struct control_page *c, uint32_t phase)
 	atomic_store_explicit(&c->phase, phase, memory_order_release);
 }
 
+/* Ends the freeze on this rank alone if the trainer's function says so.  A rank may leave a
+ * freeze before the others, as its bound is counted by each: edits of the boundary that it has
+ * promised still hold it, and it refuses later ones, which then name the next boundary.
+ */
+static void ask_trainer(struct engine *e)
+{
+	static const uint64_t any[2];
+	struct wire_origin by;
+
+	if (!e->trainer->frozen || !e->trainer->frozen(e->trainer->frozen_arg))
+		return;
+	node_origin(e, &by);
+	participant_thaw(&e->participant, any, &by);
+}
+
 /* Applies decided edits, and holds the trainer in a freeze.  The trainer's code neither reads
  * nor writes state meanwhile.
  */
@@ -285,6 +300,8 @@ static int look_at_edits(struct engine *e, uint64_t b)
 			rc = first_errno(rc, place(e));
 		if (next == PARTICIPANT_UNDECIDED || next == PARTICIPANT_FROZEN)
 			wait_here(e);
+		if (next == PARTICIPANT_FROZEN)
+			ask_trainer(e);
 	}
 	show_phase(c, phase);
 	stall_end(e, begun, rc);
@@ -483,6 +500,17 @@ int frag_safe_point(struct frag *f)
 	struct engine *e = api_engine(f);
 
 	return e ? boundary(e) : -EINVAL;
+}
+
+int frag_frozen_call(struct frag *f, frag_frozen frozen, void *arg)
+{
+	struct engine *e = api_engine(f);
+
+	if (!e)
+		return -EINVAL;
+	e->trainer->frozen = frozen;
+	e->trainer->frozen_arg = arg;
+	return 0;
 }
 
 void api_count_on(struct engine *e, const struct wire_barrier *at)

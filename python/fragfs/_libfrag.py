@@ -115,6 +115,7 @@ frag_grad_update = CFUNCTYPE(None, c_void_p, c_int, POINTER(c_float), c_uint64)
 frag_log_line = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 frag_hyper_get = CFUNCTYPE(c_double, c_void_p)
 frag_hyper_set = CFUNCTYPE(None, c_void_p, c_double)
+frag_frozen = CFUNCTYPE(c_int, c_void_p)
 
 # ---- functions: name, result, arguments; a struct frag * and a struct frag_sweep * are c_void_p ----
 
@@ -157,6 +158,7 @@ FUNCTIONS = {
     "frag_step_begin": (c_int, [_F]),
     "frag_step_end": (c_int, [_F]),
     "frag_safe_point": (c_int, [_F]),
+    "frag_frozen_call": (c_int, [_F, frag_frozen, c_void_p]),
     "frag_get_bytes": (c_int64, [_F, c_int, _KEY]),
     "frag_get": (c_int, [_F, c_int, _KEY, _OUT, c_uint64]),
     "frag_get_range": (c_int, [_F, c_int, _KEY, c_uint64, _OUT, c_uint64]),

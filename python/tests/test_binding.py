@@ -40,7 +40,7 @@ def type_of(words: str) -> object:
         return [None, ctypes.c_void_p, POINTER(ctypes.c_void_p)][stars]
     if base.startswith("struct "):
         return POINTER(getattr(_libfrag, name))
-    if name in ("frag_grad_update", "frag_hyper_get", "frag_hyper_set", "frag_log_line"):
+    if name in ("frag_grad_update", "frag_frozen", "frag_hyper_get", "frag_hyper_set", "frag_log_line"):
         return getattr(_libfrag, name)
     if name == "void":
         return [None, ctypes.c_void_p, POINTER(ctypes.c_void_p)][stars]

@@ -269,6 +269,63 @@ START_TEST(the_bound_ends_it_on_the_ranks_themselves)
 }
 END_TEST
 
+/* ---- a rank leaves a freeze ---- */
+
+static struct leaving {
+	unsigned calls;
+	int result;
+} leaving;
+
+static int frozen(void *arg)
+{
+	struct leaving *l = arg;
+
+	l->calls++;
+	return l->result;
+}
+
+/* i: how many turns an edit has had that begins before the rank leaves. */
+START_TEST(a_trainer_that_is_to_end_leaves_a_freeze_and_the_others_stand)
+{
+	struct writer w;
+	uint64_t b;
+
+	leaving = (struct leaving){ 0 };
+	open_training();
+	ck_assert_int_eq(frag_frozen_call(NULL, frozen, &leaving), -EINVAL);
+	ck_assert_int_eq(frag_frozen_call(job_frag(&job, 2), frozen, &leaving), 0);
+	ask(&first, 1, LONG_MS, 0);
+	ck_assert_int_eq(result_of(&first), 0);
+	expect_frozen(WORLD);
+	ck_assert_uint_gt(leaving.calls, 0);
+	b = passed(0);
+	start(&w, job_random(&job, WORLD), "fp32", 1);
+	for (int n = 0; n < _i; n++)
+		turn(NULL);
+	leaving.result = 1;
+	while (passed(2) < GOAL)
+		turn(NULL);
+	ck_assert_ptr_nonnull(strstr(newest(2, "thaw"), "\"by\":{\"rank\":2,"));
+	for (uint32_t rank = 0; rank < WORLD; rank++)
+		if (rank != 2) {
+			ck_assert_uint_eq(passed(rank), b);
+			ck_assert_uint_eq(phase(rank), CONTROL_FROZEN);
+		}
+	leaving.calls = 0;
+	ask(&thaw, 1, 0, first.freeze.id);
+	ck_assert_int_eq(result_of(&thaw), -ETIMEDOUT);
+	all_go_to(WORLD, 2 * GOAL);
+	ck_assert_int_eq(result(&w), 0);
+	expect("fp32", &w);
+	until_all_have_come(WORLD);
+	job_check(&job);
+	for (uint32_t rank = 1; rank < WORLD; rank++)
+		ck_assert_uint_eq(generation(rank), generation(0));
+	ck_assert_uint_eq(leaving.calls, 0);
+	boundaries_close();
+}
+END_TEST
+
 static bool is_waiting(uint32_t rank)
 {
 	char *text = engine_text(engine_of(rank), "inflight");
@@ -437,6 +494,8 @@ int main(void)
 	tcase_add_loop_test(t, edits_go_in_where_the_trainers_stand_each_a_generation, 0, 4);
 	tcase_add_loop_test(t, edits_and_a_freeze_at_once_end, 0, 8);
 	tcase_add_test(t, the_bound_ends_it_on_the_ranks_themselves);
+	tcase_add_loop_test(t, a_trainer_that_is_to_end_leaves_a_freeze_and_the_others_stand, 0,
+			    12);
 	tcase_add_loop_test(t, a_job_that_does_not_come_to_the_boundary_is_not_stopped, 0, 2);
 	tcase_add_loop_test(t, a_boundary_that_a_rank_always_passes_first_is_not_agreed_on, 0,
 			    2);
