@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from ctypes import addressof, c_double, c_int, c_uint32, c_uint64, c_void_p, sizeof
 from typing import Any, NamedTuple
 
@@ -48,6 +48,10 @@ def _close_all() -> None:
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
+class Interrupt(BaseException):
+    """Around what the handler of a signal has raised in a freeze: an error of the job's own."""
+
+
 class _Hypers:
     """Numbers that the trainer keeps where it likes, and doubles of libfrag's beside them.
 
@@ -60,7 +64,10 @@ class _Hypers:
         self._seen = get()
         self._shown = (c_double * len(self._seen))(*self._seen)
         self.set = _libfrag.frag_hyper_set(self._edited)
-        self.failure: Exception | None = None  # of the trainer's, as it was given an edit
+        self.failure: BaseException | None = None  # of the trainer's, as it was given an edit, or of a signal's handler
+        stand = self._stand()
+        next(stand)
+        self.frozen = _libfrag.frag_frozen(stand.send)
 
     def show(self) -> None:
         seen = self._get()
@@ -76,7 +83,24 @@ class _Hypers:
         try:
             self._put(index, value)
         except Exception as e:  # which ctypes would print, and forget
-            self.failure = e
+            self.failure = self.failure or e
+
+    def _stand(self) -> Generator[int, object, None]:
+        """In a freeze Python runs the handlers of signals where this goes on, at its yield: 1 when one of them raises, as that of
+        Ctrl-C does, and this rank is to go on.  A function would have them run at its start, before any `try`, and ctypes would
+        print the exception, and forget it.
+        """
+        code = 0
+        while True:
+            try:
+                while True:
+                    yield code
+                    code = 0
+            except GeneratorExit:
+                return
+            except BaseException as e:
+                e.__traceback__ = e.__traceback__ and e.__traceback__.tb_next  # without this frame, which traceback.clear_frames would end
+                self.failure, code = Interrupt(e), 1
 
 
 class Job:
@@ -269,7 +293,7 @@ class Job:
     def hypers(self, names: Sequence[tuple[int, str]], get: Callable[[], list[float]],
                put: Callable[[int, float], None]) -> None:
         """frag_hyper_calls of doubles that get fills before each boundary; put is called in one with an edit's index and
-        value.
+        value.  frag_frozen_call: a boundary at which the handler of a signal ends a freeze raises Interrupt.
 
         names: (group, name) of each.
         """
@@ -277,6 +301,7 @@ class Job:
         for index, (group, name) in enumerate(names):
             self._call("frag_hyper_calls", group, name.encode(), _libfrag.frag_hyper_get(), self._hypers.set,
                        self._hypers.address(index))
+        self._call("frag_frozen_call", self._hypers.frozen, None)
 
     def _use_device(self, tensor: Any) -> None:
         """frag_devices, before the first memory of a GPU: what changes it is on the stream that is current now."""
@@ -340,12 +365,14 @@ class Job:
             try:
                 if hypers and show:
                     hypers.show()
+                if hypers and self._calls > 1:
+                    raise RuntimeError("a step within a boundary, as of a signal's handler")
                 code = function(self._frag)
-                if code < 0:
-                    raise self._error(code, function.__name__)
                 if hypers and hypers.failure:
                     failure, hypers.failure = hypers.failure, None
                     raise failure
+                if code < 0:
+                    raise self._error(code, function.__name__)
             finally:
                 self._calls -= 1
                 if self._closing and not self._calls:

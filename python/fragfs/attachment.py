@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ._job import Job
+from ._job import Interrupt, Job
 from ._log import say
 from .adapters.base import Adapter, Boundaries, Declared, Kept, Place
 
@@ -274,13 +274,18 @@ class Attachment:
     def _guard(self, step: Callable[..., None], *args: Any) -> None:
         if self._job is None or not self._job.is_open:
             return
+        interrupt = None
         try:
             step(self._job, *args)
+        except Interrupt as e:
+            interrupt, = e.args
         except Exception as e:
             if self._job is None:  # a failure within this one has closed it
                 return
             self._close()  # this is a hook: torch goes through its hooks, and they must not change meanwhile
             say(f"{_reason(e)}; detached, training goes on")
+        if interrupt is not None:  # not within `except`, which would give it a context
+            raise interrupt
 
     def _grads_gone(self, job: Job) -> None:
         with job.lock:
@@ -338,8 +343,10 @@ class Attachment:
             self._sync()
         if self._is_asked:  # since the window began; a freeze, in which no other thread could show them, begins here
             self._show_gradients(job)
-        job.step_begin()
-        self._in_step = True
+        try:
+            job.step_begin()
+        finally:
+            self._in_step = True  # also behind Ctrl-C in a freeze: the boundary was passed
 
     def _step_end(self, job: Job) -> None:
         if not self._in_step:

@@ -461,6 +461,45 @@ class Memory(unittest.TestCase):
                                  "trained now: detach and attach again to see their states\n")
                 self.attachment.detach()
 
+    def test_handlers_of_signals_run_in_a_freeze_and_an_exception_of_one_ends_it(self) -> None:
+        def fail(*_: object) -> None:
+            raise ValueError("of the job")
+
+        self.start(1, mount=False)
+        for raised, handler in ((KeyboardInterrupt, signal.default_int_handler), (ValueError, fail)):
+            with self.subTest(raised):
+                self.freeze_and_raise(raised, handler)
+        self.open()
+        self.assertTrue(self.compare())
+
+    def freeze_and_raise(self, raised: type[BaseException], handler: Any) -> None:
+        handled, has_stepped, ends = threading.Event(), threading.Event(), []
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, lambda *_: handled.set()))
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, handler))
+
+        def freeze() -> None:
+            with fragfs.open(self.attachment.address, "rw") as mount:
+                try:
+                    with mount.freeze(seconds=40000):
+                        os.kill(os.getpid(), signal.SIGUSR1)
+                        ends.append(handled.wait(60) and mount.phase)
+                        os.kill(os.getpid(), signal.SIGINT)
+                        has_stepped.wait(60)
+                except OSError as e:
+                    ends.append(e.errno)
+
+        thread = threading.Thread(target=freeze)
+        thread.start()
+        with self.assertRaises(raised):
+            while thread.is_alive():
+                self.step()
+        for _ in range(3):
+            self.step()
+        has_stepped.set()
+        thread.join()
+        self.assertEqual(ends, ["frozen", errno.ETIMEDOUT])
+        self.assertTrue(self.attachment)
+
     def test_detach_within_a_step(self) -> None:
         """Torch goes through the optimizer's hooks there, and there must not be fewer of them suddenly."""
         import torch

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to jobs happens to attached ones as to others (trouble_job.py): same losses, same errors, no wait."""
 
+import contextlib
 import importlib.util
 import itertools
 import os
@@ -13,6 +14,7 @@ import unittest
 from collections.abc import Sequence
 from typing import Any
 
+from joined import open_joined
 from test_torch import HERE, TIMEOUT_S, free_port, needs
 
 TORCH, DEEPSPEED = ("ddp", "fsdp2"), ("zero2", "zero3")  # of several ranks
@@ -81,8 +83,8 @@ class Trouble(unittest.TestCase):
             for rank in ranks:
                 for _ in range(5):
                     self.assertTrue(any(line.startswith("loss") for line in iter(rank.stdout.readline, "")))
-            for rank in ranks if kind == "interrupted" else ranks[1:]:
-                rank.send_signal(signal.SIGINT if kind == "interrupted" else signal.SIGKILL)
+            for rank in ranks[1:] if kind == "killed" else ranks:
+                rank.send_signal(signal.SIGKILL if kind == "killed" else signal.SIGINT)
         ends = []
         for rank in ranks:
             err = rank.communicate(timeout=TIMEOUT_S)[1]
@@ -90,6 +92,18 @@ class Trouble(unittest.TestCase):
             errors = [line for line in lines if re.match(r"[\w.]*(Error|KeyboardInterrupt)\b", line)]
             ends.append((rank.returncode, errors[-1] if errors else err[-2000:]))
         return ends
+
+    def test_an_interrupt_ends_a_job_that_is_frozen(self) -> None:
+        for framework in ALL:
+            with self.subTest(framework=framework):
+                ranks = self.start("endless", framework, "attached", 1 if framework == "plain" else 2)
+                address = next(line.split()[1] for line in ranks[0].stdout if line.startswith("address"))
+                with open_joined(address, "rw") as mount, contextlib.suppress(TimeoutError), mount.freeze(seconds=40000):
+                    for rank in ranks:
+                        rank.send_signal(signal.SIGINT)
+                    ends = [(rank.communicate(timeout=TIMEOUT_S), rank.returncode) for rank in ranks]
+                self.assertTrue(all("KeyboardInterrupt" in err for (_, err), _ in ends), ends)
+                self.assertTrue(all(status in (1, -signal.SIGINT) for _, status in ends), ends)
 
     def both(self, framework: str) -> None:
         for kind in ("raises", "interrupted", "killed"):

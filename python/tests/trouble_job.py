@@ -174,6 +174,8 @@ def raises(job: Job, _: str) -> None:
 
 def endless(job: Job, _: str) -> None:
     job.attach()
+    if job.attachment:
+        print("address", job.attachment.address, flush=True)
     job.steps(1000000)
 
 

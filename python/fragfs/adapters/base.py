@@ -37,7 +37,7 @@ class Declared(NamedTuple):
 
 
 class Boundaries(NamedTuple):
-    """What the hooks of an adapter call; each never raises."""
+    """What the hooks of an adapter call; none raises, but for what the handler of a signal does in a freeze."""
 
     grads_gone: Callable[[], None]
     grads_valid: Callable[[float], None]

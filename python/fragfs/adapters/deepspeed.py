@@ -81,9 +81,9 @@ class _Engine(Adapter):
 
         def around(method: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*args: Any, **kwargs: Any) -> Any:
-                boundaries.step_begin()
-                gone()
                 try:
+                    boundaries.step_begin()  # raises what the handler of a signal does in a freeze, and nothing else
+                    gone()
                     return method(*args, **kwargs)
                 finally:
                     boundaries.step_end()
