@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import errno
+import functools
 import gc
 import importlib.util
 import inspect
@@ -153,6 +154,58 @@ class Memory(unittest.TestCase):
             for layers, hold, steps in ((40, False, 1), (40, True, _LOOK_EVERY), (2, True, 1)):
                 with self.subTest(layers=layers, hold=hold):
                     self.find_replaced_values(change, layers, hold, steps)
+
+    def test_a_frozen_parameter_that_the_model_replaces_is_let_go(self) -> None:
+        import torch
+        from fragfs.attachment import _LOOK_EVERY
+
+        def frozen(value: float, rows: int = 8) -> torch.nn.Parameter:
+            return torch.nn.Parameter(torch.full((rows, 8), value), requires_grad=False)
+
+        def change(model: torch.nn.Sequential) -> None:
+            model[0].extra = frozen(0.25)
+
+        for layers, hold, steps in ((40, False, 1), (40, True, _LOOK_EVERY), (2, True, 1)):
+            with self.subTest(layers=layers, hold=hold):
+                self.start(layers, mount=False, change=change)
+                with self.attachment, fragfs.open(self.attachment.address, "rw") as mount:
+                    self.replace_frozen(mount["0.extra"].lp, frozen, hold, steps)
+
+    def replace_frozen(self, mine: Any, frozen: Callable[..., Any], hold: bool, steps: int) -> None:
+        import torch
+
+        for _ in range(100):
+            self.step()
+        module, old, memory = self.model[0], self.model[0].extra, weakref.ref(self.model[0].extra.untyped_storage())
+        if not hold:
+            del old
+        module.extra = frozen(0.5)
+        self.assertEqual(memory() is not None, hold)
+        for _ in range(steps):
+            self.step()
+        self.assertTrue(torch.equal(mine.torch(), module.extra))
+        writer = threading.Thread(target=mine.__setitem__, args=((3, 4), 0.75))
+        writer.start()
+        while writer.is_alive():
+            self.step()
+        self.assertEqual(module.extra[3, 4], 0.75)
+        for replace in (functools.partial(setattr, module, "extra", frozen(0.5, rows=4)), functools.partial(delattr, module, "extra"),
+                        functools.partial(setattr, self.model, "0", torch.nn.Linear(8, 8))):
+            replace()
+            for _ in range(20):
+                self.step()
+            with self.assertRaises(OSError) as raised:
+                mine.torch()
+            self.assertEqual(raised.exception.errno, errno.ENODATA)
+        self.model[0].extra = frozen(0.125)
+        for _ in range(20):
+            self.step()
+        self.assertTrue(torch.equal(mine.torch(), self.model[0].extra))
+        self.model[0].extra.data = torch.ones(2)  # an edit would write past its end
+        for _ in range(20):
+            self.step()
+        with self.assertRaises(OSError):
+            mine.torch()
 
     def test_a_state_is_dropped_before_its_memory_is_freed(self) -> None:
         import torch

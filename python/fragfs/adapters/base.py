@@ -101,6 +101,65 @@ class Adapter:
         raise NotImplementedError
 
 
+def _kind(p: Any) -> int:
+    """A hash of what a parameter is described by.  One of ZeRO-3 has its own shape while it is gathered alone."""
+    return hash((p.dtype, getattr(p, "ds_shape", None) or p.shape, getattr(p, "placements", None)))
+
+
+class Others:
+    """Parameters that the optimizer has not.  The model alone keeps them, and may have others in their places at any time, or none:
+    they are looked for there each time, and none is held.
+    """
+
+    def __init__(self, model: Any, numbers: dict[Any, int]) -> None:
+        """numbers: of the parameters; those that have a place in a module of the model are taken out."""
+        self._model = model
+        self._modules: list[tuple[str, ...]] = []  # by names from the model on
+        self._names: list[tuple[str, ...]] = []  # of the parameters of each
+        self._kinds = array("q")
+        self._were_frozen = bytearray()
+        self.numbers = array("i")
+        self.are_trained = False  # some that were frozen
+        same: dict[tuple[str, ...], tuple[str, ...]] = {}
+        left: list[tuple[tuple[str, ...], Any]] = [((), model)] if numbers else []
+        known = set()
+        while left:  # in the order of named_parameters(), which names a parameter by its first place
+            at, module = left.pop()
+            if id(module) in known or not hasattr(module._parameters, "get"):  # as those of TorchScript
+                continue
+            known.add(id(module))
+            names = []
+            for name, p in module._parameters.items():
+                if p is not None and p in numbers:
+                    names.append(name)
+                    self.numbers.append(numbers.pop(p))
+                    self._kinds.append(_kind(p))
+                    self._were_frozen.append(not p.requires_grad)
+            if names:
+                self._modules.append(at)
+                self._names.append(same.setdefault(tuple(names), tuple(names)))
+            left += [((*at, name), child) for name, child in list(module._modules.items())[::-1] if child is not None]
+
+    def _params(self, at: tuple[str, ...]) -> Mapping[str, Any]:
+        module = self._model
+        for name in at:
+            module = module._modules.get(name)
+            if module is None:
+                return {}
+        return module._parameters
+
+    def now(self) -> Iterator[tuple[int, Any]]:
+        """(number, parameter); None: there is none any more, or one that is not as it was described."""
+        self.are_trained, described = False, zip(self.numbers, self._kinds, self._were_frozen)
+        for at, names in zip(self._modules, self._names):
+            params = self._params(at)
+            for name, (number, kind, was_frozen) in zip(names, described):
+                p = params.get(name)
+                if p is not None and p.requires_grad and was_frozen:
+                    self.are_trained = True
+                yield number, p if p is not None and _kind(p) == kind else None
+
+
 class HereOnly:
     """Calls a function of fragfs.  A copy or a pickle of what holds it has another callable there, and needs no fragfs."""
 

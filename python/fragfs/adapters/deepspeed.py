@@ -10,7 +10,7 @@ from typing import Any
 from .. import _libfrag
 from .._job import Job
 from .._log import say
-from .base import Adapter, Boundaries, Declared, Fragments, Kept, Place, partition_states, tensors_of, wrap_method
+from .base import Adapter, Boundaries, Declared, Fragments, Kept, Others, Place, partition_states, tensors_of, wrap_method
 from .torch_optim import TorchAdapter
 
 # What DeepSpeed calls between steps, on all ranks alike, and what gives states other values or other memory.
@@ -140,11 +140,18 @@ class _DeepSpeed(_Engine):
         self.numbers: dict[Any, int] = {}  # parameter -> its number
         self.groups: list[int] = []
         self._describe()
-        self._describe_others([p for p in self.names if p not in self.numbers])
+        others = [p for p in self.names if p not in self.numbers]
+        self._describe_others(others)
+        numbers = {p: self.numbers.pop(p) for p in others}
+        self._others = Others(self.model, numbers)
+        self.numbers.update(numbers)  # those that were not found
+        for p in others:
+            del self.names[p]
 
     def let_go(self) -> None:
         self.names.clear()
         self.numbers.clear()
+        self._others = Others(None, {})
 
     def _describe(self) -> None:
         raise NotImplementedError
@@ -171,6 +178,8 @@ class _DeepSpeed(_Engine):
 
     def lps(self) -> Iterator[tuple[int, bool, Any]]:
         for p, number in self.numbers.items():
+            yield number, False, p
+        for number, p in self._others.now():
             yield number, False, p
 
     def _flat_states(self, group: int, sub: int, flat: Any) -> Iterator[tuple[Place, Kept]]:
@@ -353,12 +362,22 @@ class Zero3(_DeepSpeed):
 
     def lps(self) -> Iterator[tuple[int, bool, Any]]:
         for p, number in self.numbers.items():
-            if not hasattr(p, "ds_id"):
-                yield number, False, p
-                continue
-            yield number, True, None if _is_on_nvme(p) else p.ds_tensor
-            if p.ds_persist:  # each rank has all of it, which no step gathers again
-                yield number, False, p
+            yield from self._lps(number, p)
+        for number, p in self._others.now():
+            if p is None:
+                yield number, True, None
+                yield number, False, None
+            else:
+                yield from self._lps(number, p)
+
+    @staticmethod
+    def _lps(number: int, p: Any) -> Iterator[tuple[int, bool, Any]]:
+        if not hasattr(p, "ds_id"):
+            yield number, False, p
+            return
+        yield number, True, None if _is_on_nvme(p) else p.ds_tensor
+        if p.ds_persist:  # each rank has all of it, which no step gathers again
+            yield number, False, p
 
     def addresses(self) -> list[int]:
         o = self.optimizer
