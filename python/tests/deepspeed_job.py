@@ -489,6 +489,12 @@ def replaced(name: str) -> None:
         job.step()
         check_step(job, name + ", new masters")
         check_values(job, name + ", new masters")
+        frozen = job.engine.module.frozen
+        frozen.weight = torch.nn.Parameter(broadcast(torch.randn_like(frozen.weight)), requires_grad=False)
+        job.named["frozen.weight"] = frozen.weight
+        for _ in range(20):
+            job.step()
+        check_values(job, name + ", a new frozen parameter")
     job.engine.destroy()
 
 
