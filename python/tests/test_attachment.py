@@ -164,14 +164,15 @@ class Memory(unittest.TestCase):
 
         def change(model: torch.nn.Sequential) -> None:
             model[0].extra = frozen(0.25)
+            model[0].unused = torch.nn.Parameter(torch.zeros(8, 8, dtype=torch.bfloat16))
 
         for layers, hold, steps in ((40, False, 1), (40, True, _LOOK_EVERY), (2, True, 1)):
             with self.subTest(layers=layers, hold=hold):
                 self.start(layers, mount=False, change=change)
                 with self.attachment, fragfs.open(self.attachment.address, "rw") as mount:
-                    self.replace_frozen(mount["0.extra"].lp, frozen, hold, steps)
+                    self.replace_frozen(mount["0.extra"].lp, mount["0.unused"].bf16, frozen, hold, steps)
 
-    def replace_frozen(self, mine: Any, frozen: Callable[..., Any], hold: bool, steps: int) -> None:
+    def replace_frozen(self, mine: Any, unused: Any, frozen: Callable[..., Any], hold: bool, steps: int) -> None:
         import torch
 
         for _ in range(100):
@@ -201,11 +202,11 @@ class Memory(unittest.TestCase):
         for _ in range(20):
             self.step()
         self.assertTrue(torch.equal(mine.torch(), self.model[0].extra))
-        self.model[0].extra.data = torch.ones(2)  # an edit would write past its end
+        self.model[0].extra.data, module.unused.data = torch.ones(2), torch.ones(2, dtype=torch.bfloat16)
         for _ in range(20):
             self.step()
-        with self.assertRaises(OSError):
-            mine.torch()
+        for value in (mine, unused):  # an edit would write past its end
+            self.assertRaises(OSError, value.torch)
 
     def test_a_state_is_dropped_before_its_memory_is_freed(self) -> None:
         import torch

@@ -101,9 +101,9 @@ class Adapter:
         raise NotImplementedError
 
 
-def _kind(p: Any) -> int:
+def kind_of(p: Any) -> int:
     """A hash of what a parameter is described by.  One of ZeRO-3 has its own shape while it is gathered alone."""
-    return hash((p.dtype, getattr(p, "ds_shape", None) or p.shape, getattr(p, "placements", None)))
+    return hash((p.dtype, getattr(p, "ds_shape", p.shape), getattr(p, "placements", None)))
 
 
 class Others:
@@ -133,7 +133,7 @@ class Others:
                 if p is not None and p in numbers:
                     names.append(name)
                     self.numbers.append(numbers.pop(p))
-                    self._kinds.append(_kind(p))
+                    self._kinds.append(kind_of(p))
                     self._were_frozen.append(not p.requires_grad)
             if names:
                 self._modules.append(at)
@@ -157,7 +157,7 @@ class Others:
                 p = params.get(name)
                 if p is not None and p.requires_grad and was_frozen:
                     self.are_trained = True
-                yield number, p if p is not None and _kind(p) == kind else None
+                yield number, p if p is not None and kind_of(p) == kind else None
 
 
 class HereOnly:

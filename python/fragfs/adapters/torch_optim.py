@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import combinations, islice
 from math import prod
@@ -19,7 +19,7 @@ from .. import _libfrag
 from .._job import Job
 from .._log import say
 from . import _is, _names
-from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Others, Place, tensors_of, wrap_method
+from .base import Adapter, Boundaries, Declared, Fragments, HereOnly, Kept, Others, Place, kind_of, tensors_of, wrap_method
 
 _FEW = 16  # parameters: each step compares the addresses of all
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
@@ -126,7 +126,7 @@ class TorchAdapter(Adapter):
         self.numbers: dict[Any, int] = {}
         self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
         self._here: dict[int, tuple[array[int], list[Any]]] = {}  # the parameters with elements on this rank
-        self._lps: tuple[array[int], list[Any]] = array("i"), []  # those without a master that are held here
+        self._lps: tuple[array[int], list[Any], array[int]] = array("i"), [], array("q")  # those without a master that are held here
         self._has_said: set[str] = set()  # of what a line has said that it is not shown
         meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
         self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
@@ -150,14 +150,13 @@ class TorchAdapter(Adapter):
             if p not in self.numbers:
                 self._add_param(p, frozen=True, has_master=False)
         self._say_what_is_odd()
-        held = {p for _, here in self._here.values() for p in here}
-        self._let_go_of_others(held)
         self._has_few = len(self.names) <= _FEW
-        self._few = list(islice(held, _FEW if self._has_few else 1))
-        self._frozen = [p for p in held if not p.requires_grad]
-        self._count, self._known = self._count_params(), self._hash_params()
         self.names.clear()  # a model has tens of thousands
         self.numbers.clear()
+        self._let_go_of_others()
+        self._few = list(islice(self._held(), _FEW if self._has_few else 1))
+        self._frozen = [p for p in self._held() if not p.requires_grad]
+        self._count, self._known = self._count_params(), self._hash_params()
 
     # ---- where an optimizer of another kind differs ----
 
@@ -219,22 +218,31 @@ class TorchAdapter(Adapter):
     def _add_param(self, p: Any, frozen: bool, has_master: bool, cuts: Sequence[tuple[int, int]] = ()) -> None:
         number = self.numbers[p] = self.job.param(self.names[p], tuple(p.shape), p.dtype, cuts=cuts, frozen=frozen)
         if not has_master:
-            self._lps[0].append(number)
-            self._lps[1].append(p)
+            self._add_lp(number, p)
 
-    def _let_go_of_others(self, held: Set[Any]) -> None:
+    def _add_lp(self, number: int, p: Any) -> None:
+        numbers, params, kinds = self._lps
+        numbers.append(number)
+        params.append(p)
+        kinds.append(kind_of(p))
+
+    def _held(self) -> Iterator[Any]:
+        """The parameters of groups that have states here."""
+        return (p for _, here in self._here.values() for p in here)
+
+    def _let_go_of_others(self) -> None:
         """Those that FSDP2 has cut it holds itself, and puts whole ones in their places at times."""
         has_fsdp2 = self._mesh is not None and any(_is(module, "torch", "FSDPModule") for module in self.model.modules())
-        others = {p: number for number, p in zip(*self._lps) if p not in held and not (has_fsdp2 and hasattr(p, "device_mesh"))}
+        numbers, params, _ = self._lps
+        held = set(self._held()) if params else ()
+        others = {p: number for number, p in zip(numbers, params) if p not in held and not (has_fsdp2 and hasattr(p, "device_mesh"))}
         self._cut_others = {number for p, number in others.items() if hasattr(p, "device_mesh")}
         self._others = Others(self.model, others)
-        numbers, params = self._lps
-        self._lps = array("i"), []
+        self._lps = array("i"), [], array("q")
         others_numbers = set(self._others.numbers)
         for number, p in zip(numbers, params):
             if number not in others_numbers:
-                self._lps[0].append(number)
-                self._lps[1].append(p)
+                self._add_lp(number, p)
 
     def _layout(self, p: Any) -> tuple[_Layout, list[tuple[int, int]]]:
         if not hasattr(p, "device_mesh"):
@@ -304,8 +312,9 @@ class TorchAdapter(Adapter):
             say(line(next((name for name, other in _plain_names(self.model) if other is p), "a parameter")))
 
     def lps(self) -> Iterator[tuple[int, bool, Any]]:
-        for number, p in zip(*self._lps):
-            yield number, hasattr(p, "device_mesh"), _local(p) if self._lies_as(p, "the value", p) else None
+        for number, p, kind in zip(*self._lps):
+            is_shown = kind_of(p) == kind and self._lies_as(p, "the value", p)
+            yield number, hasattr(p, "device_mesh"), _local(p) if is_shown else None
         for number, p in self._others.now():
             yield number, number in self._cut_others, _local(p) if p is not None and self._lies_as(p, "the value", p) else None
 
@@ -337,7 +346,7 @@ class TorchAdapter(Adapter):
 
     def let_go(self) -> None:
         self._here.clear()
-        self._lps, self._few, self._frozen, self._has_few = (array("i"), []), [], [], False
+        self._lps, self._few, self._frozen, self._has_few = (array("i"), [], array("q")), [], [], False
         self._others = Others(None, {})
 
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
