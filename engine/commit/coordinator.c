@@ -24,9 +24,11 @@ enum {
 
 enum coordinator_state {
 	COORDINATOR_VOTING,
-	COORDINATOR_ACCEPTED,
-	COORDINATOR_DECIDED,
-	COORDINATOR_OVER
+	COORDINATOR_ACCEPTED,   /* all ranks have promised */
+	COORDINATOR_COMMITTING, /* all other ranks were told to commit; this one was not */
+	COORDINATOR_COMMITTED,  /* this rank was told, too */
+	COORDINATOR_ABORTED,    /* all ranks were told to abort */
+	COORDINATOR_OVER,       /* all ranks have reported */
 };
 
 /* A rank's part in a transaction. */
@@ -44,12 +46,10 @@ struct coordinator_transaction {
 	bool or_later;   /* it may edit the next window that has a boundary instead */
 	uint32_t freeze_ms;
 	bool round;
-	bool commit;
 	bool arrived; /* a rank waits at N */
 	bool cancelled;
 	bool taken;        /* another rank has taken the decision to commit */
 	bool refused;      /* another rank has refused it */
-	bool decided_here; /* DECIDE went to this rank itself, the last of all */
 	uint32_t peer;     /* the writer's */
 	uint64_t request;  /* its COMMIT */
 	uint64_t boundary; /* N */
@@ -80,6 +80,11 @@ static struct coordinator_transaction *find_transaction(struct engine *e,
 	return NULL;
 }
 
+static bool is_committed(const struct coordinator_transaction *a)
+{
+	return a->state == COORDINATOR_COMMITTING || a->state == COORDINATOR_COMMITTED;
+}
+
 static void free_transaction(struct coordinator_transaction *a)
 {
 	if (a) {
@@ -96,9 +101,10 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 
 static int tell_decision(struct engine *e, struct coordinator_transaction *a, uint32_t rank)
 {
+	bool commit = is_committed(a);
 	struct wire_decide decide = { { a->transaction[0], a->transaction[1] },
-				      a->commit,
-				      a->commit ? 0 : a->status };
+				      commit,
+				      commit ? 0 : a->status };
 
 	return peers_call(e, rank, WIRE_DECIDE, &decide, NULL, 0, on_applied, a, rank);
 }
@@ -121,7 +127,7 @@ static bool on_applied(struct engine *e, void *owner, uint64_t rank,
 							  : 0 };
 
 	hear_decided(a, answer);
-	if (answer->type == WIRE_ACK && !answer->status && a->commit)
+	if (answer->type == WIRE_ACK && !answer->status && is_committed(a))
 		return true; /* the rank has the decision; APPLIED follows */
 	if (answer->status == -EAGAIN && !tell_decision(e, a, (uint32_t)rank))
 		return false;
@@ -145,7 +151,7 @@ static uint64_t boundary_of(const struct engine *e, uint32_t rank)
 static bool is_late(const struct engine *e, const struct coordinator_transaction *a,
 		    uint32_t rank)
 {
-	if (a->commit) /* a participant that has applied the edit, or reported, is PART_NONE */
+	if (is_committed(a)) /* a participant that has applied the edit is PART_NONE */
 		return a->part[rank] != PART_NONE;
 	return a->awaited[rank] ||
 	       (peer_is_live(&e->peers[rank]) && boundary_of(e, rank) < a->boundary);
@@ -195,7 +201,7 @@ static void tell(struct engine *e, struct coordinator_transaction *a, uint64_t b
 				      .boundary = boundary,
 				      .status = a->status };
 
-	if (a->watch && !a->commit) {
+	if (a->watch && !is_committed(a)) {
 		coordinator_watch_tell_over(e, a->watch, a->transaction,
 					    a->why[0]      ? a->why
 					    : a->cancelled ? "the watching mount has ended it"
@@ -206,7 +212,7 @@ static void tell(struct engine *e, struct coordinator_transaction *a, uint64_t b
 		if (!a->why[0])
 			name_late(e, a);
 		told.why = a->why;
-	} else if (a->commit && a->status) {
+	} else if (is_committed(a) && a->status) {
 		snprintf(a->why, sizeof(a->why), "rank %u could not apply it: %s", a->said,
 			 strerror(-a->status));
 		told.why = a->why;
@@ -228,7 +234,6 @@ static void decide_at(struct engine *e, struct coordinator_transaction *a, uint3
 	a->outstanding += !rc;
 	if (rc)
 		a->part[rank] = PART_NONE; /* the rank asks by ARRIVED: coordinator_arrived */
-	a->decided_here |= rank == e->rank;
 }
 
 /* Returns true if the freeze waits for longer than it was to last.  SLACK_MS: the client counts
@@ -243,9 +248,8 @@ static bool is_late_freeze(const struct coordinator_transaction *a)
 static void decide(struct engine *e, struct coordinator_transaction *a, bool commit)
 {
 	rpc_forget(e, a);
-	a->state = COORDINATOR_DECIDED;
+	a->state = commit ? COORDINATOR_COMMITTING : COORDINATOR_ABORTED;
 	a->decided_ms = monotonic_ms();
-	a->commit = commit;
 	if (!commit && !a->status)
 		a->status = is_late_freeze(a) ? -ETIMEDOUT : -ECANCELED;
 	a->outstanding = 0;
@@ -266,6 +270,7 @@ static void decide_here(struct engine *e, struct coordinator_transaction *a)
 	if (a->taken || (!a->outstanding && !a->refused)) {
 		if (a->watch)
 			coordinator_watch_tell(e, a->watch, a->boundary, a->transaction);
+		a->state = COORDINATOR_COMMITTED;
 		decide_at(e, a, e->rank);
 	} else if (!a->outstanding) {
 		a->status = -EIO;
@@ -277,7 +282,7 @@ static void finish(struct engine *e, struct coordinator_transaction *a)
 {
 	struct wire_applied applied = { .status = a->status, .generation = a->boundary };
 
-	if (a->commit) {
+	if (a->state == COORDINATOR_COMMITTED) {
 		node_send(e, a->peer, WIRE_APPLIED, a->request, &applied, NULL, 0);
 		tell(e, a, a->boundary);
 	}
@@ -364,7 +369,7 @@ static void ask_all(struct engine *e, struct coordinator_transaction *a)
 static bool freezes(const struct coordinator_transaction *a)
 {
 	return a->freeze_ms && !a->status && !a->cancelled &&
-	       (!a->watch || a->state == COORDINATOR_DECIDED);
+	       (!a->watch || a->state >= COORDINATOR_COMMITTING);
 }
 
 /* The boundary of a freeze, which this coordinator or an earlier one has agreed on; 0: none. */
@@ -540,9 +545,9 @@ static void turn_one(struct engine *e, struct coordinator_transaction *a)
 		decide(e, a, false);
 	if (a->state == COORDINATOR_ACCEPTED && a->arrived)
 		decide(e, a, true);
-	if (a->state == COORDINATOR_DECIDED && !a->decided_here)
+	if (a->state == COORDINATOR_COMMITTING)
 		decide_here(e, a);
-	if (a->state == COORDINATOR_DECIDED && a->decided_here && !a->outstanding)
+	if (a->state >= COORDINATOR_COMMITTED && !a->outstanding)
 		finish(e, a);
 }
 
@@ -642,7 +647,7 @@ static bool is_repeated(struct engine *e, uint32_t peer, uint64_t request,
 	if (a) {
 		a->peer = peer;
 		a->request = request;
-		if (a->state == COORDINATOR_DECIDED && !a->commit)
+		if (a->state == COORDINATOR_ABORTED)
 			node_ack(e, peer, request, a->status);
 		else if (a->state != COORDINATOR_VOTING)
 			say_accepted(e, a);
@@ -712,8 +717,7 @@ void coordinator_cancel(struct engine *e, const uint64_t transaction[2])
 	if (a->freeze_ms && !a->watch && !a->why[0])
 		name_late(e, a);
 	/* some ranks stand, and finish would wait for a rank that may never come */
-	if (a->freeze_ms && a->state == COORDINATOR_DECIDED && !a->status &&
-	    is_late_freeze(a)) {
+	if (a->freeze_ms && is_committed(a) && !a->status && is_late_freeze(a)) {
 		a->status = -ETIMEDOUT;
 		tell(e, a, 0);
 	}
@@ -730,11 +734,11 @@ enum wire_outcome coordinator_arrived(struct engine *e, uint32_t rank,
 		return outcome ? outcome : WIRE_ABORTED;
 	}
 	a->arrived = true;
-	if (a->state != COORDINATOR_DECIDED || !a->decided_here || rank >= e->world)
+	if (a->state < COORDINATOR_COMMITTED || rank >= e->world)
 		return WIRE_UNDECIDED;
 	if (a->part[rank] && monotonic_ms() < a->decided_ms + RETELL_MS)
 		return WIRE_UNDECIDED; /* DECIDE is on its way */
-	return a->commit ? WIRE_COMMITTED : WIRE_ABORTED;
+	return is_committed(a) ? WIRE_COMMITTED : WIRE_ABORTED;
 }
 
 /* ---- all of them ---- */

@@ -8,13 +8,20 @@
  * the writer may cancel.  A freeze is an edit without bytes, at whose N the trainers stand;
  * edits that come meanwhile name the same boundary.
  *
+ *     .----- a rank comes -----.
+ *     v                        |
+ *   VOTING --all promise--> ACCEPTED --one is at N--> COMMITTING --one takes it--> COMMITTED
+ *     |                        |                          |
+ *     '--- refused, cancelled -+----- all refuse it ------'----------------------> ABORTED
+ *
  * A watch is a freeze with a condition.  It is decided when all ranks wait at N and have said
  * what they found there: they stand where the condition holds, else are asked for the promise
  * of N + 1, which lets them go on.  A job has one watch at a time.
  *
  * A coordinator that is held for dead may live: the other ranks then abort without it
- * (termination.h), and refuse its decision.  So it commits its own part last, when another rank
- * has taken the decision, and aborts when all refuse.
+ * (termination.h), and refuse its decision.  So in COMMITTING all but its own rank are told; it
+ * commits its own part last, when another rank has taken the decision, and aborts when all
+ * refuse.
  *
  * Engine thread of a rank, with the lock.
  */
