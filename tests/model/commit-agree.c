@@ -14,9 +14,15 @@ static struct message about(enum type type, unsigned edit, unsigned n, unsigned 
 
 /* ---- deciding ---- */
 
+static bool is_committed(const struct coordinator_transaction *a)
+{
+	return a->state == COORDINATOR_COMMITTING || a->state == COORDINATOR_COMMITTED;
+}
+
 static bool tell_decision(struct state *s, unsigned r, unsigned edit, unsigned rank)
 {
-	return !send(s, r, rank, about(DECIDE, edit, 0, s->ranks[r].agreements[edit].commit));
+	return !send(s, r, rank,
+		     about(DECIDE, edit, 0, is_committed(&s->ranks[r].agreements[edit])));
 }
 
 static void ended(struct coordinator_transaction *a, unsigned rank)
@@ -31,12 +37,12 @@ void agree_on_decided(struct state *s, unsigned r, unsigned from, struct message
 	struct coordinator_transaction *a = &s->ranks[r].agreements[m.edit];
 	bool refused = m.type == DECIDED && m.value;
 
-	if (a->state != COORDINATOR_DECIDED || !(a->outstanding >> from & 1))
+	if (a->state < COORDINATOR_COMMITTING || !(a->outstanding >> from & 1))
 		return;
 	a->taken |= !refused;
 	a->refused |= refused;
 	a->spoiled |= m.type == APPLIED && m.value;
-	if (refused || m.type == APPLIED || !a->commit)
+	if (refused || m.type == APPLIED || !is_committed(a))
 		ended(a, from); /* after DECIDED of a commit, APPLIED follows */
 }
 
@@ -48,19 +54,19 @@ static void tell(struct state *s, unsigned r, unsigned edit, unsigned rank)
 		a->outstanding |= (uint8_t)(1u << rank);
 	else
 		a->part[rank] = PART_NONE;
-	a->told_self |= rank == r;
 }
 
 static void decide(struct state *s, unsigned r, unsigned edit, bool commit)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
-	a->state = COORDINATOR_DECIDED;
-	a->commit = commit;
+	a->state = commit ? COORDINATOR_COMMITTING : COORDINATOR_ABORTED;
 	a->outstanding = 0;
 	for (unsigned rank = 0; rank < RANKS; rank++)
 		if (rank != r || !commit || mutation == MUTATION_DECIDES_ALONE)
 			tell(s, r, edit, rank);
+	if (commit && mutation == MUTATION_DECIDES_ALONE)
+		a->state = COORDINATOR_COMMITTED;
 	if (!commit)
 		send(s, r, WRITER, about(VERDICT, edit, 0, 0));
 }
@@ -70,19 +76,19 @@ static void decide_here(struct state *s, unsigned r, unsigned edit)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
-	if (a->told_self)
-		return;
-	if (a->taken || (!a->outstanding && !a->refused))
+	if (a->taken || (!a->outstanding && !a->refused)) {
+		a->state = COORDINATOR_COMMITTED;
 		tell(s, r, edit, r);
-	else if (!a->outstanding)
+	} else if (!a->outstanding) {
 		decide(s, r, edit, false);
+	}
 }
 
 static void finish(struct state *s, unsigned r, unsigned edit)
 {
 	struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 
-	if (a->commit)
+	if (is_committed(a))
 		send(s, r, WRITER, about(VERDICT, edit, 0, !a->spoiled));
 	memset(a, 0, sizeof(*a));
 }
@@ -245,9 +251,9 @@ bool coordinator_turn(struct state *s, unsigned r, unsigned edit)
 		watch(s, r, edit);
 	if (a->state == COORDINATOR_ACCEPTED && a->arrived && !is_watch(edit))
 		decide(s, r, edit, true);
-	if (a->state == COORDINATOR_DECIDED)
+	if (a->state == COORDINATOR_COMMITTING)
 		decide_here(s, r, edit);
-	if (a->state == COORDINATOR_DECIDED && a->told_self && !a->outstanding)
+	if (a->state >= COORDINATOR_COMMITTED && !a->outstanding)
 		finish(s, r, edit);
 	return memcmp(a, &was, sizeof(was)) != 0;
 }
@@ -259,7 +265,7 @@ static bool is_repeated(struct state *s, unsigned r, unsigned edit)
 	const struct coordinator_transaction *a = &s->ranks[r].agreements[edit];
 	const struct edit *e = &s->ranks[r].edits[edit];
 
-	if (a->state == COORDINATOR_DECIDED && !a->commit)
+	if (a->state == COORDINATOR_ABORTED)
 		send(s, r, WRITER, about(VERDICT, edit, 0, 0));
 	else if (a->state > COORDINATOR_VOTING)
 		send(s, r, WRITER, about(ACCEPTED, edit, a->n, 0));
@@ -317,12 +323,12 @@ void coordinator_arrived(struct explore *x, struct state *s, unsigned r, unsigne
 		return;
 	}
 	a->arrived = 1;
-	if (a->state != COORDINATOR_DECIDED || !a->told_self)
+	if (a->state < COORDINATOR_COMMITTED)
 		return;
 	told = *s;
 	if (a->part[from] && mutation == MUTATION_TOLD_IS_APPLIED)
 		ended(&told.ranks[r].agreements[edit], from);
-	tell_known(&told, r, from, edit, a->commit ? COMMITTED : ABORTED);
+	tell_known(&told, r, from, edit, is_committed(a) ? COMMITTED : ABORTED);
 	if (r != from && a->part[from])
 		then(x, &told, "%d tells %d, which has arrived, the decision", (int)r,
 		     (int)from);
@@ -405,7 +411,7 @@ bool agree_ask_again(struct state *s, unsigned r, unsigned rank, unsigned edit)
 		ask_all(s, r, edit);
 		any = true;
 	}
-	if (a->state == COORDINATOR_DECIDED && a->outstanding >> rank & 1 &&
+	if (a->state >= COORDINATOR_COMMITTING && a->outstanding >> rank & 1 &&
 	    !is_under_way(s, r, rank, DECIDE, edit) &&
 	    !is_under_way(s, rank, r, DECIDED, edit) &&
 	    !is_under_way(s, rank, r, APPLIED, edit))

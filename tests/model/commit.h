@@ -83,7 +83,9 @@ enum coordinator_state {
 	COORDINATOR_NONE,
 	COORDINATOR_VOTING,
 	COORDINATOR_ACCEPTED,
-	COORDINATOR_DECIDED
+	COORDINATOR_COMMITTING,
+	COORDINATOR_COMMITTED,
+	COORDINATOR_ABORTED
 };
 enum part { PART_NONE, PART_PROMISED, PART_HOLDER };
 
@@ -95,11 +97,9 @@ struct coordinator_transaction {
 	uint8_t arrived;
 	uint8_t cancelled;
 	uint8_t failed;
-	uint8_t commit;
 	uint8_t taken;   /* another rank has taken the decision over */
 	uint8_t refused; /* a rank has refused the decision */
 	uint8_t spoiled; /* a round: a rank could not send the bytes asked for */
-	uint8_t told_self;
 	uint8_t passed;
 	uint8_t checked; /* a watch: ranks that wait at boundary n, a bit each */
 	uint8_t found;
