@@ -149,7 +149,7 @@ static void see_prepared(void *arg, struct edit *edit)
 	struct arrivals *a = arg;
 	const struct peer *p = &a->e->peers[edit->coordinator];
 
-	if (p->state == ENGINE_RANK_LOST || edit->fenced)
+	if (p->state == ENGINE_RANK_LOST || edit->state == EDIT_FENCED)
 		see_orphan(a->e, edit->transaction);
 	if (edit->arrived && !edit->watch && a->now >= edit->told_ms + RETRY_MS &&
 	    a->n < ARRAY_SIZE(a->found)) {

@@ -103,7 +103,7 @@ static bool arrive(struct participant *s, uint64_t b)
 	bool any = false;
 
 	TAILQ_FOREACH (e, &s->list, link) {
-		if (e->state != EDIT_PREPARED || e->boundary > b)
+		if (!participant_is_undecided(e) || e->boundary > b)
 			continue;
 		e->arrived = true;
 		any |= !e->watch;
@@ -162,7 +162,7 @@ static struct edit *find_watch(struct participant *s, bool checked)
 	struct edit *e;
 
 	TAILQ_FOREACH (e, &s->list, link)
-		if (e->watch && e->state == EDIT_PREPARED && e->arrived &&
+		if (e->watch && participant_is_undecided(e) && e->arrived &&
 		    e->watch->checked == checked)
 			break;
 	return e;
@@ -221,7 +221,7 @@ void participant_checked(struct participant *s, struct participant_check *check)
 	assert(thread_may_be_trainer());
 	LOCKED(&s->lock);
 	e = participant_find(s, check->transaction);
-	if (!e || !e->watch || e->state != EDIT_PREPARED || !e->arrived ||
+	if (!e || !e->watch || !participant_is_undecided(e) || !e->arrived ||
 	    e->boundary != check->boundary) {
 		free(check->watch.found); /* the watch was decided, or waits again */
 		return;
@@ -242,7 +242,7 @@ bool participant_take_check(struct participant *s, uint64_t before, uint64_t now
 
 	LOCKED(&s->lock);
 	TAILQ_FOREACH (e, &s->list, link)
-		if (e->watch && e->state == EDIT_PREPARED && e->watch->checked && !e->fenced &&
+		if (e->watch && e->state == EDIT_PREPARED && e->watch->checked &&
 		    (!e->told_ms || e->told_ms < before))
 			break;
 	if (!e)
@@ -264,7 +264,7 @@ bool participant_watch_lasts(struct participant *s, const uint64_t transaction[2
 
 	LOCKED(&s->lock);
 	e = participant_find(s, transaction);
-	return e && e->watch && e->state == EDIT_PREPARED &&
+	return e && e->watch && participant_is_undecided(e) &&
 	       monotonic_ms() < e->watch->heard_ms + LEASE_SILENT_MS;
 }
 
@@ -289,7 +289,7 @@ int participant_renew(struct participant *s, const uint64_t transaction[2])
 
 	LOCKED(&s->lock);
 	e = participant_find(s, transaction);
-	if (e && e->watch && e->state == EDIT_PREPARED) {
+	if (e && e->watch && participant_is_undecided(e)) {
 		e->watch->heard_ms = monotonic_ms();
 		return 0;
 	}

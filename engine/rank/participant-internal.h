@@ -9,6 +9,11 @@
 /* Frees the piece, or keeps it for another edit. */
 void participant_free_piece(struct participant *s, struct edit_piece *piece);
 struct edit *participant_find(struct participant *s, const uint64_t transaction[2]);
+/* Returns true if this rank has promised the edit, and has no decision. */
+static inline bool participant_is_undecided(const struct edit *e)
+{
+	return e->state == EDIT_PREPARED || e->state == EDIT_FENCED;
+}
 /* Returns NULL if there are too many edits, or no memory. */
 struct edit *participant_find_or_add(struct participant *s, const uint64_t transaction[2]);
 /* Returns the decision of an edit in `list` or of the newest outcomes; else WIRE_UNDECIDED. */

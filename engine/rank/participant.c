@@ -153,7 +153,7 @@ void participant_signal(struct participant *s)
 
 static bool is_bound(const struct edit *e)
 {
-	return e->state == EDIT_PREPARED || e->state == EDIT_DECIDED;
+	return participant_is_undecided(e) || e->state == EDIT_DECIDED;
 }
 
 /* The trainer reads `lowest` alone, without the lock, to see whether it has to look. */
@@ -288,7 +288,7 @@ int participant_prepare(struct participant *s, struct registry *r, const struct 
 	LOCKED(&s->lock);
 	e = participant_find(s, p->transaction);
 	known = participant_known(s, p->transaction);
-	if (known != WIRE_UNDECIDED || (e && e->fenced))
+	if (known != WIRE_UNDECIDED || (e && e->state == EDIT_FENCED))
 		return known == WIRE_COMMITTED ? -EBUSY : -ECANCELED;
 	if (!watch && freezes_twice(s, p, now))
 		return -EBUSY;
@@ -380,9 +380,9 @@ int participant_decide(struct participant *s, const uint64_t transaction[2], boo
 		return -ENOENT;
 	if (known && !e)
 		return -EALREADY;
-	if (!known && (!e || (commit && e->state != EDIT_PREPARED)))
+	if (!known && (!e || (commit && !participant_is_undecided(e))))
 		return -ENOENT;
-	if (!known && e->fenced)
+	if (!known && e->state == EDIT_FENCED)
 		return -ESTALE;
 	e->peer = peer;
 	e->request = request;
@@ -424,8 +424,8 @@ enum wire_outcome participant_outcome(struct participant *s, const uint64_t tran
 	LOCKED(&s->lock);
 	outcome = participant_known(s, transaction);
 	e = participant_find(s, transaction);
-	if (e && e->state != EDIT_STAGED && outcome == WIRE_UNDECIDED)
-		e->fenced = true;
+	if (e && participant_is_undecided(e) && outcome == WIRE_UNDECIDED)
+		e->state = EDIT_FENCED;
 	else if (outcome == WIRE_UNDECIDED)
 		forbid(s, e, transaction, orphaned);
 	return outcome;
@@ -465,7 +465,7 @@ uint32_t participant_coordinator(struct participant *s, const uint64_t transacti
 
 	LOCKED(&s->lock);
 	e = participant_find(s, transaction);
-	return e && e->state == EDIT_PREPARED && !e->fenced ? e->coordinator : UINT32_MAX;
+	return e && e->state == EDIT_PREPARED ? e->coordinator : UINT32_MAX;
 }
 
 static void resolve(struct participant *s, const uint64_t transaction[2], bool commit,
@@ -475,7 +475,7 @@ static void resolve(struct participant *s, const uint64_t transaction[2], bool c
 
 	LOCKED(&s->lock);
 	e = participant_find(s, transaction);
-	if (e && e->state == EDIT_PREPARED && !(coordinated && e->fenced)) {
+	if (e && (coordinated ? e->state == EDIT_PREPARED : participant_is_undecided(e))) {
 		e->peer = EDIT_PEER_NONE;
 		e->why = coordinated ? NULL : orphaned;
 		settle(s, e, commit, coordinated ? -ECANCELED : -EIO);
@@ -498,7 +498,7 @@ void participant_each_prepared(struct participant *s, participant_see see, void 
 
 	LOCKED(&s->lock);
 	TAILQ_FOREACH (e, &s->list, link)
-		if (e->state == EDIT_PREPARED)
+		if (participant_is_undecided(e))
 			see(arg, e);
 }
 

@@ -8,10 +8,15 @@
  * edit at N.  Ranks without bytes of an edit promise too, so that every rank counts the same
  * generations.
  *
- *   STAGED --prepare--> PREPARED --decide--> DECIDED --boundary N--> APPLIED --> taken
- *      |  \                \------ abort, coordinator died -------> ABORTED ----'
- *      |   \----- its writer or coordinator lost, silent -------------'
- *      \--- its writer takes it back: dropped
+ *   STAGED --prepare--> PREPARED --------- decide --------> DECIDED --boundary N--> APPLIED -.
+ *    |  |                 |  |                                 ^                             |
+ *    |  |                 |  '--outcome--> FENCED --resolve ---'                             |
+ *    |  |                 |                  |                                               |
+ *    |  '-- lost, silent -+---- abort -------'------------> ABORTED -------------------------+
+ *    '--- its writer takes it back: dropped                                          taken <-'
+ *
+ * An edit is fenced when a rank asks for its decision, because it holds the coordinator for
+ * dead: from then on a decision of that coordinator's is refused.
  *
  * A freeze is an edit without bytes: applied, it holds the trainer's thread at N, and edits
  * that come meanwhile may name N too.  A watch is a freeze with a condition.  It stays PREPARED
@@ -43,7 +48,14 @@ enum {
  */
 static_assert(OUTCOME_LOG_MAX >= 2 * PARTICIPANT_EDITS_MAX, "outcomes of edits under way");
 
-enum edit_state { EDIT_STAGED, EDIT_PREPARED, EDIT_DECIDED, EDIT_APPLIED, EDIT_ABORTED };
+enum edit_state {
+	EDIT_STAGED,
+	EDIT_PREPARED,
+	EDIT_FENCED, /* PREPARED, and its coordinator, held for dead, decides it no more */
+	EDIT_DECIDED,
+	EDIT_APPLIED,
+	EDIT_ABORTED
+};
 
 struct edit_piece {
 	STAILQ_ENTRY(edit_piece) link;
@@ -91,7 +103,6 @@ struct edit {
 	bool is_round;
 	bool arrived;     /* the trainer waits at N */
 	uint64_t told_ms; /* when the coordinator was last told of `arrived` */
-	bool fenced;      /* the coordinator is held for dead: its decision is refused */
 	uint32_t writer;  /* peer that staged the bytes */
 	uint32_t peer;    /* sent the decision, and gets APPLIED; EDIT_PEER_NONE: none did */
 	uint64_t request; /* of the decision */
@@ -318,7 +329,7 @@ static inline bool participant_pending(struct participant *s, uint64_t b)
 	return atomic_load_explicit(&s->lowest, memory_order_seq_cst) <= b;
 }
 
-/* Calls see for each prepared edit, under the lock. */
+/* Calls see for each edit that is promised and undecided, under the lock. */
 typedef void (*participant_see)(void *arg, struct edit *edit);
 void participant_each_prepared(struct participant *s, participant_see see, void *arg);
 
