@@ -151,7 +151,7 @@ static void see_prepared(void *arg, struct edit *edit)
 
 	if (p->state == ENGINE_RANK_LOST || edit->state == EDIT_FENCED)
 		see_orphan(a->e, edit->transaction);
-	if (edit->arrived && !edit->watch && a->now >= edit->told_ms + RETRY_MS &&
+	if (edit->arrival && !edit->watch && a->now >= edit->told_ms + RETRY_MS &&
 	    a->n < ARRAY_SIZE(a->found)) {
 		edit->told_ms = a->now;
 		memcpy(a->found[a->n].transaction, edit->transaction,

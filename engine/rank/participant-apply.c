@@ -105,7 +105,8 @@ static bool arrive(struct participant *s, uint64_t b)
 	TAILQ_FOREACH (e, &s->list, link) {
 		if (!participant_is_undecided(e) || e->boundary > b)
 			continue;
-		e->arrived = true;
+		if (!e->arrival)
+			e->arrival = EDIT_ARRIVED;
 		any |= !e->watch;
 	}
 	return any;
@@ -154,16 +155,13 @@ static bool stands(struct participant *s)
 	return false;
 }
 
-/* Under the lock.  Finds a watch at whose boundary the trainer waits, and which the trainer has
- * checked there, or has not; NULL: there is none.
- */
-static struct edit *find_watch(struct participant *s, bool checked)
+/* Under the lock.  Returns an undecided watch of that arrival; NULL: there is none. */
+static struct edit *find_watch(struct participant *s, enum edit_arrival arrival)
 {
 	struct edit *e;
 
 	TAILQ_FOREACH (e, &s->list, link)
-		if (e->watch && participant_is_undecided(e) && e->arrived &&
-		    e->watch->checked == checked)
+		if (e->watch && participant_is_undecided(e) && e->arrival == arrival)
 			break;
 	return e;
 }
@@ -187,9 +185,9 @@ enum participant_next participant_look(struct participant *s, uint64_t b, bool w
 	/* Edits may name b until its freeze has ended; from here on none can be promised for b.
 	 * So the trainer checks a watch last, and never waits for it with an edit to apply.
 	 */
-	if (find_watch(s, false))
+	if (find_watch(s, EDIT_ARRIVED))
 		return PARTICIPANT_CHECK;
-	return find_watch(s, true) ? PARTICIPANT_UNDECIDED : PARTICIPANT_GO;
+	return find_watch(s, EDIT_CHECKED) ? PARTICIPANT_UNDECIDED : PARTICIPANT_GO;
 }
 
 /* Under the lock. */
@@ -208,7 +206,7 @@ bool participant_to_check(struct participant *s, struct participant_check *out)
 
 	assert(thread_may_be_trainer());
 	LOCKED(&s->lock);
-	e = find_watch(s, false);
+	e = find_watch(s, EDIT_ARRIVED);
 	if (e)
 		give_check(e, out);
 	return e;
@@ -221,12 +219,12 @@ void participant_checked(struct participant *s, struct participant_check *check)
 	assert(thread_may_be_trainer());
 	LOCKED(&s->lock);
 	e = participant_find(s, check->transaction);
-	if (!e || !e->watch || !participant_is_undecided(e) || !e->arrived ||
+	if (!e || !e->watch || !participant_is_undecided(e) || !e->arrival ||
 	    e->boundary != check->boundary) {
 		free(check->watch.found); /* the watch was decided, or waits again */
 		return;
 	}
-	e->watch->checked = true;
+	e->arrival = EDIT_CHECKED;
 	e->watch->step = check->watch.step;
 	e->watch->status = check->watch.status;
 	e->watch->count = check->watch.count;
@@ -242,7 +240,7 @@ bool participant_take_check(struct participant *s, uint64_t before, uint64_t now
 
 	LOCKED(&s->lock);
 	TAILQ_FOREACH (e, &s->list, link)
-		if (e->watch && e->state == EDIT_PREPARED && e->watch->checked &&
+		if (e->watch && e->state == EDIT_PREPARED && e->arrival == EDIT_CHECKED &&
 		    (!e->told_ms || e->told_ms < before))
 			break;
 	if (!e)

@@ -196,8 +196,7 @@ static void end_check(struct participant *s, struct edit *e)
 {
 	free(e->watch->found);
 	e->watch->found = NULL;
-	e->watch->checked = false;
-	e->arrived = false;
+	e->arrival = EDIT_NOT_ARRIVED;
 	participant_signal(s);
 }
 
@@ -216,11 +215,11 @@ static int promise_boundary(struct participant *s, struct registry *r, struct ed
 	e->boundary = boundary;
 	participant_set_lowest(s);
 	entered = atomic_load_explicit(&r->control->boundary, memory_order_seq_cst);
-	if (e->watch && e->arrived && entered < boundary) {
+	if (e->watch && e->arrival && entered < boundary) {
 		end_check(s, e);
 		return 0;
 	}
-	if (e->arrived || entered < boundary ||
+	if (e->arrival || entered < boundary ||
 	    (entered == boundary && !e->freeze_ms && participant_stand_at(s, boundary)))
 		return 0;
 	e->state = EDIT_STAGED;

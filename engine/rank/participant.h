@@ -57,6 +57,13 @@ enum edit_state {
 	EDIT_ABORTED
 };
 
+/* How far the trainer has got with an undecided edit; stays as it is when that is decided. */
+enum edit_arrival {
+	EDIT_NOT_ARRIVED,
+	EDIT_ARRIVED, /* the trainer waits at N */
+	EDIT_CHECKED, /* and has looked whether the condition of a watch holds there */
+};
+
 struct edit_piece {
 	STAILQ_ENTRY(edit_piece) link;
 	struct compute *compute; /* makes the bytes at the boundary; NULL: they are data */
@@ -80,8 +87,8 @@ struct edit_round {
 struct edit_watch {
 	struct wire_condition condition;
 	uint64_t heard_ms; /* when the mount that watches was heard last */
-	bool checked;      /* the trainer has looked at boundary N; what it found: */
-	uint64_t step;     /* wire_checked's, as are status and count */
+	/* what the trainer found at boundary N, once it has CHECKED */
+	uint64_t step; /* wire_checked's, as are status and count */
 	int32_t status;
 	uint32_t count;
 	struct wire_found *found; /* [count] */
@@ -101,8 +108,8 @@ struct edit {
 	bool or_later;      /* or the first window after that which has a boundary */
 	uint32_t freeze_ms; /* a freeze, for so long at most; 0: an edit */
 	bool is_round;
-	bool arrived;     /* the trainer waits at N */
-	uint64_t told_ms; /* when the coordinator was last told of `arrived` */
+	enum edit_arrival arrival;
+	uint64_t told_ms; /* when the coordinator was last told of `arrival` */
 	uint32_t writer;  /* peer that staged the bytes */
 	uint32_t peer;    /* sent the decision, and gets APPLIED; EDIT_PEER_NONE: none did */
 	uint64_t request; /* of the decision */
