@@ -17,18 +17,25 @@
 enum { PATIENCE_MS = 2000, ANSWER_MS = 400, BYTES_MAX = 1 << 20, RANKS_MAX = 8 };
 
 /* A rank that is asked for the event lines that it has kept. */
+enum source_state {
+	SOURCE_TO_ASK,
+	SOURCE_ASKED, /* a WAIT to it is under way */
+	SOURCE_OVER,  /* all its lines are here, or status says why not */
+};
+
 struct edit_history_source {
 	uint32_t rank;
-	bool asked;     /* a WAIT to it is under way */
-	bool over;      /* all its lines are here, or status says why not */
-	int status;     /* 0, or -errno: why its lines are not known */
+	enum source_state state;
+	int status;     /* OVER: 0, or -errno: why its lines are not known */
 	uint64_t after; /* number of the last line in text */
 	char *text;
 	size_t size;
 };
 
+enum history_state { HISTORY_IDLE, HISTORY_WANTED, HISTORY_FETCHING };
+
 struct edit_history {
-	bool wanted, fetching;
+	enum history_state state;
 	uint64_t began_ns; /* when the fetch under way began */
 	uint64_t told_ns;  /* when the fetch began whose lines the sources have; 0: none has */
 	struct edit_history_source sources[RANKS_MAX];
@@ -66,15 +73,15 @@ static void begin_history(struct engine *e)
 
 	for (uint32_t rank = 0; rank < e->world && n < RANKS_MAX; rank++)
 		if (peer_is_live(&e->peers[rank]))
-			sources[n++] =
-				(struct edit_history_source){ .rank = rank,
-							      .over = is_silent_still(e, rank),
-							      .status = -ETIMEDOUT };
+			sources[n++] = (struct edit_history_source){
+				.rank = rank,
+				.state = is_silent_still(e, rank) ? SOURCE_OVER : SOURCE_TO_ASK,
+				.status = -ETIMEDOUT
+			};
 	forget(p);
 	memcpy(p->sources, sources, sizeof(sources[0]) * n);
 	p->n = n;
-	p->wanted = false;
-	p->fetching = true;
+	p->state = HISTORY_FETCHING;
 	p->began_ns = monotonic_ns();
 }
 
@@ -83,7 +90,7 @@ static void end_history(struct engine *e)
 	struct edit_history *p = e->watch->edit_history;
 
 	rpc_forget(e, p);
-	p->fetching = false;
+	p->state = HISTORY_IDLE;
 	p->told_ns = p->began_ns;
 	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
@@ -122,7 +129,7 @@ static int add_lines(struct edit_history_source *s, const struct answer *answer)
 
 static void finish(struct edit_history_source *s, int status)
 {
-	s->over = true;
+	s->state = SOURCE_OVER;
 	s->status = status;
 }
 
@@ -132,9 +139,10 @@ static bool on_kept(struct engine *e, void *owner, uint64_t i, const struct answ
 	struct edit_history_source *s = &p->sources[i];
 	int rc = add_lines(s, answer);
 
-	s->asked = false;
 	if (rc != -EAGAIN)
 		finish(s, rc);
+	else if (s->state == SOURCE_ASKED)
+		s->state = SOURCE_TO_ASK;
 	return false;
 }
 
@@ -145,8 +153,9 @@ static void ask(struct engine *e, struct edit_history_source *s)
 	int rc = peers_call(e, s->rank, WIRE_WAIT, &wait, NULL, 0, on_kept, p,
 			    (uint64_t)(s - p->sources));
 
-	s->asked = !rc;
-	if (rc && rc != -EAGAIN)
+	if (!rc)
+		s->state = SOURCE_ASKED;
+	else if (rc != -EAGAIN)
 		finish(s, rc);
 }
 
@@ -159,13 +168,13 @@ static bool turn(struct engine *e, bool late)
 	for (unsigned i = 0; i < p->n; i++) {
 		struct edit_history_source *s = &p->sources[i];
 
-		if (!s->over &&
+		if (s->state != SOURCE_OVER &&
 		    (late ||
 		     peers_is_mute(e, s->rank, rpc_silence_ms(e, p, &s->rank), ANSWER_MS)))
 			finish(s, -ETIMEDOUT);
-		else if (!s->over && !s->asked)
+		else if (s->state == SOURCE_TO_ASK)
 			ask(e, s);
-		all &= s->over;
+		all &= s->state == SOURCE_OVER;
 	}
 	return all;
 }
@@ -177,9 +186,9 @@ void edit_history_turn(struct engine *e, uint64_t now)
 	assert(node_is_engine_thread(e));
 	if (!p)
 		return;
-	if (!p->fetching && p->wanted)
+	if (p->state == HISTORY_WANTED)
 		begin_history(e);
-	if (p->fetching && turn(e, now >= p->began_ns / 1000000 + PATIENCE_MS))
+	if (p->state == HISTORY_FETCHING && turn(e, now >= p->began_ns / 1000000 + PATIENCE_MS))
 		end_history(e);
 }
 
@@ -192,7 +201,7 @@ void edit_history_free(struct engine *e)
 
 bool edit_history_ticks(const struct engine *e)
 {
-	return e->watch->edit_history && e->watch->edit_history->fetching;
+	return e->watch->edit_history && e->watch->edit_history->state == HISTORY_FETCHING;
 }
 
 /* ---- the door ---- */
@@ -208,8 +217,10 @@ static int await(struct engine *e)
 	    !(e->watch->edit_history = calloc(1, sizeof(*e->watch->edit_history))))
 		return -ENOMEM;
 	p = e->watch->edit_history;
-	while ((p->told_ns < since || p->fetching) && !rc && monotonic_ms() < deadline) {
-		p->wanted |= !p->fetching;
+	while ((p->told_ns < since || p->state == HISTORY_FETCHING) && !rc &&
+	       monotonic_ms() < deadline) {
+		if (p->state == HISTORY_IDLE)
+			p->state = HISTORY_WANTED;
 		rc = node_wait_answer(e, deadline);
 	}
 	return rc;

@@ -18,12 +18,19 @@
  */
 enum { ANSWER_MS = 700, AGAIN_MS = 100 };
 
+enum rank_query_state {
+	RANK_QUERY_IDLE,
+	RANK_QUERY_WANTED, /* a caller waits for a newer answer */
+	RANK_QUERY_BEGUN,  /* a fetch is under way, and the question is yet to be sent */
+	RANK_QUERY_ASKED,  /* and the question is with the rank */
+};
+
 /* A question to a rank, with the rank's last answer. */
 struct rank_query {
 	SLIST_ENTRY(rank_query) next;
 	uint32_t rank;
 	struct wire_rank_query question;
-	bool wanted, fetching, asked;
+	enum rank_query_state state;
 	uint64_t began_ns; /* when the fetch under way began */
 	uint64_t told_ns;  /* when the fetch began that brought text; 0: none has ended */
 	char *text;        /* NULL: none; where status is not 0, the last log of a lost rank */
@@ -45,7 +52,7 @@ static void end_query(struct engine *e, struct rank_query *a, char *text, int st
 		free(a->text);
 		a->text = text;
 	}
-	a->fetching = a->asked = false;
+	a->state = RANK_QUERY_IDLE;
 	a->told_ns = a->began_ns;
 	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
@@ -58,7 +65,7 @@ static bool on_told(struct engine *e, void *owner, uint64_t tag, const struct an
 	/* -ENOMEM counts where text_copy has failed: end_query() drops it for a text */
 	int status = answer->status ? answer->status : told ? -ENOMEM : -EPROTO;
 
-	a->asked = false;
+	a->state = RANK_QUERY_BEGUN;
 	if (status != -EAGAIN)
 		end_query(e, a, told ? text_copy(answer->tail, answer->tail_size) : NULL,
 			  status);
@@ -69,8 +76,9 @@ static void ask(struct engine *e, struct rank_query *a)
 {
 	int rc = peers_call(e, a->rank, WIRE_RANK_QUERY, &a->question, NULL, 0, on_told, a, 0);
 
-	a->asked = !rc;
-	if (rc && rc != -EAGAIN)
+	if (!rc)
+		a->state = RANK_QUERY_ASKED;
+	else if (rc != -EAGAIN)
 		end_query(e, a, NULL, rc);
 }
 
@@ -86,14 +94,13 @@ static void turn(struct engine *e, struct rank_query *a, uint64_t now)
 {
 	uint32_t rank = a->rank;
 
-	if (a->wanted && !a->fetching) {
-		a->wanted = false;
-		a->fetching = true;
+	if (a->state == RANK_QUERY_WANTED) {
+		a->state = RANK_QUERY_BEGUN;
 		a->began_ns = monotonic_ns();
 	}
-	if (a->fetching && !a->asked)
+	if (a->state == RANK_QUERY_BEGUN)
 		ask(e, a);
-	if (a->fetching &&
+	if (a->state >= RANK_QUERY_BEGUN &&
 	    (now >= a->began_ns / 1000000 + e->timeout_ms ||
 	     peers_is_mute(e, rank, rpc_silence_ms(e, a, &rank), patience_ms(e, a)))) {
 		rpc_forget(e, a);
@@ -139,6 +146,12 @@ static struct rank_query *find_or_add(struct engine *e, uint32_t rank, const cha
 	return a;
 }
 
+static void want(struct rank_query *a)
+{
+	if (a->state == RANK_QUERY_IDLE)
+		a->state = RANK_QUERY_WANTED;
+}
+
 /* Waits for an answer that was asked for no earlier than since (ns).
  * -EAGAIN: the calling thread may not wait (engine_hurry).
  * -ETIMEDOUT: the rank does not answer.
@@ -150,7 +163,7 @@ static int await(struct engine *e, struct rank_query *a, uint64_t since)
 	int rc = 0;
 
 	while (a->told_ns < since && !rc && monotonic_ms() < deadline) {
-		a->wanted |= !a->fetching;
+		want(a);
 		rc = node_wait_answer(e, deadline);
 	}
 	if (rc == -EAGAIN)
@@ -186,8 +199,8 @@ uint64_t rank_query_ask_all(struct engine *e, const char *what)
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		struct rank_query *a = find_or_add(e, rank, what);
 
-		if (a && a->told_ns < since && !a->fetching)
-			a->wanted = true;
+		if (a && a->told_ns < since)
+			want(a);
 	}
 	node_wake(e);
 	return since;
