@@ -246,7 +246,7 @@ void rendezvous_serve(struct engine *e, uint32_t peer, const struct wire_header 
 static void answer(struct engine *e, const struct wire_rendezvous_over *met)
 {
 	e->job.rendezvous->met = *met;
-	e->job.rendezvous->answered = true;
+	e->job.rendezvous->state = RENDEZVOUS_ANSWERED;
 	pthread_cond_broadcast(&e->changed);
 }
 
@@ -254,13 +254,14 @@ static bool on_met(struct engine *e, void *owner, uint64_t count, const struct a
 {
 	struct wire_rendezvous_over met = { .status = answered->status, .rank = WIRE_OBSERVER };
 
-	if (count != e->job.rendezvous->said.count || e->job.rendezvous->answered)
-		return false;
+	if (count != e->job.rendezvous->said.count ||
+	    e->job.rendezvous->state != RENDEZVOUS_ASKED)
+		return false; /* the trainer waits for this answer no more */
 	if (answered->type == WIRE_RENDEZVOUS_OVER)
 		memcpy(&met, answered->body, sizeof(met));
 	met.status = wire_status(met.status);
 	if (answered->status == -EAGAIN)
-		e->job.rendezvous->asked = false;
+		e->job.rendezvous->state = RENDEZVOUS_WANTED;
 	else
 		answer(e, &met);
 	return false;
@@ -284,8 +285,9 @@ static void say(struct engine *e)
 	e->job.rendezvous->counter = first_of(e, said->group);
 	rc = peers_call(e, e->job.rendezvous->counter, WIRE_RENDEZVOUS, said, NULL, 0, on_met,
 			NULL, said->count);
-	e->job.rendezvous->asked = !rc;
-	if (rc && rc != -EAGAIN)
+	if (!rc)
+		e->job.rendezvous->state = RENDEZVOUS_ASKED;
+	else if (rc != -EAGAIN)
 		answer(e,
 		       &(struct wire_rendezvous_over){ .status = rc, .rank = WIRE_OBSERVER });
 }
@@ -311,8 +313,7 @@ void rendezvous_turn(struct engine *e, uint64_t now)
 	SLIST_FOREACH (m, &e->job.rendezvous->meetings, next)
 		if (m->waiting)
 			turn_meeting(e, m, now);
-	if (e->job.rendezvous->wanted && !e->job.rendezvous->asked &&
-	    !e->job.rendezvous->answered)
+	if (e->job.rendezvous->state == RENDEZVOUS_WANTED)
 		say(e);
 }
 
@@ -323,7 +324,7 @@ bool rendezvous_tick(const struct engine *e)
 	SLIST_FOREACH (m, &e->job.rendezvous->meetings, next)
 		if (m->waiting)
 			return true;
-	return e->job.rendezvous->wanted;
+	return e->job.rendezvous->state != RENDEZVOUS_NONE;
 }
 
 static void put_fault(const struct engine *e, char *out, size_t size)
@@ -372,17 +373,16 @@ int rendezvous_wait(struct engine *e, const struct wire_rendezvous *said,
 	assert(thread_may_be_trainer());
 	r->said = *said;
 	r->said.count = count;
-	r->asked = r->answered = false;
-	r->wanted = true;
+	r->state = RENDEZVOUS_WANTED;
 	node_wake(e);
 	/* The counter answers within wait_ms, unless it is silent, or takes this rank for lost.
 	 */
-	while (!r->answered && monotonic_ms() < deadline)
+	while (r->state != RENDEZVOUS_ANSWERED && monotonic_ms() < deadline)
 		node_wait(e, deadline);
-	if (!r->answered)
+	if (r->state != RENDEZVOUS_ANSWERED)
 		r->met = (struct wire_rendezvous_over){ .status = -ETIMEDOUT,
 							.rank = WIRE_OBSERVER };
-	r->wanted = false;
+	r->state = RENDEZVOUS_NONE;
 	if (r->met.rank == WIRE_OBSERVER && r->met.status) {
 		/* A counter that is only silent will find this arrival, and must not count it
 		 * in the next meeting.

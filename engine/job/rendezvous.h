@@ -13,11 +13,19 @@
 
 struct meeting;
 
+/* Of the trainer's call. */
+enum rendezvous_state {
+	RENDEZVOUS_NONE,
+	RENDEZVOUS_WANTED, /* the counter is yet to be told */
+	RENDEZVOUS_ASKED,  /* the counter was told, and has not answered */
+	RENDEZVOUS_ANSWERED
+};
+
 struct rendezvous {
 	SLIST_HEAD(, meeting) meetings; /* of groups whose counter this rank is, or was */
 	/* of the trainer's call */
 	struct wire_rendezvous said;
-	bool wanted, asked, answered;
+	enum rendezvous_state state;
 	uint32_t counter;
 	struct wire_rendezvous_over met; /* the counter's answer; rank WIRE_OBSERVER: none */
 	bool leaves;                     /* left is to be sent to left_at */

@@ -251,7 +251,8 @@ static void until_arrived(uint32_t rank)
 
 	do
 		turn(NULL);
-	while (!e->job.rendezvous->asked || !STAILQ_EMPTY(&e->thread.to_self));
+	while (e->job.rendezvous->state < RENDEZVOUS_ASKED ||
+	       !STAILQ_EMPTY(&e->thread.to_self));
 }
 
 /* Rank 0, which counts, is stopped, and hears later calls before it sees that its own time is

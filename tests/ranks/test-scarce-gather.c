@@ -409,7 +409,7 @@ START_TEST(who_gives_up_and_calls_anew_is_late_for_all)
 	one_gives_up();
 	asleep[2] = true;
 	call(0, gather);
-	while (!engine_of(0)->job.rendezvous->answered)
+	while (!engine_of(0)->job.rendezvous->met.status)
 		turn(NULL);
 	asleep[2] = false;
 	call(2, gather);
