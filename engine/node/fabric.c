@@ -11,13 +11,27 @@
 
 enum { MESSAGES_PER_TURN = 64 };
 
-enum calling { IDLE, CALLED, HEARD, USED, STOPPING };
+/* How far the rank's answers to this engine have come. */
+enum calling {
+	IDLE,
+	NEVER,   /* the rank has no fabric */
+	CALLED,  /* it was told where to connect */
+	HEARD,   /* something of it has come by the fabric */
+	USED,    /* it was told to answer by the fabric */
+	STOPPING /* it was told, or is to be told, to stop */
+};
+
+/* How far this engine's answers to the rank have come. */
+enum serving {
+	NOT_CONNECTED,
+	CONNECTED, /* for a PONG; the rank has not said USE */
+	ANSWERS
+};
 
 struct reach { /* the fabric between this engine and one rank */
 	/* the rank's answers to this engine */
 	enum calling state;
-	bool asking;     /* a FABRIC is under way */
-	bool never;      /* the rank has no fabric */
+	bool asking;     /* a FABRIC is under way, in any state but NEVER */
 	uint64_t cookie; /* of the rank's process */
 	uint64_t token;
 	uint64_t until_ms; /* CALLED: the call fails then; IDLE: no call before */
@@ -26,7 +40,7 @@ struct reach { /* the fabric between this engine and one rank */
 	uint64_t pong;     /* peer.pong when is_silent last looked */
 	uint32_t from;     /* the rank's number in the fabric, as a sender */
 	/* this engine's answers to the rank */
-	bool connected, uses;
+	enum serving serving;
 	uint32_t to;   /* the rank's number in the fabric, as a receiver */
 	uint32_t peer; /* the message peer from which its FABRICs come */
 	uint64_t their_token;
@@ -105,19 +119,18 @@ void fabric_free(struct engine *e)
 
 /* ---- this engine's answers ---- */
 
-static void set_uses(struct fabric *f, struct reach *r, bool uses)
+static void set_serving(struct fabric *f, struct reach *r, enum serving serving)
 {
-	f->nuses += uses;
-	f->nuses -= r->uses;
-	r->uses = uses;
+	f->nuses += serving == ANSWERS;
+	f->nuses -= r->serving == ANSWERS;
+	r->serving = serving;
 }
 
 static void disconnect(struct fabric *f, struct reach *r)
 {
-	set_uses(f, r, false);
-	if (r->connected)
+	if (r->serving >= CONNECTED)
 		f->ops->disconnect(f->t, r->to);
-	r->connected = false;
+	set_serving(f, r, NOT_CONNECTED);
 }
 
 static int send_by(struct engine *e, struct reach *r, enum wire_type type, uint64_t request,
@@ -149,7 +162,7 @@ static struct reach *who_uses(struct engine *e, uint32_t peer)
 	struct fabric *f = e->fabric;
 
 	for (uint32_t rank = 0; f && f->nuses && rank < e->world; rank++)
-		if (f->ranks[rank].uses && f->ranks[rank].peer == peer)
+		if (f->ranks[rank].serving == ANSWERS && f->ranks[rank].peer == peer)
 			return &f->ranks[rank];
 	return NULL;
 }
@@ -187,7 +200,7 @@ static int begin(struct engine *e, struct reach *r, uint32_t peer,
 	rc = f->ops->connect(f->t, asked->address, &r->to);
 	if (rc)
 		return rc;
-	r->connected = true;
+	set_serving(f, r, CONNECTED);
 	r->peer = peer;
 	r->their_token = asked->token;
 	wire_control_from_page(&control, e->registry.control);
@@ -199,10 +212,10 @@ static int serve(struct engine *e, uint32_t peer, struct reach *r,
 {
 	if (asked->what == WIRE_FABRIC_CALL)
 		return begin(e, r, peer, asked);
-	if (!r->connected || r->peer != peer || r->their_token != asked->token)
+	if (r->serving == NOT_CONNECTED || r->peer != peer || r->their_token != asked->token)
 		return -ESTALE;
 	if (asked->what == WIRE_FABRIC_USE)
-		set_uses(e->fabric, r, true);
+		set_serving(e->fabric, r, ANSWERS);
 	else
 		disconnect(e->fabric, r);
 	return 0;
@@ -225,7 +238,7 @@ void fabric_peer_gone(struct engine *e, uint32_t peer)
 	struct fabric *f = e->fabric;
 
 	for (uint32_t rank = 0; f && rank < e->world; rank++)
-		if (f->ranks[rank].connected && f->ranks[rank].peer == peer)
+		if (f->ranks[rank].serving >= CONNECTED && f->ranks[rank].peer == peer)
 			disconnect(f, &f->ranks[rank]);
 }
 
@@ -238,8 +251,7 @@ static bool on_ack(struct engine *e, void *owner, uint64_t rank, const struct an
 	r->asking = false;
 	if (answer->status == -EOPNOTSUPP) {
 		log_info("rank %u has no UCX", (uint32_t)rank);
-		r->never = true;
-		r->state = IDLE;
+		r->state = NEVER;
 	}
 	if (r->state == STOPPING && answer->status != -EAGAIN)
 		r->state = IDLE;
@@ -323,7 +335,8 @@ static void turn_rank(struct engine *e, uint32_t rank, uint64_t now)
 	struct peer *p = &e->peers[rank];
 
 	if (!peer_is_live(p) || p->entry.cookie[0] != r->cookie) {
-		if (r->cookie != p->entry.cookie[0] || r->state != IDLE || r->connected)
+		if (r->cookie != p->entry.cookie[0] || r->state >= CALLED ||
+		    r->serving >= CONNECTED)
 			forget(e, rank);
 		return;
 	}
@@ -331,7 +344,7 @@ static void turn_rank(struct engine *e, uint32_t rank, uint64_t now)
 		give_up(e, rank, "is silent");
 	else if (r->state == CALLED && now >= r->until_ms)
 		give_up(e, rank, "does not come");
-	else if (r->asking || r->never)
+	else if (r->asking)
 		return;
 	else if (r->state == STOPPING)
 		ask(e, rank, WIRE_FABRIC_STOP);
@@ -407,7 +420,7 @@ static void take_gone(struct engine *e, uint32_t peer)
 	for (uint32_t rank = 0; rank < e->world; rank++) {
 		struct reach *r = &f->ranks[rank];
 
-		if (r->connected && r->to == peer)
+		if (r->serving >= CONNECTED && r->to == peer)
 			disconnect(f, r);
 		if ((r->state == HEARD || r->state == USED) && r->from == peer)
 			give_up(e, rank, "breaks off");
