@@ -60,7 +60,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.swap_out_bytes = p->control.swap_out_bytes,
 		.swap_errors = p->control.swap_errors,
 		.swap_damaged = p->control.swap_damaged,
-		.fabric = p->fabric || p->bulk,
+		.fabric = p->fabric || p->bulk == PEER_BULK_ANSWERS,
 		.grads_valid = p->control.grads & 1,
 		.pinned_bytes = p->control.pinned_bytes,
 		.pinned_lent = p->control.pinned_lent,

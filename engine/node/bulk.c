@@ -54,9 +54,9 @@ uint16_t bulk_listens_at(const struct engine *e)
 
 void bulk_unlink(struct engine *e, struct peer *p)
 {
-	if (p->bulk_linked)
+	if (p->bulk >= PEER_BULK_CALLED)
 		e->bulk.ops->disconnect(e->bulk.transport, p->bulk_link);
-	p->bulk_linked = p->bulk = p->bulk_broken = false;
+	p->bulk = PEER_BULK_NONE;
 	p->bulk_quiet_ms = 0;
 	p->bulk_pong = 0;
 }
@@ -78,11 +78,12 @@ static void drop_link(struct engine *e, uint32_t rank, uint64_t again_ms)
 static void give_up(struct engine *e, uint32_t rank, uint64_t now, const char *why)
 {
 	struct peer *p = &e->peers[rank];
-	bool told = p->bulk_pause_ms || (!p->bulk && e->bulk_told);
+	bool answered = p->bulk == PEER_BULK_ANSWERS;
+	bool told = p->bulk_pause_ms || (!answered && e->bulk_told);
 
 	log_line(told ? LOG_INFO : LOG_WARN, "rank %u %s by TLS at port %u: ZeroMQ goes on",
 		 rank, why, p->entry.bulk);
-	e->bulk_told |= !p->bulk;
+	e->bulk_told |= !answered;
 	p->bulk_pause_ms = peer_pause_ms(p->bulk_pause_ms);
 	drop_link(e, rank, now + p->bulk_pause_ms);
 }
@@ -98,10 +99,10 @@ static bool on_pong(struct engine *e, void *owner, uint64_t rank, const struct a
 {
 	struct peer *p = &e->peers[rank];
 
-	if (answer->status || answer->type != WIRE_PONG || p->bulk || !p->bulk_linked)
+	if (answer->status || answer->type != WIRE_PONG || p->bulk != PEER_BULK_CALLED)
 		return false;
 	log_info("rank %u answers by TLS", (uint32_t)rank);
-	p->bulk = true;
+	p->bulk = PEER_BULK_ANSWERS;
 	return false;
 }
 
@@ -129,7 +130,7 @@ static void connect_to(struct engine *e, uint32_t rank, uint64_t now)
 	snprintf(address, sizeof(address), "%s:%u", host, p->entry.bulk);
 	if (e->bulk.ops->connect(e->bulk.transport, address, &p->bulk_link))
 		return;
-	p->bulk_linked = true;
+	p->bulk = PEER_BULK_CALLED;
 	p->bulk_heard_ms = now;
 	ping(e, rank, now);
 }
@@ -149,17 +150,17 @@ static void turn_rank(struct engine *e, uint32_t rank, uint64_t now)
 {
 	struct peer *p = &e->peers[rank];
 
-	if (!p->bulk_linked) {
+	if (p->bulk == PEER_BULK_NONE) {
 		if (p->wants_bulk && p->entry.bulk && p->linked && !p->fabric &&
 		    peer_is_live(p) && now >= p->bulk_again_ms)
 			connect_to(e, rank, now);
 	} else if (e->bulk.ops->refused(e->bulk.transport, p->bulk_link)) {
 		give_up(e, rank, now, "refuses this engine");
-	} else if (!p->bulk && now >= p->bulk_heard_ms + PEER_CALLING_MS) {
+	} else if (p->bulk != PEER_BULK_ANSWERS && now >= p->bulk_heard_ms + PEER_CALLING_MS) {
 		give_up(e, rank, now, "does not answer");
-	} else if (p->bulk_broken) {
+	} else if (p->bulk == PEER_BULK_BROKEN) {
 		break_off(e, rank, now);
-	} else if (p->bulk && is_silent(p, now)) {
+	} else if (p->bulk == PEER_BULK_ANSWERS && is_silent(p, now)) {
 		give_up(e, rank, now, "is silent");
 	} else if (now >= p->bulk_pinged_ms + NODE_PING_MS) {
 		ping(e, rank, now);
@@ -179,7 +180,8 @@ void bulk_turn(struct engine *e, uint64_t now)
 uint32_t bulk_choose(struct engine *e, uint32_t rank, enum wire_type type)
 {
 	const struct peer *p = &e->peers[rank];
-	bool by_bulk = p->bulk && !p->fabric && (type == WIRE_READ || type == WIRE_STATES_GET);
+	bool by_bulk = p->bulk == PEER_BULK_ANSWERS && !p->fabric &&
+		       (type == WIRE_READ || type == WIRE_STATES_GET);
 
 	return by_bulk ? p->bulk_link : p->link;
 }
@@ -188,7 +190,7 @@ void bulk_heard(struct engine *e, uint32_t rank, uint32_t peer)
 {
 	struct peer *p = &e->peers[rank];
 
-	if (p->bulk_linked && p->bulk_link == peer) {
+	if (p->bulk >= PEER_BULK_CALLED && p->bulk_link == peer) {
 		p->bulk_heard_ms = monotonic_ms();
 		p->bulk_quiet_ms = p->bulk_pause_ms = 0;
 	}
@@ -197,6 +199,6 @@ void bulk_heard(struct engine *e, uint32_t rank, uint32_t peer)
 void bulk_gone(struct engine *e, uint32_t peer)
 {
 	for (uint32_t rank = 0; rank < e->world && e->peers; rank++)
-		if (e->peers[rank].bulk_linked && e->peers[rank].bulk_link == peer)
+		if (e->peers[rank].bulk >= PEER_BULK_CALLED && e->peers[rank].bulk_link == peer)
 			break_off(e, rank, monotonic_ms());
 }

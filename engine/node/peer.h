@@ -8,6 +8,14 @@
 #include "engine/catalog/wire.h"
 #include "engine/engine.h"
 
+/* The bulk port of a rank: bulk.h. */
+enum peer_bulk {
+	PEER_BULK_NONE,    /* no connection */
+	PEER_BULK_CALLED,  /* connected, and not heard there yet */
+	PEER_BULK_ANSWERS, /* questions for bytes go there */
+	PEER_BULK_BROKEN,  /* a send has found that bulk_link is gone */
+};
+
 enum peer_way { PEER_WAY_UNKNOWN, PEER_WAY_MEMORY, PEER_WAY_MESSAGES };
 
 enum {                         /* a second transport to a rank: bulk.h, fabric.h */
@@ -36,10 +44,8 @@ struct peer {
 	bool wants_bulk;   /* this engine has asked it for bytes */
 
 	/* the bulk port: bulk.h */
-	bool bulk_linked;
-	uint32_t bulk_link;      /* its message peer there, if bulk_linked */
-	bool bulk;               /* the rank has answered there: questions for bytes go there */
-	bool bulk_broken;        /* a send has found that bulk_link is gone */
+	enum peer_bulk bulk;
+	uint32_t bulk_link;      /* its message peer there, from CALLED on */
 	uint64_t bulk_quiet_ms;  /* since when the rank is heard by message alone; 0: by both */
 	uint64_t bulk_pong;      /* number of the newest PING that it answered there */
 	uint64_t bulk_heard_ms;  /* when it was last heard there, or connected */

@@ -274,8 +274,7 @@ int peers_call_from(const char *caller, struct engine *e, uint32_t rank, enum wi
 		rc = rpc_call_from(caller, e, rank, link, type, body, tail, tail_size, done,
 				   owner, tag);
 	if (rc == -ENOTCONN && slot_map_is_second(link)) {
-		e->peers[rank].bulk_broken = true;
-		e->peers[rank].bulk = false;
+		e->peers[rank].bulk = PEER_BULK_BROKEN;
 		rc = -EAGAIN;
 	} else if (rc == -ENOTCONN) { /* the peer has refused this link, and will again */
 		e->peers[rank].linked = false;

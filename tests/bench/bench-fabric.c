@@ -117,7 +117,7 @@ static bool answers_so(const struct job *j)
 	bool used;
 
 	pthread_mutex_lock(&e->lock);
-	used = j->ucx ? e->peers[OWNER].fabric : e->peers[OWNER].bulk;
+	used = j->ucx ? e->peers[OWNER].fabric : e->peers[OWNER].bulk == PEER_BULK_ANSWERS;
 	pthread_mutex_unlock(&e->lock);
 	return used;
 }
