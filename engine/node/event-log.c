@@ -199,7 +199,7 @@ void event_log_edit(struct engine *e, const struct event_settled *told)
 		add_event(e, edit_event(e, told));
 }
 
-void event_log_keep(struct engine *e, const struct event_settled *told)
+void event_log_store(struct engine *e, const struct event_settled *told)
 {
 	if (!e->is_rank)
 		event_ring_add(&e->event_log->own, edit_event(e, told));

@@ -38,8 +38,8 @@ struct event_settled {             /* an edit, or a freeze, that is over */
 };
 
 void event_log_edit(struct engine *e, const struct event_settled *told);
-/* Keeps an edit that this observer made for its history of edits. */
-void event_log_keep(struct engine *e, const struct event_settled *told);
+/* Stores an edit that this observer made, for its history of edits. */
+void event_log_store(struct engine *e, const struct event_settled *told);
 void event_log_freeze(struct engine *e, const struct event_settled *told);
 /* Adds the end of a freeze; told->why NULL: the origin's process has asked for it. */
 void event_log_thaw(struct engine *e, const struct event_settled *told);

@@ -237,7 +237,7 @@ static void tell(struct engine *e, const struct transaction *c)
 		event_log_edit(e, &told);
 	if (p->state == PROPOSAL_LOST && c->result) /* some ranks may have applied it */
 		return;
-	event_log_keep(e, &told);
+	event_log_store(e, &told);
 	c->write->logged = true;
 }
 
