@@ -12,20 +12,31 @@ there() { # there NAME: a file of that name, in any folder; * stands for charact
 	grep -q "\(^\|/\)$(printf '%s' "$1" | sed 's/[.]/\\./g; s/\*/[^\/]*/g')\$" "$TMPDIR/files"
 }
 
-# `path/file.c`, `file*.c` and `some_function` of the pages that describe the code; comments do not count as code.
+# In the pages that describe the code: `path/file.c` and `file*.c`, without the marks in charts; some_function and place(),
+# everywhere. Comments do not count as code. The names in `others` are the kernel's, FUSE's, and of examples.
 {
 	grep -hv '^[	 ]*\(/\*\|\*\)' $(cat "$TMPDIR/sources")
-	cat $(grep '\.\(am\|sh\)$' "$TMPDIR/files")
-} | grep -o '[A-Za-z_][A-Za-z0-9_]*' | sort -u >"$TMPDIR/words"
-for page in $(ls docs/*.md | grep -v "deepspeed\|performance") engine/README.md README.md HACKING.md; do
-	grep -o '`[^`]*`' "$page" | tr -d '`' | sort -u >"$TMPDIR/named"
+	cat $(grep '\.\(ac\|am\|cu\|py\|sh\)$' "$TMPDIR/files" | grep -v '^tests/lint/')
+} >"$TMPDIR/code"
+grep -o '[A-Za-z_][A-Za-z0-9_]*' "$TMPDIR/code" | sort -u >"$TMPDIR/words"
+grep -o '[A-Za-z_][A-Za-z0-9_]*(' "$TMPDIR/code" | tr -d '(' | sort -u >"$TMPDIR/called"
+others='clone_fd io_uring_enter ip_local_port_range raw_syscalls read_ahead_kb sched_switch sys_enter
+	bf16_weight bf16_zero_pp_rank_2_mp_rank_00_optim_states bf16_zero_pp_rank_3_mp_rank_00_optim_states my_moment'
+for page in $(ls docs/*.md | grep -v deepspeed) engine/README.md README.md HACKING.md; do
+	{
+		grep -o '`[^`]*`' "$page" | tr -d '`'
+		sed -n '/^```/,/^```/p' "$page" | grep -o '[a-zA-Z0-9_/*.-]*'
+	} | sort -u >"$TMPDIR/named"
 	grep '^[a-zA-Z0-9_/*-][a-zA-Z0-9_/*.-]*\.\([ch]\|am\|sh\|py\)$' "$TMPDIR/named" |
 		grep -v 'NAME\|FOLDER\|^x\.\|test-x' | while read -r name; do
 		there "$name" || echo "$page names $name"
 	done
-	grep '^[a-z][a-z0-9]*_[a-z0-9_]*$' "$TMPDIR/named" | while read -r name; do
-		grep -qx "$name" "$TMPDIR/words" || echo "$page names $name"
-	done
+	# not the stem of frag_local_*
+	grep -o '[A-Za-z0-9_]*' "$page" | grep '^[a-z][a-z0-9]*_[a-z0-9_]*[a-z0-9]$' | sort -u |
+		comm -23 - "$TMPDIR/words" >"$TMPDIR/unknown"
+	grep -o '[A-Za-z_][A-Za-z0-9_]*()' "$page" | tr -d '()' | sort -u |
+		comm -23 - "$TMPDIR/called" | sed 's/$/()/' >>"$TMPDIR/unknown"
+	printf '%s\n' $others | grep -vxFf - "$TMPDIR/unknown" | sed "s:^:$page names :"
 done >"$TMPDIR/absent"
 # Files in comments of C.
 grep -v '^tests/' "$TMPDIR/sources" | xargs grep -n '\.[ch]\>' | grep -v ':#[ ]*include' |
