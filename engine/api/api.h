@@ -87,8 +87,8 @@ int api_check_state(const struct frag *f, int group, uint32_t sub, const char *k
 		    enum frag_dtype dtype);
 
 /* Preserves what open files still need of a state.  Returns its row's number, or -ENOENT. */
-int api_keep_for_views(struct engine *e, enum state_kind kind, uint32_t index, uint32_t sub,
-		       const char *key);
+int api_preserve_for_views(struct engine *e, enum state_kind kind, uint32_t index, uint32_t sub,
+			   const char *key);
 
 /* Returns true if the open sweep will copy its slice of the row back to a device, over bytes
  * that are written there meanwhile.

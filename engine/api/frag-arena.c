@@ -54,14 +54,14 @@ int frag_arena_open(struct frag *f, const struct frag_arena *arena)
 	return rc;
 }
 
-static void keep_for_views(struct engine *e, struct arena_lp lp)
+static void preserve_for_views(struct engine *e, struct arena_lp lp)
 {
-	api_keep_for_views(e, arena_memory_kind(lp), lp.param, 0, "");
+	api_preserve_for_views(e, arena_memory_kind(lp), lp.param, 0, "");
 }
 
 static int forget(struct engine *e, struct arena_lp lp)
 {
-	keep_for_views(e, lp);
+	preserve_for_views(e, lp);
 	return arena_memory_unassign(e->arena, lp);
 }
 
@@ -179,7 +179,7 @@ static void keep_if_tier_changes(struct engine *e, struct arena_lp lp)
 
 	if (row >= 0 && registry_tier(&e->registry, (uint32_t)row) !=
 				registry_tier(&e->registry, (uint32_t)arena))
-		keep_for_views(e, lp);
+		preserve_for_views(e, lp);
 }
 
 int frag_arena_assign(struct frag *f, int param, unsigned flags, uint64_t block,

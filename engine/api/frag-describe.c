@@ -305,21 +305,21 @@ int frag_fragment_keep(struct frag *f, int param, const char *key, enum frag_dty
 	return frag_fragments_keep(f, &param, 1, key, dtype, &memory);
 }
 
-int api_keep_for_views(struct engine *e, enum state_kind kind, uint32_t index, uint32_t sub,
-		       const char *key)
+int api_preserve_for_views(struct engine *e, enum state_kind kind, uint32_t index, uint32_t sub,
+			   const char *key)
 {
 	enum frag_dtype dtype;
 	int row = registry_find(&e->registry, kind, index, sub, key, &dtype);
 
 	if (row >= 0 && view_owner_any(&e->view_owner))
-		view_owner_keep_row(&e->view_owner, &e->registry, (uint32_t)row);
+		view_owner_preserve_row(&e->view_owner, &e->registry, (uint32_t)row);
 	return row;
 }
 
 static int move_segments(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
 			 const char *key, const struct state_segment *segments, size_t n)
 {
-	int row = api_keep_for_views(e, kind, group, sub, key);
+	int row = api_preserve_for_views(e, kind, group, sub, key);
 
 	return row < 0 ? row
 		       : registry_replace(&e->registry, kind, group, sub, key, segments, n);
@@ -328,7 +328,7 @@ static int move_segments(struct engine *e, enum state_kind kind, uint32_t group,
 static int drop_state(struct engine *e, enum state_kind kind, uint32_t group, uint32_t sub,
 		      const char *key)
 {
-	int row = api_keep_for_views(e, kind, group, sub, key);
+	int row = api_preserve_for_views(e, kind, group, sub, key);
 
 	return row < 0 ? row : registry_drop(&e->registry, kind, group, sub, key);
 }

@@ -30,7 +30,7 @@ static int open_devices(struct engine *e, const struct frag_devices *c,
 	if (rc)
 		return rc;
 	if (c->keep_host)
-		rc = devices_keep_on_host(d, c->keep_host);
+		rc = devices_preserve_on_host(d, c->keep_host);
 	if (rc)
 		devices_close(d);
 	else

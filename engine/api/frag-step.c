@@ -87,14 +87,14 @@ static void stall_end(struct engine *e, bool begun, int rc)
 					 phase_end(PHASE_STALL, &e->trainer->stall, rc));
 }
 
-static void keep_for_views(struct engine *e, bool states)
+static void preserve_for_views(struct engine *e, bool states)
 {
 	bool begun;
 
 	if (!view_owner_any(&e->view_owner))
 		return;
 	begun = stall_begin(e);
-	view_owner_keep(&e->view_owner, &e->registry, states);
+	view_owner_preserve(&e->view_owner, &e->registry, states);
 	stall_end(e, begun, 0);
 }
 
@@ -118,7 +118,7 @@ static void change_begin(struct engine *e)
 	 * then looks at the count: in the order of seq_cst one of them sees the other
 	 */
 	atomic_fetch_add_explicit(&e->registry.control->sequence, 1, memory_order_seq_cst);
-	keep_for_views(e, true);
+	preserve_for_views(e, true);
 }
 
 /* Shows readers the trainer's writes since the last call: to slices and ranges of states on
@@ -381,7 +381,7 @@ int frag_grads_gone(struct frag *f)
 		return 0;
 	}
 	atomic_fetch_add_explicit(&e->registry.control->grads, 1, memory_order_seq_cst);
-	keep_for_views(e, false);
+	preserve_for_views(e, false);
 	return 0;
 }
 

@@ -5,7 +5,7 @@
 /* A rank's arena (engine/memory/arena.h) with its memory, in which low-precision parameters
  * lie: a parameter that moves there moves in the registry too.  The trainer's thread changes
  * it; any thread may ask for figures and the map.  The caller preserves for views what a
- * parameter held that it takes out (view_owner_keep_row).
+ * parameter held that it takes out (view_owner_preserve_row).
  */
 
 #include "engine/memory/arena.h"

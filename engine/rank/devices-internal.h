@@ -2,7 +2,7 @@
 #ifndef ENGINE_RANK_DEVICES_INTERNAL_H
 #define ENGINE_RANK_DEVICES_INTERNAL_H
 
-/* Shared by devices.c and devices-keep.c. */
+/* Shared by devices.c and devices-preserve.c. */
 
 #include "engine/base/queue.h"
 #include "engine/memory/pinned.h"
@@ -21,13 +21,14 @@ struct used_device { /* a device in use */
 struct devices {
 	const struct device_ops *ops;
 	struct device *device;
-	struct pinned *host; /* memory of devices_keep_on_host; NULL: none.  Trainer's thread */
+	/* memory of devices_preserve_on_host; NULL: none.  Trainer's thread */
+	struct pinned *host;
 	pthread_mutex_t lock;
 	LIST_HEAD(, used_device) used; /* changed by the trainer's thread, under the lock */
 	/* under the lock, to `ended`: */
 	LIST_HEAD(, devices_copy) copies; /* under way */
 	uint64_t sequence;
-	unsigned host_leaving; /* devices_kept on the host that a stream is yet to write */
+	unsigned host_leaving; /* devices_preserved on the host that a stream is yet to write */
 	bool host_lost;        /* a stream failed: a device may still write to `host` */
 	pthread_cond_t ended;
 	_Atomic uint64_t from_bytes, to_bytes, errors;

@@ -9,7 +9,7 @@
 
 enum { HOST_CHUNK = 1 << 20 };
 
-struct devices_kept {
+struct devices_preserved {
 	struct devices *devices;
 	int number;
 	bool on_host;
@@ -20,7 +20,7 @@ struct devices_kept {
 
 /* ---- memory of the host ---- */
 
-/* devices_keep_on_host asks for a single slab. */
+/* devices_preserve_on_host asks for a single slab. */
 static struct iovec slab_of(const struct devices *d)
 {
 	struct iovec slab;
@@ -30,7 +30,7 @@ static struct iovec slab_of(const struct devices *d)
 	return slab;
 }
 
-int devices_keep_on_host(struct devices *d, uint64_t bytes)
+int devices_preserve_on_host(struct devices *d, uint64_t bytes)
 {
 	const struct pinned_options options = { .size = HOST_CHUNK,
 						.count = (unsigned)(bytes / HOST_CHUNK),
@@ -73,7 +73,7 @@ void devices_host_free(struct devices *d)
 
 /* ---- letting go ---- */
 
-static void free_kept(struct devices_kept *k)
+static void free_preserved(struct devices_preserved *k)
 {
 	struct devices *d = k->devices;
 
@@ -84,13 +84,13 @@ static void free_kept(struct devices_kept *k)
 
 static void on_passed(struct device_io *io, int rc)
 {
-	struct devices_kept *k = container_of(io, struct devices_kept, passed);
+	struct devices_preserved *k = container_of(io, struct devices_preserved, passed);
 	struct devices *d = k->devices;
 
 	/* after an error the device may still write there: the buffers are not lent again */
 	for (unsigned i = 0; i < k->n && !rc; i++)
 		pinned_put(d->host, k->pieces[i]->memory);
-	free_kept(k);
+	free_preserved(k);
 	LOCKED(&d->lock);
 	d->host_leaving--;
 	d->host_lost |= rc != 0;
@@ -98,7 +98,7 @@ static void on_passed(struct device_io *io, int rc)
 }
 
 /* The host memory may be lent again when the stream has come past the copies into it. */
-static void leave_host(struct devices_kept *k)
+static void leave_host(struct devices_preserved *k)
 {
 	struct devices *d = k->devices;
 
@@ -112,17 +112,17 @@ static void leave_host(struct devices_kept *k)
 	d->ops->submit(d->device, &k->passed);
 }
 
-void devices_kept_put(struct devices_kept *k)
+void devices_preserved_put(struct devices_preserved *k)
 {
 	if (!k)
 		return;
 	if (k->on_host && k->n)
 		leave_host(k);
 	else
-		free_kept(k);
+		free_preserved(k);
 }
 
-/* ---- keeping ---- */
+/* ---- preserving ---- */
 
 static uint64_t count_chunks(const struct iovec *parts, unsigned n)
 {
@@ -133,20 +133,20 @@ static uint64_t count_chunks(const struct iovec *parts, unsigned n)
 	return chunks;
 }
 
-static struct devices_kept *new_kept(struct devices *d, int number, uint64_t pieces,
-				     bool on_host)
+static struct devices_preserved *new_preserved(struct devices *d, int number, uint64_t pieces,
+					       bool on_host)
 {
-	struct devices_kept *k = malloc(sizeof(*k) + pieces * sizeof(k->pieces[0]));
+	struct devices_preserved *k = malloc(sizeof(*k) + pieces * sizeof(k->pieces[0]));
 
 	if (k)
-		*k = (struct devices_kept){ .devices = d,
-					    .number = number,
-					    .on_host = on_host };
+		*k = (struct devices_preserved){ .devices = d,
+						 .number = number,
+						 .on_host = on_host };
 	return k;
 }
 
-static int keep_piece(struct devices_kept *k, const struct used_device *u, const void *from,
-		      uint64_t size, void *to)
+static int preserve_piece(struct devices_preserved *k, const struct used_device *u,
+			  const void *from, uint64_t size, void *to)
 {
 	struct devices *d = k->devices;
 	int rc = d->ops->preserve(d->device, k->number, u->stream, from, size, to,
@@ -156,8 +156,8 @@ static int keep_piece(struct devices_kept *k, const struct used_device *u, const
 	return rc;
 }
 
-static int keep_chunk(struct devices_kept *k, const struct used_device *u, const uint8_t *from,
-		      uint64_t size)
+static int preserve_chunk(struct devices_preserved *k, const struct used_device *u,
+			  const uint8_t *from, uint64_t size)
 {
 	struct pinned *host = k->devices->host;
 	void *buffer;
@@ -165,53 +165,54 @@ static int keep_chunk(struct devices_kept *k, const struct used_device *u, const
 
 	if (rc)
 		return rc;
-	rc = keep_piece(k, u, from, size, buffer);
+	rc = preserve_piece(k, u, from, size, buffer);
 	if (rc)
 		pinned_put(host, buffer);
 	return rc;
 }
 
-static int keep_part(struct devices_kept *k, const struct used_device *u,
-		     const struct iovec *part)
+static int preserve_part(struct devices_preserved *k, const struct used_device *u,
+			 const struct iovec *part)
 {
 	int rc = 0;
 
 	for (uint64_t done = 0; done < part->iov_len && !rc; done += HOST_CHUNK)
-		rc = keep_chunk(k, u, (const uint8_t *)part->iov_base + done,
-				u64_min(HOST_CHUNK, part->iov_len - done));
+		rc = preserve_chunk(k, u, (const uint8_t *)part->iov_base + done,
+				    u64_min(HOST_CHUNK, part->iov_len - done));
 	return rc;
 }
 
-static int keep_in(struct devices *d, const struct used_device *u, const struct iovec *parts,
-		   unsigned n, bool on_host, struct devices_kept **kept)
+static int preserve_in(struct devices *d, const struct used_device *u,
+		       const struct iovec *parts, unsigned n, bool on_host,
+		       struct devices_preserved **preserved)
 {
 	uint64_t pieces = on_host ? count_chunks(parts, n) : n;
-	struct devices_kept *k = new_kept(d, u->number, pieces, on_host);
+	struct devices_preserved *k = new_preserved(d, u->number, pieces, on_host);
 	int rc = k ? 0 : -ENOMEM;
 
 	for (unsigned i = 0; i < n && !rc; i++)
-		rc = on_host ? keep_part(k, u, &parts[i])
-			     : keep_piece(k, u, parts[i].iov_base, parts[i].iov_len, NULL);
+		rc = on_host ? preserve_part(k, u, &parts[i])
+			     : preserve_piece(k, u, parts[i].iov_base, parts[i].iov_len, NULL);
 	if (rc)
-		devices_kept_put(k);
+		devices_preserved_put(k);
 	else
-		*kept = k;
+		*preserved = k;
 	return rc;
 }
 
-int devices_keep(struct devices *d, int number, const struct iovec *parts, unsigned n,
-		 struct devices_kept **kept)
+int devices_preserve(struct devices *d, int number, const struct iovec *parts, unsigned n,
+		     struct devices_preserved **preserved)
 {
 	const struct used_device *u = devices_find(d, number);
-	int rc = keep_in(d, u, parts, n, false, kept);
+	int rc = preserve_in(d, u, parts, n, false, preserved);
 
 	assert(thread_may_be_trainer());
 	if ((rc == -ENOSPC || rc == -ENOMEM) && d->host)
-		rc = keep_in(d, u, parts, n, true, kept);
+		rc = preserve_in(d, u, parts, n, true, preserved);
 	return rc;
 }
 
-void *devices_kept_memory(const struct devices_kept *k, struct device_event **written)
+void *devices_preserved_memory(const struct devices_preserved *k, struct device_event **written)
 {
 	if (k->on_host || k->n != 1)
 		return NULL;
@@ -222,7 +223,7 @@ void *devices_kept_memory(const struct devices_kept *k, struct device_event **wr
 /* ---- reading ---- */
 
 /* Fills parts with the memory of bytes [offset, offset + size) of k; returns how many parts. */
-static unsigned cut(const struct devices_kept *k, uint64_t offset, uint64_t size,
+static unsigned cut(const struct devices_preserved *k, uint64_t offset, uint64_t size,
 		    struct iovec *parts)
 {
 	unsigned n = 0;
@@ -240,8 +241,8 @@ static unsigned cut(const struct devices_kept *k, uint64_t offset, uint64_t size
 	return n;
 }
 
-int devices_kept_begin(struct devices_kept *k, uint64_t offset, uint64_t size,
-		       struct devices_copy *c)
+int devices_preserved_begin(struct devices_preserved *k, uint64_t offset, uint64_t size,
+			    struct devices_copy *c)
 {
 	CLEANUP(free) struct iovec *parts = malloc((k->n + 1) * sizeof(*parts));
 

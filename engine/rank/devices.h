@@ -119,9 +119,9 @@ int devices_copy_now(struct devices *d, struct devices_copy *c);
 /* Waits for the copies that have begun by now. */
 void devices_drain(struct devices *d);
 
-/* ---- devices-keep.c: bytes as they are when the trainer's stream comes there ---- */
+/* ---- devices-preserve.c: bytes as they are when the trainer's stream comes there ---- */
 
-struct devices_kept;
+struct devices_preserved;
 
 #define DEVICES_HOST_MAX (UINT64_C(1) << 30)
 
@@ -130,24 +130,25 @@ struct devices_kept;
  * -ENOMEM
  * -EIO
  */
-int devices_keep_on_host(struct devices *d, uint64_t bytes);
+int devices_preserve_on_host(struct devices *d, uint64_t bytes);
 /* Enqueues a copy of the parts, so that later work of the stream may change them.  Trainer's
  * thread, which waits for nothing.
  * -EAGAIN: there is no room on the host either.
  * Errors of the port's preserve.
  */
-int devices_keep(struct devices *d, int number, const struct iovec *parts, unsigned n,
-		 struct devices_kept **kept);
+int devices_preserve(struct devices *d, int number, const struct iovec *parts, unsigned n,
+		     struct devices_preserved **preserved);
 /* Returns the device memory that has all the bytes when `written` has passed; NULL: they lie in
  * several runs, or on the host.
  */
-void *devices_kept_memory(const struct devices_kept *k, struct device_event **written);
+void *devices_preserved_memory(const struct devices_preserved *k,
+			       struct device_event **written);
 /* Any thread. */
-void devices_kept_put(struct devices_kept *k);
+void devices_preserved_put(struct devices_preserved *k);
 /* Copies bytes [offset, offset + size) of k to c->host, then calls c->done.
  * -ENOMEM
  */
-int devices_kept_begin(struct devices_kept *k, uint64_t offset, uint64_t size,
-		       struct devices_copy *c);
+int devices_preserved_begin(struct devices_preserved *k, uint64_t offset, uint64_t size,
+			    struct devices_copy *c);
 
 #endif

@@ -75,8 +75,8 @@ static int find_mark(struct registry *r, uint64_t epoch, uint32_t number, uint64
 	return devices_newest(r->devices, row->device, &v->device.mark);
 }
 
-static int keep(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
-		uint64_t size, struct registry_version *v)
+static int preserve(struct registry *r, uint64_t epoch, uint32_t number, uint64_t offset,
+		    uint64_t size, struct registry_version *v)
 {
 	struct devices_copy at;
 	struct iovec *parts;
@@ -88,8 +88,8 @@ static int keep(struct registry *r, uint64_t epoch, uint32_t number, uint64_t of
 	if (rc)
 		return rc;
 	v->device.devices = r->devices;
-	v->device.kept_at = offset;
-	rc = devices_keep(r->devices, at.number, parts, at.n, &v->device.kept);
+	v->device.preserved_at = offset;
+	rc = devices_preserve(r->devices, at.number, parts, at.n, &v->device.preserved);
 	free(parts);
 	return rc;
 }
@@ -97,25 +97,25 @@ static int keep(struct registry *r, uint64_t epoch, uint32_t number, uint64_t of
 static void release(struct registry_version *v)
 {
 	devices_mark_put(v->device.devices, v->device.mark);
-	devices_kept_put(v->device.kept);
+	devices_preserved_put(v->device.preserved);
 }
 
 static bool same(const struct registry_version *a, const struct registry_version *b)
 {
-	return a->device.mark == b->device.mark && a->device.kept == b->device.kept;
+	return a->device.mark == b->device.mark && a->device.preserved == b->device.preserved;
 }
 
 static bool is_live(const struct registry_version *v)
 {
-	return !v->device.kept;
+	return !v->device.preserved;
 }
 
 void *registry_version_on_device(const struct registry_version *v, uint64_t offset,
 				 struct device_event **written)
 {
-	uint8_t *memory = devices_kept_memory(v->device.kept, written);
+	uint8_t *memory = devices_preserved_memory(v->device.preserved, written);
 
-	return memory ? memory + offset - v->device.kept_at : NULL;
+	return memory ? memory + offset - v->device.preserved_at : NULL;
 }
 
 static void on_copied(struct devices_copy *c, int result)
@@ -158,8 +158,8 @@ static int begin(struct registry *r, struct registry_fetch *f)
 		(struct devices_copy){ .what = f->what, .host = f->memory, .done = on_copied };
 	if (is_live(v))
 		return begin_live(r, v, f);
-	return devices_kept_begin(v->device.kept, f->offset - v->device.kept_at, f->size,
-				  &f->device);
+	return devices_preserved_begin(v->device.preserved, f->offset - v->device.preserved_at,
+				       f->size, &f->device);
 }
 
 /* ---- the trainer's thread, which alone drops rows ---- */
@@ -333,7 +333,7 @@ const struct tier_ops registry_tier_device = {
 	.clear = clear_device,
 	.dropped = end_copies,
 	.newest = find_mark,
-	.keep = keep,
+	.preserve = preserve,
 	.release = release,
 	.same = same,
 	.is_live = is_live,

@@ -27,7 +27,7 @@ struct registry_fetch {
 
 /* Begins the fetch.  Does not call `done` on error.
  * -EOPNOTSUPP: sums of bytes that are not on a device, or are no whole elements there.
- * Errors of registry_version_keep.
+ * Errors of registry_version_preserve.
  */
 int registry_fetch_begin(struct registry *r, struct registry_fetch *f);
 /* Ends a fetch as soon as the disk permits; `done` is called all the same.  False: a device

@@ -55,8 +55,8 @@ struct tier_ops {
 	 * of the members below.
 	 */
 	make_version *newest;
-	make_version *hold; /* NULL: the tier preserves bytes by keep */
-	make_version *keep; /* NULL: the tier preserves bytes by hold */
+	make_version *hold;     /* preserves without a copy; NULL: the tier has `preserve` */
+	make_version *preserve; /* preserves by a copy; NULL: the tier has `hold` */
 	void (*release)(struct registry_version *v);
 	bool (*same)(const struct registry_version *a, const struct registry_version *b);
 	bool (*is_live)(const struct registry_version *v); /* NULL: never */

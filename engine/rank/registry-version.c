@@ -52,16 +52,16 @@ int registry_version_hold(struct registry *r, uint64_t epoch, uint32_t row, uint
 			 : 0;
 }
 
-int registry_version_keep(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			  uint64_t size, struct registry_version **version)
+int registry_version_preserve(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			      uint64_t size, struct registry_version **version)
 {
 	const struct tier_ops *ops = registry_tier_ops(r, epoch, row);
 
 	assert(thread_may_be_trainer());
 	*version = NULL;
-	if (!ops || !ops->keep)
+	if (!ops || !ops->preserve)
 		return -ESTALE;
-	return version_new(r, ops, ops->keep, epoch, row, offset, size, version);
+	return version_new(r, ops, ops->preserve, epoch, row, offset, size, version);
 }
 
 struct registry_version *registry_version_get(struct registry_version *v)

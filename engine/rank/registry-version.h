@@ -9,7 +9,7 @@
  *   swap     a pin of the state, whose blocks stay       reads the disk
  *   device   live: a mark in the trainer's stream        copies behind the mark; look again
  *                                                        after it: they may have changed
- *            kept: bytes preserved before they changed   copies these
+ *            preserved before the bytes changed          copies these
  *
  * A row in the host's memory has no versions: readers copy it at once, and views have buffers
  * of their own (engine/rank/view-owner.h).
@@ -36,8 +36,8 @@ struct registry_version {
 			uint64_t epoch; /* of the registry */
 			uint32_t row;
 			struct devices_mark *mark; /* live; NULL: its stream had none yet */
-			struct devices_kept *kept; /* NULL: live */
-			uint64_t kept_at;          /* byte of the row at which kept begins */
+			struct devices_preserved *preserved; /* NULL: live */
+			uint64_t preserved_at; /* byte of the row at which `preserved` begins */
 		} device;
 	};
 };
@@ -57,7 +57,7 @@ bool registry_versions_exist(enum state_tier tier);
 int registry_version_newest(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
 			    uint64_t size, struct registry_version **version);
 /* Preserves the range without a copy, where the tier can (swap).  *version NULL: it cannot, and
- * the trainer's thread calls registry_version_keep before the bytes change.
+ * the trainer's thread calls registry_version_preserve before the bytes change.
  * Errors of registry_version_newest.
  */
 int registry_version_hold(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
@@ -67,10 +67,10 @@ int registry_version_hold(struct registry *r, uint64_t epoch, uint32_t row, uint
  * -EINVAL: the range ends behind the row.
  * -ENODATA: the row has no segment there.
  * -ENOMEM
- * Errors of devices_keep.
+ * Errors of devices_preserve.
  */
-int registry_version_keep(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
-			  uint64_t size, struct registry_version **version);
+int registry_version_preserve(struct registry *r, uint64_t epoch, uint32_t row, uint64_t offset,
+			      uint64_t size, struct registry_version **version);
 
 /* Takes another reference.  v may be NULL. */
 struct registry_version *registry_version_get(struct registry_version *v);

@@ -221,7 +221,7 @@ static int add_view(struct view_owner *v, struct registry *r, const struct view_
 	return rc;
 }
 
-/* Returns false for rows of which some have moved while the view was LIVE or KEPT. */
+/* Returns false for rows of which some have moved while the view was LIVE or PRESERVED. */
 static bool is_in_one_tier(const struct view *view, struct registry *r)
 {
 	enum state_tier tier = registry_tier(r, view->runs[0].row);
@@ -328,46 +328,46 @@ static void copy_some(struct view *view, struct registry *r, uint64_t limit)
 	}
 }
 
-static void count_kept(uint64_t bytes, struct registry *r)
+static void count_preserved(uint64_t bytes, struct registry *r)
 {
 	atomic_fetch_add_explicit(&r->control->kept_bytes, bytes, memory_order_relaxed);
 }
 
-static void keep_in_buffer(struct view *view, struct registry *r)
+static void preserve_in_buffer(struct view *view, struct registry *r)
 {
 	copy_some(view, r, UINT64_MAX);
 	set_complete(view, !view->status);
-	count_kept(view->size, r);
+	count_preserved(view->size, r);
 }
 
 /* Preserves a version of each run.  If there is no memory for one, the view ends: the trainer
  * does not wait.
  */
-static void keep_versions(struct view *view, struct registry *r)
+static void preserve_versions(struct view *view, struct registry *r)
 {
 	for (uint32_t i = 0; i < view->nruns && !view->status; i++) {
 		struct view_run *run = &view->runs[i];
 
 		if (run->version)
 			continue;
-		if (registry_version_keep(r, view->epoch, run->row, run->offset, run->size,
-					  &run->version))
+		if (registry_version_preserve(r, view->epoch, run->row, run->offset, run->size,
+					      &run->version))
 			view->status = -ESTALE;
 		else
-			count_kept(run->size, r);
+			count_preserved(run->size, r);
 	}
 }
 
-static void keep(struct view *view, struct registry *r)
+static void preserve(struct view *view, struct registry *r)
 {
-	view->state = VIEW_KEPT;
+	view->state = VIEW_PRESERVED;
 	if (view->buffer)
-		keep_in_buffer(view, r);
+		preserve_in_buffer(view, r);
 	else
-		keep_versions(view, r);
+		preserve_versions(view, r);
 }
 
-void view_owner_keep(struct view_owner *v, struct registry *r, bool states)
+void view_owner_preserve(struct view_owner *v, struct registry *r, bool states)
 {
 	struct view *view;
 
@@ -375,7 +375,7 @@ void view_owner_keep(struct view_owner *v, struct registry *r, bool states)
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link)
 		if (view->state == VIEW_LIVE && (states || view->is_grad))
-			keep(view, r);
+			preserve(view, r);
 }
 
 static bool has_row(const struct view *view, uint32_t row)
@@ -417,8 +417,8 @@ void view_owner_move(struct view_owner *v, struct registry *r, struct registry_m
 		registry_place_switch(r, m);
 }
 
-/* A view that has the row is preserved as a whole: it is LIVE or KEPT. */
-void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row)
+/* A view that has the row is preserved as a whole: it is LIVE or PRESERVED. */
+void view_owner_preserve_row(struct view_owner *v, struct registry *r, uint32_t row)
 {
 	struct view *view;
 
@@ -426,7 +426,7 @@ void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row)
 	LOCKED(&v->lock);
 	LIST_FOREACH (view, &v->list, link)
 		if (view->state == VIEW_LIVE && has_row(view, row))
-			keep(view, r);
+			preserve(view, r);
 }
 
 void view_owner_arrive(struct view_owner *v, struct registry *r)
@@ -446,7 +446,7 @@ void view_owner_arrive(struct view_owner *v, struct registry *r)
 				       ? -ESTALE
 				       : go_live(v, view, r);
 		if (view->status)
-			view->state = VIEW_KEPT;
+			view->state = VIEW_PRESERVED;
 		view->generation = now;
 	}
 }
@@ -489,7 +489,7 @@ bool view_owner_copy_ahead(struct view_owner *v, struct registry *r, uint64_t no
 	return false;
 }
 
-static int take_kept(const struct view *view, uint64_t offset, void *out, size_t size)
+static int take_preserved(const struct view *view, uint64_t offset, void *out, size_t size)
 {
 	if (!view->status)
 		memcpy(out, view->buffer->bytes + offset, size);
@@ -497,7 +497,7 @@ static int take_kept(const struct view *view, uint64_t offset, void *out, size_t
 }
 
 /* Copies live bytes without the lock, so that the trainer does not wait; if the view has become
- * KEPT meanwhile, the preserved bytes replace them.
+ * PRESERVED meanwhile, the preserved bytes replace them.
  */
 static int read_live(struct view_owner *v, struct registry *r, const uint64_t id[2],
 		     uint64_t epoch, struct view_run seen, uint64_t offset, void *out,
@@ -511,7 +511,7 @@ static int read_live(struct view_owner *v, struct registry *r, const uint64_t id
 	view = find_view(v, id);
 	if (!view)
 		return -ESTALE;
-	return view->state == VIEW_KEPT ? take_kept(view, offset, out, size) : rc;
+	return view->state == VIEW_PRESERVED ? take_preserved(view, offset, out, size) : rc;
 }
 
 /* Under the lock.  Sets *run to the run that has the bytes.  Errors of view_owner_read. */
@@ -543,8 +543,8 @@ int view_owner_read(struct view_owner *v, struct registry *r, const uint64_t id[
 	pthread_mutex_lock(&v->lock);
 	view = find_view(v, id);
 	rc = check_read(view, offset, size, &run);
-	if (!rc && view->state == VIEW_KEPT) {
-		rc = take_kept(view, offset, out, size);
+	if (!rc && view->state == VIEW_PRESERVED) {
+		rc = take_preserved(view, offset, out, size);
 	} else if (!rc) {
 		is_live = true;
 		seen = *run;

@@ -8,14 +8,14 @@
  * a byte of a view is counted through its runs, one after the other.  When the trainer is about
  * to change the rows, it preserves what live views show.
  *
- *   NEXT --new content--> LIVE(generation) --content about to change--> KEPT
+ *   NEXT --new content--> LIVE(generation) --content about to change--> PRESERVED
  *                           ^
  *   FUTURE(generation) -----'  when this rank comes to that generation
  *
- *   tier      preserved                          where
- *   host      when it becomes KEPT, or before    copied into a buffer reserved at open
- *   swap      when it becomes LIVE               a pinned version; nothing is copied
- *   device    when it becomes KEPT               a copy enqueued on the trainer's stream
+ *   tier      preserved                               where
+ *   host      when it becomes PRESERVED, or before    copied into a buffer reserved at open
+ *   swap      when it becomes LIVE                    a pinned version; nothing is copied
+ *   device    when it becomes PRESERVED               a copy enqueued on the trainer's stream
  *
  * The buffers of all views are bounded.  The trainer never waits for a reader; it copies what
  * has not been copied ahead.  Any thread: one lock.
@@ -33,7 +33,7 @@ enum { VIEW_OWNER_RUNS_MAX = 32768 };
 /* A view is dropped whose observer is silent for so long. */
 enum { VIEW_SILENT_MS = 30000 };
 
-enum view_state { VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
+enum view_state { VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_PRESERVED };
 
 struct view_run {
 	uint32_t row;
@@ -56,7 +56,7 @@ struct view {
 	uint64_t heard_ms;
 	uint64_t opened_ms;
 	uint64_t copied; /* LIVE: bytes that the buffer has already */
-	int status;      /* KEPT: 0, or why the bytes could not be copied */
+	int status;      /* PRESERVED: 0, or why the bytes could not be copied */
 	struct view_buffer
 		*buffer; /* of all bytes; NULL: the rows are not in the host's memory */
 	uint32_t nruns;
@@ -143,13 +143,13 @@ enum state_tier view_owner_tier(struct view_owner *v, const uint64_t id[2]);
 /* Trainer's thread.  Preserves what live views show, of states and gradients or of gradients
  * alone, before the content changes; the control page says already that it changes.
  */
-void view_owner_keep(struct view_owner *v, struct registry *r, bool states);
+void view_owner_preserve(struct view_owner *v, struct registry *r, bool states);
 /* Trainer's thread.  The content has changed, and the control page says so: views that wait for
  * the new generation become LIVE.
  */
 void view_owner_arrive(struct view_owner *v, struct registry *r);
 /* Trainer's thread.  Preserves what live views show of a row that is about to be dropped. */
-void view_owner_keep_row(struct view_owner *v, struct registry *r, uint32_t row);
+void view_owner_preserve_row(struct view_owner *v, struct registry *r, uint32_t row);
 
 struct registry_move;
 /* Trainer's thread.  Returns true if a view that waits for its content has the row and other

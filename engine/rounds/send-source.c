@@ -15,17 +15,17 @@ struct piece_source { /* what a piece is sent from: a version, a copy, or the li
 struct send_source {
 	struct devices_mark *mark; /* for pieces that are sent from live memory */
 	struct device_event *after;
-	bool keep;
+	bool preserve;
 	unsigned n;
 	struct piece_source held[];
 };
 
-struct send_source *send_source_new(unsigned n, bool keep)
+struct send_source *send_source_new(unsigned n, bool preserve)
 {
 	struct send_source *s = calloc(1, sizeof(*s) + n * sizeof(s->held[0]));
 
 	if (s)
-		s->keep = keep;
+		s->preserve = preserve;
 	return s;
 }
 
@@ -84,8 +84,8 @@ static int from_there(struct devices *d, struct send_source *s, int number)
 }
 
 /* Takes v, which is put when the bytes have been sent. */
-static int from_kept(struct send_source *s, struct registry_version *v, uint64_t offset,
-		     void **from)
+static int from_preserved(struct send_source *s, struct registry_version *v, uint64_t offset,
+			  void **from)
 {
 	void *memory = registry_version_on_device(v, offset, &s->after);
 
@@ -98,13 +98,13 @@ static int from_kept(struct send_source *s, struct registry_version *v, uint64_t
 	return 0;
 }
 
-static int keep(struct engine *e, struct send_source *s, uint64_t epoch, uint32_t row,
-		uint64_t offset, uint64_t size, void **from)
+static int preserve(struct engine *e, struct send_source *s, uint64_t epoch, uint32_t row,
+		    uint64_t offset, uint64_t size, void **from)
 {
 	struct registry_version *v;
-	int rc = registry_version_keep(&e->registry, epoch, row, offset, size, &v);
+	int rc = registry_version_preserve(&e->registry, epoch, row, offset, size, &v);
 
-	return rc ? rc : from_kept(s, v, offset, from);
+	return rc ? rc : from_preserved(s, v, offset, from);
 }
 
 int send_source_from(struct engine *e, struct send_source *s, uint64_t epoch, uint32_t row,
@@ -118,8 +118,8 @@ int send_source_from(struct engine *e, struct send_source *s, uint64_t epoch, ui
 	rc = registry_device_memory(&e->registry, epoch, row, offset, size, &number, from);
 	if (rc)
 		return rc;
-	return s->keep ? keep(e, s, epoch, row, offset, size, from)
-		       : from_there(e->registry.devices, s, number);
+	return s->preserve ? preserve(e, s, epoch, row, offset, size, from)
+			   : from_there(e->registry.devices, s, number);
 }
 
 /* ---- of a view ---- */
@@ -159,8 +159,8 @@ int send_source_from_view(struct engine *e, struct send_source *s, const uint64_
 	if (rc)
 		return rc;
 	if (look.version)
-		return from_kept(s, look.version, look.at, from);
-	return keep(e, s, look.epoch, look.row, look.at, piece->size, from);
+		return from_preserved(s, look.version, look.at, from);
+	return preserve(e, s, look.epoch, look.row, look.at, piece->size, from);
 }
 
 struct device_event *send_source_after(const struct send_source *s)

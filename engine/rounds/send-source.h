@@ -11,15 +11,15 @@
 struct send_source;
 struct device_event;
 
-/* Makes a source of n pieces.  keep: the bytes are sent as they are now, whatever the trainer
- * enqueues later.  NULL: no memory.
+/* Makes a source of n pieces.  preserve: the bytes are sent as they are now, whatever the
+ * trainer enqueues later.  NULL: no memory.
  */
-struct send_source *send_source_new(unsigned n, bool keep);
+struct send_source *send_source_new(unsigned n, bool preserve);
 void send_source_free(struct engine *e, struct send_source *s);
 
 /* Adds the next piece.  *from: its memory, which can be sent also on error, with undefined
  * content; NULL: nothing can be sent.
- * -ENOSPC: there is no room to keep the bytes.
+ * -ENOSPC: there is no room to preserve the bytes.
  * -E2BIG: they lie in several runs on the device.
  * -ENOMEM
  * Errors of registry_copy.

@@ -25,7 +25,7 @@ struct reader {
 	struct wire_observer is;
 	/* its views, as readers_print counts them */
 	unsigned views;
-	uint64_t bytes, preserved; /* of all views; of those that are KEPT */
+	uint64_t bytes, preserved; /* of all views; of those that are PRESERVED */
 	uint64_t opened_ms;        /* the oldest view */
 };
 
@@ -94,7 +94,7 @@ static void add_view(void *arg, const struct view *view)
 	r->opened_ms = r->views ? u64_min(r->opened_ms, view->opened_ms) : view->opened_ms;
 	r->views++;
 	r->bytes += view->size;
-	r->preserved += view->state == VIEW_KEPT ? view->size : 0;
+	r->preserved += view->state == VIEW_PRESERVED ? view->size : 0;
 }
 
 /* Counts the views of all readers in one walk: there may be thousands of both. */

@@ -49,7 +49,7 @@ static void keep(struct rank *rank)
 		return;
 	while (rank->copied < 2)
 		copy_half(rank);
-	rank->state = VIEW_KEPT;
+	rank->state = VIEW_PRESERVED;
 	rank->complete = 1;
 }
 
@@ -62,7 +62,7 @@ static void arrive(struct rank *rank)
 	if (rank->state == VIEW_FUTURE && now < rank->shows)
 		return;
 	rank->stale = rank->state == VIEW_FUTURE && now > rank->shows;
-	rank->state = rank->stale ? VIEW_KEPT : VIEW_LIVE;
+	rank->state = rank->stale ? VIEW_PRESERVED : VIEW_LIVE;
 	rank->shows = now;
 }
 
@@ -196,7 +196,7 @@ static void read_view(struct explore *x, struct state *s, unsigned r)
 {
 	struct rank *rank = &s->ranks[r];
 
-	if (rank->state == VIEW_KEPT)
+	if (rank->state == VIEW_PRESERVED)
 		answer_read(s, r, rank->stale ? STATUS_STALE : STATUS_OK, rank->room);
 	else if (rank->state == VIEW_LIVE)
 		rank->reading = 1;
@@ -211,7 +211,7 @@ static void read_view(struct explore *x, struct state *s, unsigned r)
 static void read_further(struct explore *x, struct state *s, unsigned r)
 {
 	struct rank *rank = &s->ranks[r];
-	bool was_kept = rank->state == VIEW_KEPT && mutation != MUTATION_NO_SECOND_LOOK;
+	bool was_kept = rank->state == VIEW_PRESERVED && mutation != MUTATION_NO_SECOND_LOOK;
 
 	if (rank->reading < 3) {
 		rank->read[rank->reading - 1] = rank->bytes[rank->reading - 1];

@@ -17,7 +17,7 @@ enum { RANKS = 3, TORN = 15 };
 /* The steps of a trainer's thread. */
 enum swapper { STABLE, SAID, KEPT_FOR_VIEWS, WRITING, WRITTEN, NEW, STABLE_AGAIN };
 
-enum view_state { VIEW_NONE, VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_KEPT };
+enum view_state { VIEW_NONE, VIEW_NEXT, VIEW_FUTURE, VIEW_LIVE, VIEW_PRESERVED };
 
 struct rank {
 	uint8_t place;

@@ -106,7 +106,7 @@ START_TEST(no_tier_has_a_row_that_is_gone)
 
 	for (unsigned i = 0; i < ARRAY_SIZE(tiers); i++) {
 		make_version *const make[] = { tiers[i]->newest, tiers[i]->hold,
-					       tiers[i]->keep };
+					       tiers[i]->preserve };
 
 		if (tiers[i] != &registry_tier_device) /* which needs a device */
 			ck_assert_int_eq(tiers[i]->clear(&r, 99), -ESTALE);
@@ -116,7 +116,7 @@ START_TEST(no_tier_has_a_row_that_is_gone)
 	}
 	ck_assert_int_eq(registry_put(&r, 99, 0, "", 1), -ESTALE);
 	ck_assert_int_eq(registry_version_hold(&r, epoch(), 99, 0, 4, &version), -ESTALE);
-	ck_assert_int_eq(registry_version_keep(&r, epoch(), 99, 0, 4, &version), -ESTALE);
+	ck_assert_int_eq(registry_version_preserve(&r, epoch(), 99, 0, 4, &version), -ESTALE);
 	ck_assert_int_eq(registry_device_memory(&r, epoch(), 99, 0, 4, &device, &memory),
 			 -ESTALE);
 }

@@ -42,7 +42,7 @@ static void teardown(void)
 static void step_begin(void)
 {
 	atomic_fetch_add(&r.control->sequence, 1);
-	view_owner_keep(&v, &r, true);
+	view_owner_preserve(&v, &r, true);
 }
 
 static void step_end(uint32_t value)
@@ -56,7 +56,7 @@ static void step_end(uint32_t value)
 static void grads_gone(void)
 {
 	atomic_fetch_add(&r.control->grads, 1);
-	view_owner_keep(&v, &r, false);
+	view_owner_preserve(&v, &r, false);
 }
 
 static void grads_valid(uint32_t value)
@@ -249,7 +249,7 @@ START_TEST(a_dropped_state_is_kept_and_its_row_used_again_is_not_taken_for_it)
 	struct view view;
 
 	open_view(one, 0, &view);
-	view_owner_keep_row(&v, &r, 0);
+	view_owner_preserve_row(&v, &r, 0);
 	open_view(two, 0, &view); /* too late for that */
 	registry_drop(&r, STATE_PARTITION, 0, 0, "fp32");
 	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "other", FRAG_F32, N, other),
