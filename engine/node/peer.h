@@ -16,6 +16,13 @@ enum peer_bulk {
 	PEER_BULK_BROKEN,  /* a send has found that bulk_link is gone */
 };
 
+/* A fetch of a rank's table of states. */
+enum peer_fetch {
+	PEER_FETCH_NONE,
+	PEER_FETCH_DUE,  /* the rank has a newer table, or the first one is wanted */
+	PEER_FETCH_ASKED /* the rank was asked for it, or for its next part */
+};
+
 enum peer_way { PEER_WAY_UNKNOWN, PEER_WAY_MEMORY, PEER_WAY_MESSAGES };
 
 enum {                         /* a second transport to a rank: bulk.h, fabric.h */
@@ -81,8 +88,7 @@ struct peer {
 	uint64_t asked_ns;           /* when the table that is being fetched was asked for */
 	struct wire_writer incoming; /* bytes of that table that have come */
 	uint32_t nshared;            /* shares of states that the memory transport knows */
-	bool states_stale;           /* the rank has a newer table */
-	bool fetching;
+	enum peer_fetch fetch;
 	uint64_t retry_ms; /* no fetch begins before */
 	bool doubted;      /* a reader needs to know whether states is the newest table */
 	bool asking;       /* the rank was asked for its epoch, at asking_ns */
@@ -103,6 +109,13 @@ struct peer {
 static inline uint64_t peer_pause_ms(uint64_t last)
 {
 	return u64_max(PEER_AGAIN_MS, u64_min(2 * last, PEER_AGAIN_MAX_MS));
+}
+
+/* Has the engine thread fetch the table of states, if it does not fetch it already. */
+static inline void peer_fetch_states(struct peer *p)
+{
+	if (p->fetch == PEER_FETCH_NONE)
+		p->fetch = PEER_FETCH_DUE;
 }
 
 static inline bool peer_is_live(const struct peer *p)

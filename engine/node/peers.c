@@ -85,7 +85,8 @@ static void replace(struct engine *e, struct peer *p, uint32_t rank)
 	unlink_peer(e, p);
 	p->pong = p->fabric_pong = 0;
 	rpc_fail_rank(e, rank, -EIO);
-	p->states_stale = p->fetching = p->replaced = p->doubted = false;
+	p->fetch = PEER_FETCH_NONE;
+	p->replaced = p->doubted = false;
 	p->vanished = 0;
 	memset(&p->control, 0, sizeof(p->control));
 }
@@ -122,7 +123,7 @@ void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *contr
 	if (memcmp(control->cookie, p->entry.cookie, sizeof(control->cookie)))
 		return; /* another process by now */
 	if (p->states && control->registry_epoch != p->states->epoch)
-		p->states_stale = true;
+		peer_fetch_states(p);
 	was_seen = p->control.cookie[0];
 	if (is_elsewhere(control, &p->control))
 		note_move(p);
@@ -308,7 +309,7 @@ static void take_states(struct engine *e, struct peer *p, uint32_t rank)
 	drop_states(e, p);
 	p->states = states;
 	p->states_ns = p->asked_ns;
-	p->states_stale = p->control.registry_epoch > states->epoch;
+	p->fetch = p->control.registry_epoch > states->epoch ? PEER_FETCH_DUE : PEER_FETCH_NONE;
 	share(e, p);
 	atomic_fetch_add(&e->event_log->epoch, 1);
 	pthread_cond_broadcast(&e->changed);
@@ -327,8 +328,10 @@ static void fetch(struct engine *e, uint32_t rank, uint64_t first)
 		p->incoming.bad = false;
 		p->asked_ns = monotonic_ns();
 	}
-	p->fetching = !peers_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, p, rank);
-	if (!p->fetching)
+	p->fetch = peers_call(e, rank, WIRE_STATES_GET, &page, NULL, 0, on_states, p, rank)
+			   ? PEER_FETCH_DUE
+			   : PEER_FETCH_ASKED;
+	if (p->fetch == PEER_FETCH_DUE)
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
 }
 
@@ -356,7 +359,7 @@ static bool on_states(struct engine *e, void *owner, uint64_t rank, const struct
 	struct peer *p = &e->peers[rank];
 	struct wire_states part;
 
-	p->fetching = false;
+	p->fetch = PEER_FETCH_DUE;
 	if (!take_part(p, answer, &part)) {
 		p->retry_ms = monotonic_ms() + FETCH_RETRY_MS;
 	} else if (p->incoming.size < part.total) {
@@ -380,7 +383,7 @@ bool peers_is_readable(const struct engine *e, uint32_t rank)
 	const struct peer *p = &e->peers[rank];
 
 	return p->entry.present && p->state == ENGINE_RANK_LOST && p->lost == -ETIMEDOUT &&
-	       p->way == PEER_WAY_MEMORY && p->states && !p->states_stale;
+	       p->way == PEER_WAY_MEMORY && p->states && p->fetch == PEER_FETCH_NONE;
 }
 
 /* Only marks the table: the engine thread fetches it.  Any thread, with the lock. */
@@ -392,9 +395,9 @@ int peers_want_states(struct engine *e, uint32_t rank)
 		return -EIO;
 	if (!peer_is_live(p))
 		return peers_lost_status(e, rank);
-	if (p->states && !p->states_stale)
+	if (p->states && p->fetch == PEER_FETCH_NONE)
 		return 0;
-	p->states_stale = true;
+	peer_fetch_states(p);
 	return -EAGAIN;
 }
 
@@ -533,7 +536,8 @@ static bool on_epoch(struct engine *e, void *owner, uint64_t rank, const struct 
 	on_pong(e, owner, rank, answer);
 	if (answer->status || answer->type != WIRE_PONG || !p->states) {
 		/* a lost or silent rank sends no table: peers_is_readable */
-		p->states_stale |= peer_is_live(p) && !p->silent;
+		if (peer_is_live(p) && !p->silent)
+			peer_fetch_states(p);
 		return false;
 	}
 	memcpy(&control, answer->body, sizeof(control));
@@ -541,7 +545,7 @@ static bool on_epoch(struct engine *e, void *owner, uint64_t rank, const struct 
 	    control.registry_epoch == p->states->epoch)
 		is_newest(e, p, p->asking_ns);
 	else
-		p->states_stale = true;
+		peer_fetch_states(p);
 	return false;
 }
 
@@ -552,7 +556,7 @@ static void ask_epoch(struct engine *e, struct peer *p, uint32_t rank)
 	p->asking_ns = monotonic_ns();
 	p->asking = !peers_call(e, rank, WIRE_PING, NULL, NULL, 0, on_epoch, p, rank);
 	if (!p->asking)
-		p->states_stale = true;
+		peer_fetch_states(p);
 }
 
 static void watch(struct engine *e, struct peer *p, uint32_t rank, uint64_t now)
@@ -651,15 +655,14 @@ static void fetch_early(struct engine *e)
 	unsigned nfetching = 0;
 
 	for (uint32_t rank = 0; rank < e->world; rank++)
-		nfetching += e->peers[rank].fetching ||
-			     (e->peers[rank].states_stale && !e->peers[rank].states);
+		nfetching += e->peers[rank].fetch == PEER_FETCH_ASKED ||
+			     (e->peers[rank].fetch == PEER_FETCH_DUE && !e->peers[rank].states);
 	for (uint32_t rank = 0; rank < e->world && nfetching < EARLY_FETCHES; rank++) {
 		struct peer *p = &e->peers[rank];
 
-		if (p->states || p->states_stale || p->way != PEER_WAY_MEMORY ||
-		    !peer_is_live(p))
+		if (p->states || p->fetch || p->way != PEER_WAY_MEMORY || !peer_is_live(p))
 			continue;
-		p->states_stale = true;
+		peer_fetch_states(p);
 		nfetching++;
 	}
 }
@@ -694,9 +697,9 @@ void peers_turn(struct engine *e, uint64_t now)
 		if (p->wanted && !p->linked && p->way != PEER_WAY_MEMORY)
 			peers_reach(e, rank);
 		ping(e, p, rank, now);
-		if (p->doubted && !p->asking && !p->states_stale && peer_is_live(p))
+		if (p->doubted && !p->asking && p->fetch == PEER_FETCH_NONE && peer_is_live(p))
 			ask_epoch(e, p, rank);
-		if (p->states_stale && !p->fetching && now >= p->retry_ms &&
+		if (p->fetch == PEER_FETCH_DUE && now >= p->retry_ms &&
 		    p->state != ENGINE_RANK_LOST)
 			fetch(e, rank, 0);
 	}

@@ -370,7 +370,7 @@ enum holder_class {
 static enum holder_class how_good(const struct engine *e, uint32_t rank)
 {
 	const struct peer *p = &e->peers[rank];
-	bool known = p->states && !p->states_stale, near;
+	bool known = p->states && p->fetch == PEER_FETCH_NONE, near;
 
 	if (!peer_is_live(p))
 		return HOLDER_GONE;

@@ -125,7 +125,7 @@ static int vanished(struct engine *e, uint32_t rank, int why)
 static void mark_stale(struct engine *e, uint32_t rank)
 {
 	pthread_mutex_lock(&e->lock);
-	e->peers[rank].states_stale = true;
+	peer_fetch_states(&e->peers[rank]);
 	pthread_mutex_unlock(&e->lock);
 }
 

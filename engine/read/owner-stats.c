@@ -193,7 +193,7 @@ static int judge(struct engine *e, uint32_t rank, int status)
 		return -EOPNOTSUPP;
 	if (status != -ESTALE)
 		return status;
-	e->peers[rank].states_stale = true;
+	peer_fetch_states(&e->peers[rank]);
 	return -EAGAIN;
 }
 

@@ -95,7 +95,7 @@ static void piece_failed(struct engine *e, struct remote_read *t, uint32_t rank,
 {
 	if ((status == -ESTALE && !t->read->file->view_is_ready) || status == -EAGAIN) {
 		if (status == -ESTALE)
-			e->peers[rank].states_stale = true;
+			peer_fetch_states(&e->peers[rank]);
 		raise_state(t, REMOTE_READ_IS_STALE);
 	} else if (!t->result) {
 		t->result = status;

@@ -421,7 +421,7 @@ static int again(struct engine *e, struct engine_file *f)
 {
 	for (uint32_t i = 0; i < f->view.n; i++)
 		if (f->view.pieces[i].status == -ESTALE)
-			e->peers[f->view.pieces[i].rank].states_stale = true;
+			peer_fetch_states(&e->peers[f->view.pieces[i].rank]);
 	forget(e, f);
 	return ++f->view.restarts > RESTARTS_MAX ? -EIO : -EAGAIN;
 }

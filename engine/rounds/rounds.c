@@ -142,7 +142,8 @@ static bool on_promised(struct engine *e, void *owner, uint64_t rank,
 
 	round->outstanding--;
 	if (is_old || answer->status == -EAGAIN) {
-		e->peers[rank].states_stale |= is_old;
+		if (is_old)
+			peer_fetch_states(&e->peers[rank]);
 		round->stale = true;
 	} else if (answer->status && !round->result) {
 		round->result = answer->status;

@@ -223,7 +223,7 @@ static int await_table(struct engine *e, uint32_t rank, uint64_t epoch, uint64_t
 
 	LOCKED(&e->lock);
 	while (p->states && p->states->epoch < epoch && !rc) {
-		p->states_stale = true;
+		peer_fetch_states(p);
 		rc = monotonic_ms() < deadline ? node_wait_answer(e, deadline) : -ETIMEDOUT;
 	}
 	return rc;

@@ -45,7 +45,8 @@ static bool on_staged(struct engine *e, void *owner, uint64_t rank, const struct
 	c->progress_ms = monotonic_ms();
 	if (answer->status == -ESTALE || answer->status == -EAGAIN ||
 	    answer->status == -ENOLINK) {
-		e->peers[rank].states_stale |= answer->status == -ESTALE;
+		if (answer->status == -ESTALE)
+			peer_fetch_states(&e->peers[rank]);
 		if (answer->status == -ENOLINK)
 			writer_memory_refused(e, (uint32_t)rank);
 		c->stale = true;

@@ -451,7 +451,7 @@ static void lose_states(void)
 {
 	faults_add(&(struct fault){ FAULT_SEND, .type = WIRE_STATES_GET, .count = MANY });
 	for (uint32_t rank = 0; rank < WORLD; rank++)
-		observer->peers[rank].states_stale = true;
+		peer_fetch_states(&observer->peers[rank]);
 }
 
 START_TEST(who_is_never_told_where_the_bytes_are_gives_up)

@@ -192,13 +192,13 @@ START_TEST(a_table_of_states_that_changes_while_it_is_fetched_is_fetched_anew)
 	static char log[1 << 17];
 
 	publish_more(f, 0, MANY);
-	e->peers[1].states_stale = true;
+	peer_fetch_states(&e->peers[1]);
 	while (p->incoming.size < WIRE_CHUNK && monotonic_ms() < deadline)
 		job_turn(&job);
 	publish_more(f, MANY, MANY + 1);
 	while ((!p->states || p->states->epoch != f->engine->registry.states.epoch) &&
 	       monotonic_ms() < deadline) {
-		e->peers[1].states_stale = true;
+		peer_fetch_states(&e->peers[1]);
 		job_turn(&job);
 	}
 	ck_assert_uint_eq(p->states->epoch, f->engine->registry.states.epoch);

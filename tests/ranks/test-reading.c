@@ -96,7 +96,7 @@ static bool is_asked_for(uint32_t rank)
 {
 	const struct peer *p = &observer->peers[rank];
 
-	return p->states || p->states_stale || p->fetching;
+	return p->states || p->fetch;
 }
 
 static void no_result(struct engine_read *read, const void *data, int64_t result)
