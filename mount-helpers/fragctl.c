@@ -474,7 +474,7 @@ int main(int argc, char **argv)
 	char letters[2 * ARRAY_SIZE(rows) + 3];
 	bool help_wanted = false;
 	CLEANUP(free) char **words = NULL;
-	int c, nwords = 0;
+	int c, at, nwords = 0;
 
 	if (argc == 2 && !strcmp(argv[1], "--commands"))
 		return print_commands();
@@ -489,6 +489,7 @@ int main(int argc, char **argv)
 			words[nwords++] = argv[optind++];
 			continue;
 		}
+		at = optind; /* getopt stays at a word until its last letter */
 		c = getopt_long(argc, argv, letters, options, NULL);
 		if (c == -1)
 			break;
@@ -499,7 +500,7 @@ int main(int argc, char **argv)
 		else if (c == 'h')
 			help_wanted = true;
 		else if (c == '?' || c == ':')
-			return tell_option(&call, c, argv[optind - 1]), FRAGCTL_USAGE;
+			return tell_option(&call, c, argv[at]), FRAGCTL_USAGE;
 		else if (take_option(&call, c, optarg))
 			return FRAGCTL_USAGE;
 	}

@@ -157,6 +157,7 @@ fails 2 'fragctl --help'
 fails 2 'fragctl: --jsn: unknown option' --jsn status
 fails 2 'fragctl: -y: unknown option' -Jy
 fails 2 'fragctl: --json=1: it takes no value' status --json=1
+fails 2 'fragctl: -z: unknown option' status --json -zx
 fails 2 'fragctl: -o needs a value' ls -o
 fails 2 'fragctl: -j needs a value' ls --job
 for wrong in 'freeze -t' 'freeze --time' 'freeze --time='; do
