@@ -66,6 +66,20 @@ static void catch_signals(void (*handler)(int number), int flags)
 
 static fd_set inherited; /* descriptors that fragfs was started with, but for 0 to 2 */
 
+/* Opens what is closed of the descriptors 0 to 2: one of the mount's own would get the number,
+ * and leave_descriptors() would close it.
+ */
+static void open_closed(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd < 3);
+	if (fd >= 3)
+		close(fd);
+}
+
 static void note_inherited(void)
 {
 	for (int fd = 3; fd < FD_SETSIZE; fd++) {
@@ -515,6 +529,7 @@ int mount_run(const struct options *o)
 	int rc;
 
 	mounting = &m;
+	open_closed();
 	note_inherited();
 	fuse_set_log_func(fuse_said);
 	rc = mountpoint_check_device(m.why, sizeof(m.why));

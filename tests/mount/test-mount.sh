@@ -51,6 +51,11 @@ for source in fake "$T/x.safetensors"; do
 	unmount
 done
 
+# None of its own descriptors is taken for one of 0 to 2, which the shell may have closed.
+within 60 fragfs-fake fake "$M" <&- >&- 2>&- || fail "closed descriptors: $?"
+[ "$(cat "$M/step")" = 41 ] || fail "closed descriptors"
+unmount
+
 # The mount is ready when fragfs returns; a relative mount point; options as FUSE users know them.
 (cd "$T" && within 60 fragfs-fake fake,b "../${T##*/}/mnt" -o noatime,allow_other,timeout=2.5,stage_mem=2M) ||
 	fail "mount"
