@@ -150,8 +150,9 @@ class _Hypers:
             if not self._has_device or self.is_asked:
                 self._last = [float(o[key] if index < 0 else o[key][index]) for o, key, index in self._places]
                 return self._last
-        except Exception:
-            pass
+        except Exception as e:
+            if _is_of_handler(e):
+                raise
         self._last = [self._get_or(last, place) for last, place in zip(self._last, self._places)]
         return self._last
 
@@ -280,10 +281,13 @@ class Attachment:
         except Interrupt as e:
             interrupt, = e.args
         except Exception as e:
-            if self._job is None:  # a failure within this one has closed it
-                return
-            self._close()  # this is a hook: torch goes through its hooks, and they must not change meanwhile
-            say(f"{_reason(e)}; detached, training goes on")
+            is_of_handler = _is_of_handler(e)
+            if self._job is not None:  # a failure within this one has closed it
+                self._close()  # this is a hook: torch goes through its hooks, and they must not change meanwhile
+                then = "as the handler of a signal raised it in a hook" if is_of_handler else "training goes on"
+                say(f"{_reason(e)}; detached, {then}")
+            if is_of_handler:
+                raise
         if interrupt is not None:  # not within `except`, which would give it a context
             raise interrupt
 
@@ -449,6 +453,19 @@ class Attachment:
             registered = self._registered.pop(place, None)
             if registered and registered.is_shown:
                 job.drop(*place)
+
+
+def _is_of_handler(e: Exception) -> bool:
+    """Whether the handler of a signal has raised it, which is an error of the job's own: Python gives the handler the frame that it
+    interrupts.
+    """
+    at = e.__traceback__
+    while at and at.tb_next:
+        for value in at.tb_next.tb_frame.f_locals.values():
+            if any(one is at.tb_frame for one in (value if isinstance(value, tuple) else (value,))):
+                return True
+        at = at.tb_next
+    return False
 
 
 def _reason(e: Exception) -> str:

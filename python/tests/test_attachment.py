@@ -526,6 +526,24 @@ class Memory(unittest.TestCase):
         self.open()
         self.assertTrue(self.compare())
 
+    def test_what_the_handler_of_a_signal_raises_in_a_hook_is_the_jobs(self) -> None:
+        def fail(*_: object) -> None:
+            raise ValueError("of the job")
+
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, fail))
+        for at in ("_job.step_begin", "_job.step_end", "_hypers._find_device"):
+            with self.subTest(at), contextlib.redirect_stderr(io.StringIO()) as said:
+                self.start(1, mount=False)
+                name, _, method = at.partition(".")
+                held = getattr(self.attachment, name)
+                setattr(held, method, lambda *_: signal.raise_signal(signal.SIGUSR1))
+                with self.assertRaisesRegex(ValueError, "of the job"):
+                    for _ in range(40):
+                        self.step()
+                self.assertFalse(self.attachment)
+                self.assertRegex(said.getvalue(), "of the job; detached, as the handler of a signal raised it in a hook\n$")
+                self.step()
+
     def freeze_and_raise(self, raised: type[BaseException], handler: Any) -> None:
         handled, has_stepped, ends = threading.Event(), threading.Event(), []
         self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, lambda *_: handled.set()))
