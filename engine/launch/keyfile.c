@@ -123,7 +123,9 @@ int keyfile_load(const char *path, uint8_t key[KEYFILE_BYTES], bool *readers, ch
 	else if (rc == -EISDIR)
 		snprintf(why, whysize, "key file %s: it is a folder", path);
 	else if (rc == -EINVAL)
-		snprintf(why, whysize, "key file %s: not 32 bytes, nor 64 hexadecimal digits",
+		snprintf(why, whysize,
+			 "key file %s: not a regular file of 32 bytes, or of 64 hexadecimal "
+			 "digits",
 			 path);
 	else if (rc)
 		snprintf(why, whysize, "key file %s: %s", path, strerror(-rc));

@@ -101,7 +101,7 @@ stop_process "$rank2"
 for way in auto zmq; do
 	"$top_builddir/fragfs" "$address" "$M" -o timeout=600,transport=$way
 	# The first question waits for the silent rank, those behind it hardly.
-	within 30 sh -c 'for i in $(seq 20); do cat "$1/.frag/readers" || exit 1; done' sh "$M" >readers ||
+	within 12 sh -c 'for i in $(seq 8); do cat "$1/.frag/readers" || exit 1; done' sh "$M" >readers ||
 		fail "$way: readers: $? after $(wc -l <readers) lines"
 	for file in params now; do
 		status=0
@@ -146,6 +146,12 @@ kill -CONT "$rank0"
 
 # ---- rank 1 stands inside a step, and rank 2 is stopped: the silent one is told of, not the slow one ----
 
+# A read waits for a step twice as long as the last ones took.
+for n in 1 2 3; do
+	printf s >&4
+	printf s >&5
+	printf s >&6
+done
 printf b >&5
 in_step() {
 	grep -q '^1 .* step ' "$M/.frag/health"
