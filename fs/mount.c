@@ -163,6 +163,7 @@ static int to_background(struct mount *m)
 	sigset_t ending, before;
 	int fds[2];
 
+	note_inherited();
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
 	/* Signals wait until `started` is set, which end_daemon() reads. */
@@ -530,7 +531,6 @@ int mount_run(const struct options *o)
 
 	mounting = &m;
 	open_closed();
-	note_inherited();
 	fuse_set_log_func(fuse_said);
 	rc = mountpoint_check_device(m.why, sizeof(m.why));
 	if (!rc)

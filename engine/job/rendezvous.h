@@ -13,9 +13,9 @@
 
 struct meeting;
 
-/* Of the trainer's call. */
+/* How far the call of frag_gather or frag_scatter that the trainer makes now has got. */
 enum rendezvous_state {
-	RENDEZVOUS_NONE,
+	RENDEZVOUS_NONE,   /* the trainer makes none */
 	RENDEZVOUS_WANTED, /* the counter is yet to be told */
 	RENDEZVOUS_ASKED,  /* the counter was told, and has not answered */
 	RENDEZVOUS_ANSWERED

@@ -118,6 +118,12 @@ static inline void peer_fetch_states(struct peer *p)
 		p->fetch = PEER_FETCH_DUE;
 }
 
+/* Returns true if the rank has not been heard since then (monotonic, ns). */
+static inline bool peer_is_silent_since(const struct peer *p, uint64_t ns)
+{
+	return p->heard_ms < ns / 1000000;
+}
+
 static inline bool peer_is_live(const struct peer *p)
 {
 	return p->entry.present && p->state != ENGINE_RANK_LOST;

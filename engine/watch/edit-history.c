@@ -61,7 +61,7 @@ static bool is_silent_still(const struct engine *e, uint32_t rank)
 
 	for (unsigned i = 0; i < p->n; i++)
 		if (p->sources[i].rank == rank && p->sources[i].status == -ETIMEDOUT)
-			return e->peers[rank].heard_ms < p->told_ns / 1000000;
+			return peer_is_silent_since(&e->peers[rank], p->told_ns);
 	return false;
 }
 

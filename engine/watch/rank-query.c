@@ -84,10 +84,9 @@ static void ask(struct engine *e, struct rank_query *a)
 
 static unsigned patience_ms(const struct engine *e, const struct rank_query *a)
 {
-	bool silent_still =
-		a->status == -ETIMEDOUT && e->peers[a->rank].heard_ms < a->told_ns / 1000000;
-
-	return silent_still ? AGAIN_MS : ANSWER_MS;
+	return a->status == -ETIMEDOUT && peer_is_silent_since(&e->peers[a->rank], a->told_ns)
+		       ? AGAIN_MS
+		       : ANSWER_MS;
 }
 
 static void turn(struct engine *e, struct rank_query *a, uint64_t now)

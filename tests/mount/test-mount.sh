@@ -38,8 +38,8 @@ for option in rw ro timeout=SECONDS stage_mem=SIZE key=FILE plain 'transport=aut
 done
 
 # Behind a mount no descriptor of the shell stays open, as of a lock.
+printf '\066\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}\0\0\0\0' >"$T/x.safetensors"
 for source in fake "$T/x.safetensors"; do
-	printf '\066\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}\0\0\0\0' >"$T/x.safetensors"
 	program=fragfs-fake
 	[ "$source" = fake ] || program=fragfs
 	(

@@ -126,7 +126,7 @@ class TorchAdapter(Adapter):
         self.numbers: dict[Any, int] = {}
         self.groups: list[tuple[int, int]] = []  # its number, and the place among the optimizer's param groups
         self._here: dict[int, tuple[array[int], list[Any]]] = {}  # the parameters with elements on this rank
-        self._lps: tuple[array[int], list[Any], array[int]] = array("i"), [], array("q")  # those without a master that are held here
+        self._lps: tuple[array[int], list[Any]] = array("i"), []  # those without a master; once all are described, that are held here
         self._has_said: set[str] = set()  # of what a line has said that it is not shown
         meshes = [p.device_mesh.mesh for p in self.names if hasattr(p, "device_mesh")]
         self._mesh = max(meshes, key=lambda mesh: mesh.numel(), default=None)
@@ -218,13 +218,8 @@ class TorchAdapter(Adapter):
     def _add_param(self, p: Any, frozen: bool, has_master: bool, cuts: Sequence[tuple[int, int]] = ()) -> None:
         number = self.numbers[p] = self.job.param(self.names[p], tuple(p.shape), p.dtype, cuts=cuts, frozen=frozen)
         if not has_master:
-            self._add_lp(number, p)
-
-    def _add_lp(self, number: int, p: Any) -> None:
-        numbers, params, kinds = self._lps
-        numbers.append(number)
-        params.append(p)
-        kinds.append(kind_of(p))
+            self._lps[0].append(number)
+            self._lps[1].append(p)
 
     def _held(self) -> Iterator[Any]:
         """The parameters of groups that have states here."""
@@ -233,16 +228,15 @@ class TorchAdapter(Adapter):
     def _let_go_of_others(self) -> None:
         """Those that FSDP2 has cut it holds itself, and puts whole ones in their places at times."""
         has_fsdp2 = self._mesh is not None and any(_is(module, "torch", "FSDPModule") for module in self.model.modules())
-        numbers, params, _ = self._lps
+        numbers, params = self._lps
         held = set(self._held()) if params else ()
         others = {p: number for number, p in zip(numbers, params) if p not in held and not (has_fsdp2 and hasattr(p, "device_mesh"))}
         self._cut_others = {number for p, number in others.items() if hasattr(p, "device_mesh")}
         self._others = Others(self.model, others)
-        self._lps = array("i"), [], array("q")
-        others_numbers = set(self._others.numbers)
-        for number, p in zip(numbers, params):
-            if number not in others_numbers:
-                self._add_lp(number, p)
+        not_held = set(self._others.numbers)
+        params = [p for number, p in zip(numbers, params) if number not in not_held]
+        self._lps = array("i", [number for number in numbers if number not in not_held]), params
+        self._lp_kinds = array("q", map(kind_of, params))
 
     def _layout(self, p: Any) -> tuple[_Layout, list[tuple[int, int]]]:
         if not hasattr(p, "device_mesh"):
@@ -312,7 +306,7 @@ class TorchAdapter(Adapter):
             say(line(next((name for name, other in _plain_names(self.model) if other is p), "a parameter")))
 
     def lps(self) -> Iterator[tuple[int, bool, Any]]:
-        for number, p, kind in zip(*self._lps):
+        for number, p, kind in zip(*self._lps, self._lp_kinds):
             is_shown = kind_of(p) == kind and self._lies_as(p, "the value", p)
             yield number, hasattr(p, "device_mesh"), _local(p) if is_shown else None
         for number, p in self._others.now():
@@ -346,7 +340,7 @@ class TorchAdapter(Adapter):
 
     def let_go(self) -> None:
         self._here.clear()
-        self._lps, self._few, self._frozen, self._has_few = (array("i"), [], array("q")), [], [], False
+        self._lps, self._few, self._frozen, self._has_few = (array("i"), []), [], [], False
         self._others = Others(None, {})
 
     def hook(self, boundaries: Boundaries) -> Callable[[], None]:
