@@ -13,7 +13,7 @@
 /* HEARD_MS: the longest wait for acknowledgements of LEAVE and LEFT.  OTHERS_MS: of rank 0 for
  * the other ranks' ends.
  */
-enum { HEARD_MS = 300, OTHERS_MS = 1000 };
+enum { HEARD_MS = 1000, OTHERS_MS = 1000 };
 
 struct leave {
 	bool said;

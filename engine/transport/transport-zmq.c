@@ -297,9 +297,11 @@ static bool transport_zmq_gone(struct transport *t, uint32_t *number)
 {
 	struct transport_peer *peer;
 
+	if (!t->drained)
+		return false;
 	if (transport_probe_refused(&t->probes, number))
 		return true;
-	peer = t->drained ? transport_peers_next_left(&t->peers) : NULL;
+	peer = transport_peers_next_left(&t->peers);
 	if (!peer)
 		return false;
 	*number = peer->number;
@@ -514,6 +516,8 @@ static int transport_zmq_turn(struct transport *t, transport_receive receive, vo
 		some |= deliver_one(t, t->out, &d);
 	} while (some);
 	t->drained = d.left > 0;
+	if (!t->drained)
+		transport_bell_ring(&t->bell);
 	wake_if_readable(t, t->in);
 	wake_if_readable(t, t->out);
 	return d.count;

@@ -123,11 +123,11 @@ struct transport_ops {
 	 */
 	bool (*refused)(struct transport *t, uint32_t peer);
 
-	/* Gives the next peer that is gone, once; false: none.  A peer that we connected to is
-	 * gone when its connection broke and a new one is refused, as nobody listens there.  A
-	 * peer that connected to us is gone when its connection is over and its messages were
-	 * delivered; if it connects again it gets another number.  NULL: this transport does
-	 * not know.
+	/* Gives the next peer that is gone, once, after its messages were delivered; false:
+	 * none.  A peer that we connected to is gone when its connection broke and a new one is
+	 * refused, as nobody listens there.  A peer that connected to us is gone when its
+	 * connection is over; if it connects again it gets another number.  NULL: this
+	 * transport does not know.
 	 */
 	bool (*gone)(struct transport *t, uint32_t *peer);
 

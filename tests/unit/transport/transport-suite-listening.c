@@ -116,6 +116,26 @@ START_TEST(that_who_connected_to_us_has_gone_is_told)
 }
 END_TEST
 
+START_TEST(all_that_it_sent_comes_before_that_it_has_gone)
+{
+	enum { MESSAGES = 20 };
+	uint32_t peer;
+
+	side_open(&sides[0], &variants[_i]);
+	side_open(&sides[1], &variants[_i]);
+	peer = side_connect(&sides[0], &sides[1]);
+	ck_assert_int_eq(side_send(&sides[0], peer, "here", 4), 0);
+	sides_wait(sides, 2, 1, 1);
+	for (int i = 0; i < MESSAGES; i++)
+		ck_assert_int_eq(side_send(&sides[1], sides[1].from, "last", 4), 0);
+	side_close(&sides[1]);
+	sides[0].turn_max = 1;
+	ck_assert_uint_eq(next_gone(), peer);
+	ck_assert_int_eq(sides[0].count, MESSAGES);
+	side_close(&sides[0]);
+}
+END_TEST
+
 static void send_until_it_arrives(uint32_t peer, const char *text)
 {
 	uint64_t end = monotonic_ms() + WAIT_MS;
@@ -176,6 +196,7 @@ TCase *transport_suite_listening(int variant)
 		an_exact_port_is_taken_and_free_again_after_close,
 		that_nobody_listens_any_more_is_told,
 		that_who_connected_to_us_has_gone_is_told,
+		all_that_it_sent_comes_before_that_it_has_gone,
 		who_comes_later_at_the_address_gets_what_was_sent,
 		what_was_sent_just_before_close_arrives,
 	};
