@@ -75,6 +75,14 @@ stop_process() {
 	wait_until 60 all_threads_stopped "$1" || fail "process $1 does not stop"
 }
 
+# kill_at_once PROCESS...: the ranks of a job, of which none is to see another's end and to leave in order.
+kill_at_once() {
+	for process in "$@"; do
+		stop_process "$process"
+	done
+	kill -9 "$@"
+}
+
 # It has ended, whether or not its parent knows.
 is_over() {
 	! grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null

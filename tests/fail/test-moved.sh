@@ -38,7 +38,7 @@ both_are() {
 start 10.79.0.1
 wait_until 60 listens 10.79.0.1 || fail "no job: $(cat rank0.log)"
 within 60 fragfs master.test:21017 "$M" -o rw,timeout=2 || fail "fragfs: $?"
-kill -9 "$rank0" "$rank1"
+kill_at_once "$rank0" "$rank1"
 wait "$rank0" "$rank1" || :
 wait_until 60 both_are lost || fail "not lost: $(cat "$M"/ranks/*/state)"
 echo '10.79.0.2 master.test' >hosts

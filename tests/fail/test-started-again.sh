@@ -20,7 +20,7 @@ trains() {
 	fragctl jobs >jobs && [ "$(wc -l <jobs)" = 2 ] && grep -q '^step' rank0.log
 }
 end_all() {
-	kill -9 $rank0 $rank1
+	kill_at_once $rank0 $rank1
 	for pid in $rank0 $rank1; do
 		wait $pid || :
 	done

@@ -101,7 +101,7 @@ for _ in 1 2 3; do
 done
 
 # When all ranks are gone, none can agree on a boundary.
-kill -9 $ranks
+kill_at_once $ranks
 wait $ranks 2>/dev/null || :
 refused 'the job, or the rank that would have to agree, is lost' fragctl break -j "$M" 'nan(fp32) > 0'
 refused 'the job, or the rank that would have to agree, is lost' fragctl freeze "$M"

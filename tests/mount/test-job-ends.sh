@@ -34,10 +34,10 @@ trains() {
 	grep -q '"event":"step"' "$T/events"
 }
 
-# end SIGNAL
+# end COMMAND...
 end() {
-	kill "-$1" $ranks
-	wait_until 60 is_over $reader || fail "$way, $1: the events have not ended: $(tail -n 3 "$T/events")"
+	"$@" $ranks
+	wait_until 60 is_over $reader || fail "$way, $*: the events have not ended: $(tail -n 3 "$T/events")"
 	within 60 cat "$M/ranks"/*/state >"$T/states"
 	within 60 cat "$M/phase" >"$T/phase"
 	within 60 cat "$M/.frag/log" >"$T/said"
@@ -55,7 +55,7 @@ expect() {
 
 for way in rw,transport=auto rw,transport=zmq transport=auto; do
 	start $way
-	end TERM
+	end kill
 	expect phase 1 '^closed$'
 	expect states 3 '^left since '
 	expect status 3 ' left '
@@ -68,7 +68,7 @@ for way in rw,transport=auto rw,transport=zmq transport=auto; do
 	expect errs 0 'lost\|refused'
 
 	start $way
-	end KILL
+	end kill_at_once
 	expect phase 1 '^lost$'
 	expect states 3 '^lost since '
 	expect events 3 '"event":"rank-lost"'
