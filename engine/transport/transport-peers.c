@@ -170,17 +170,15 @@ int transport_peers_heard(struct transport_peers *p, uint32_t router,
 	return 0;
 }
 
-void transport_peers_left(struct transport_peers *p, int fd, bool but_last)
+void transport_peers_left(struct transport_peers *p, int fd, uint64_t but_remote)
 {
 	struct transport_peer *peer;
 
-	TAILQ_FOREACH_REVERSE(peer, &p->heard, transport_peers_heard_list, heard)
-	{
-		if (peer->fd != fd || peer->left)
+	TAILQ_FOREACH (peer, &p->heard, heard) {
+		if (peer->fd != fd || peer->left || (but_remote && peer->remote == but_remote))
 			continue;
-		peer->left = !but_last;
-		p->nleft += peer->left;
-		but_last = false;
+		peer->left = true;
+		p->nleft++;
 	}
 }
 

@@ -24,6 +24,7 @@ struct transport_peer {
 	uint32_t router;                   /* inbound: libzmq's number */
 	bool reads_only;                   /* inbound: it came with the key for readers */
 	int fd;                            /* inbound: of its connection; -1: not known */
+	uint64_t remote;                   /* inbound: its end of it; 0: not known */
 	bool left;                         /* inbound: its connection is over */
 	LIST_ENTRY(transport_peer) next;   /* in its bucket */
 	TAILQ_ENTRY(transport_peer) heard; /* inbound */
@@ -59,10 +60,10 @@ struct transport_peer *transport_peers_find(struct transport_peers *p, const cha
  */
 int transport_peers_heard(struct transport_peers *p, uint32_t router,
 			  struct transport_peer **peer);
-/* Marks inbound peers on that descriptor as left.  but_last: all but the one heard last, which
- * has the descriptor again, by a new connection.
+/* Marks inbound peers on that descriptor as left, but those at but_remote, whose new connection
+ * has the descriptor again; 0: all.
  */
-void transport_peers_left(struct transport_peers *p, int fd, bool but_last);
+void transport_peers_left(struct transport_peers *p, int fd, uint64_t but_remote);
 /* Returns an inbound peer that left, which the caller removes; NULL: none. */
 struct transport_peer *transport_peers_next_left(struct transport_peers *p);
 void transport_peers_remove(struct transport_peers *p, struct transport_peer *peer);

@@ -16,6 +16,7 @@
 #include "engine/transport/transport-watch.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -280,13 +281,25 @@ static void transport_zmq_disconnect(struct transport *t, uint32_t number)
 	forget(t, peer);
 }
 
+/* Returns the address and port of the other end of a connection; 0: there is none. */
+static uint64_t remote_of(int fd)
+{
+	struct sockaddr_in name = { .sin_family = AF_UNSPEC };
+	socklen_t size = sizeof(name);
+
+	if (getpeername(fd, (struct sockaddr *)&name, &size) || name.sin_family != AF_INET)
+		return 0;
+	return (uint64_t)name.sin_addr.s_addr << 16 | name.sin_port;
+}
+
 static void on_news(void *owner, const char *address, int fd, enum transport_watch_news news)
 {
 	struct transport *t = owner;
 	struct transport_peer *peer = transport_peers_find(&t->peers, address);
 
 	if (news >= TRANSPORT_LEFT)
-		transport_peers_left(&t->peers, fd, news == TRANSPORT_LEFT_OR_REUSED);
+		transport_peers_left(&t->peers, fd,
+				     news == TRANSPORT_LEFT_OR_REUSED ? remote_of(fd) : 0);
 	else if (peer && news == TRANSPORT_BROKEN)
 		transport_probe_start(&t->probes, peer->number, peer->address);
 	else if (peer)
@@ -468,8 +481,10 @@ static struct transport_peer *sender_in(struct transport *t, struct received *r)
 	if (transport_peers_heard(&t->peers, router, &peer))
 		return NULL;
 	peer->reads_only = transport_curve_reads_only(&t->curve, &r->body);
-	if (peer->fd < 0)
+	if (peer->fd < 0) {
 		peer->fd = zmq_msg_get(&r->body, ZMQ_SRCFD);
+		peer->remote = remote_of(peer->fd);
+	}
 	return peer;
 }
 

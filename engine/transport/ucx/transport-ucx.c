@@ -460,7 +460,7 @@ static void reap(struct ucx_link *link)
 		if (peer && peer->router == link->number)
 			replace(link, peer);
 	} else {
-		transport_peers_left(&t->peers, (int)link->number, false);
+		transport_peers_left(&t->peers, (int)link->number, 0);
 	}
 	ucx_link_close(link);
 }
@@ -1324,7 +1324,7 @@ static bool deliver(struct transport *t, transport_receive receive, void *owner)
 	if (peer)
 		receive(owner, peer->number, a->data, a->size);
 	if (a && a->link->state >= UCX_BROKEN && !a->link->outbound)
-		transport_peers_left(&t->peers, (int)a->link->number, false);
+		transport_peers_left(&t->peers, (int)a->link->number, 0);
 	if (a)
 		ucx_arrival_done(a);
 	return peer;

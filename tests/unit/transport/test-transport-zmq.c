@@ -411,6 +411,54 @@ START_TEST(strangers_that_stay_leave_descriptors_to_others)
 }
 END_TEST
 
+static void wait_for_sockets(int port, int n)
+{
+	for (int i = 0; count_at_port(port) != n; i++) {
+		ck_assert_int_lt(i, 1000);
+		usleep(20000);
+	}
+}
+
+static pid_t fork_sender(void)
+{
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	side_open_with(&sides[1], &variants[PLAIN], (struct transport_config){ .bind = NULL });
+	side_send(&sides[1], side_connect(&sides[1], &sides[0]), "good", 4);
+	for (;;)
+		sides_poll(&sides[1], 1, 1000);
+}
+
+/* The next connection may have the same descriptor before we turn, and not have spoken. */
+START_TEST(who_is_killed_has_gone_though_another_has_its_descriptor)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int next = socket(AF_INET, SOCK_STREAM, 0),
+	    port; /* first: its number is not free then */
+	uint32_t gone;
+	pid_t pid;
+
+	side_open(&sides[0], &variants[PLAIN]);
+	port = side_port(&sides[0]);
+	pid = fork_sender();
+	sides_wait(sides, 1, 0, 1);
+	kill(pid, SIGKILL);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	wait_for_sockets(port, 1); /* which listens */
+	to.sin_port = htons((uint16_t)port);
+	ck_assert_int_eq(connect(next, (const struct sockaddr *)&to, sizeof(to)), 0);
+	wait_for_sockets(port, 2);
+	side_turn(&sides[0]);
+	ck_assert(transport_zmq.gone(sides[0].t, &gone));
+	ck_assert_uint_eq(gone, sides[0].from);
+	close(next);
+	side_close(&sides[0]);
+}
+END_TEST
+
 /* A plain peer that speaks ZMTP well, and yet is none of us. */
 START_TEST(messages_of_another_shape_are_dropped)
 {
@@ -664,6 +712,7 @@ int main(void)
 	tcase_add_test(t, messages_of_another_shape_are_dropped);
 	tcase_add_test(t, its_threads_take_no_signals);
 	tcase_add_test(t, too_few_descriptors_are_an_error);
+	tcase_add_test(t, who_is_killed_has_gone_though_another_has_its_descriptor);
 	tcase_add_test(t, a_forked_child_keeps_no_socket);
 	tcase_add_test(t, a_forked_child_keeps_nobody_who_has_just_connected);
 	tcase_add_test(t, a_forked_child_keeps_a_socket_that_is_not_ours);
