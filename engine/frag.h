@@ -25,8 +25,7 @@
  * Errors.  Functions return 0 (or what they say) or -errno, and leave a line on stderr where
  * the cause is not the caller's argument.  A job must never stop for this library: when
  * frag_open fails it sets *f to NULL, and every function takes a NULL f: it does nothing and
- * returns -EINVAL.  After fork the child's f is dead: its calls return -EINVAL and touch
- * nothing.
+ * returns -EINVAL.  After fork the child's f is dead: its calls do the same.
  *
  * Threads.  One thread at a time may be inside a frag_ call of one f (the trainer's, as a
  * rule), beside the engine's own thread, which blocks all signals.
@@ -375,7 +374,12 @@ FRAG_API int frag_ready(struct frag *f);
 /* Waits until all ranks have called frag_ready: from then on mounts are admitted, and
  * frag_address is known on every rank.
  * -ETIMEDOUT: a rank has not called it within timeout_ms.
- * -EPROTO, -EACCES and others: this rank cannot join its job; the log says why.
+ * -EACCES: rank 0 has another key.
+ * -EPROTO: rank 0 speaks another version of the protocol, or breaks it.
+ * -EINVAL: the ranks' descriptions contradict each other.
+ * -EEXIST: a parameter's name and coordinate are given twice.
+ * -ENOMEM.
+ * After each but -ETIMEDOUT this rank cannot join its job any more; the log says why.
  */
 FRAG_API int frag_wait_ready(struct frag *f, unsigned timeout_ms);
 
@@ -393,7 +397,8 @@ FRAG_API int frag_grads_skip(struct frag *f);
  * any.  fd < 0: one load.  fd >= 0: the library writes 8 bytes, once, to a copy of fd, such as
  * an eventfd or a pipe: now, if it returns 1; else when somebody asks next, who is answered
  * 0.1 s later, or at frag_close.  A later call replaces the fd.
- * -EBADF, -EMFILE: fd cannot be copied.
+ * -EBADF: fd is not open.
+ * -EMFILE: no descriptor is left for a copy of fd.
  */
 FRAG_API int frag_asked(struct frag *f, int fd);
 /* Gradients may be read, and stay as they are, until frag_grads_gone; they are to be divided by
@@ -521,8 +526,11 @@ struct frag_swp {
 /* Reads masters and optimizer states of this rank's sub-groups from these files, and leaves the
  * files as they are; a state that is not registered is allocated as by frag_state_alloc,
  * float32.  To be called where the trainer may change states.  Returns the number of files.
- * -ENOENT, -EINVAL, -ELOOP ...: a file is missing or is not what it must be; the line on stderr
- * says which, and no state has changed.
+ * -ENOENT: a file is missing.
+ * -EINVAL: a file is not what it must be.
+ * -ELOOP: a file is a symbolic link.
+ * Other errors of open(2): a file cannot be opened.  After these and those above no state has
+ * changed, and the line on stderr says which file it was.
  * -EIO: reading failed midway; states of the files before have changed.
  */
 FRAG_API int64_t frag_swp_import(struct frag *f, const struct frag_swp *swp);
@@ -718,8 +726,8 @@ FRAG_API int frag_sweep_then(struct frag_sweep *sweep, int group, uint32_t sub);
  * states[i] at memory[i], the caller's until the next call.  Returns 1; 0: there are no more.
  * After an error it may be called again, and memory[i] is NULL for the states whose slice was
  * taken back; the others' are still the caller's.
- * -ENOSPC, -EIO and others: not every state's last slice could be taken back.
- * -EIO: the next slice is damaged on the disk.
+ * -ENOSPC: the disk has no room for a last slice, which could not be taken back.
+ * -EIO: a last slice could not be taken back; or the next one is damaged on the disk.
  * -ETIMEDOUT: the disk is silent.
  * -ENOMEM.
  */
@@ -944,11 +952,11 @@ FRAG_API int frag_gather(struct frag *f, int param, const char *key, void *out, 
  * frag_get; the others' value is ignored.  All ranks of the parameter's group call it at the
  * same place.  It does what frag_set by root does, but bytes go by the devices where these are
  * connected.  Returns 0 when all ranks have agreed on a later boundary, at which they apply it.
- * After an error no rank applies it, except as said of -EIO.
+ * After an error no rank applies it, except as said below of a rank that is lost or silent.
  * -ETIMEDOUT: a rank has not come, or not joined, within timeout_ms; a rank whose own call was
  * wrong has returned at once and counts as one that has not come.
- * -EIO: a rank is lost.  If it was lost, or fell silent (-ETIMEDOUT), after all had come,
- * either all ranks apply the value or none does.
+ * -EIO: a rank is lost.  If it was lost, or fell silent, after all had come, either all ranks
+ * apply the value or none does.
  * -EINVAL: the ranks have called it for different states or roots.
  * -ENOENT: the parameter is in no group.
  * Errors of frag_set.

@@ -50,7 +50,10 @@ int tree_state_entry(struct tree *t, struct node dir, const struct engine_state 
 void tree_state_file(enum node_kind dir, const char *key, bool npy, char *out);
 
 struct node tree_fixed_node(const struct tree_fixed *f, struct node dir);
-/* Returns how many states of param the rank holds; -EIO, -ETIMEDOUT. */
+/* Returns how many states of param the rank holds.
+ * -ETIMEDOUT: it is silent.
+ * -EIO: it is gone.
+ */
 int tree_rank_holds(struct tree *t, uint32_t rank, uint32_t param);
 bool tree_group_has_rank(struct tree *t, uint32_t group, uint32_t rank, struct engine_group *g);
 

@@ -64,8 +64,8 @@ struct view_reader_piece {
 	uint64_t size;
 	struct vec runs; /* of struct wire_view_run */
 	uint64_t generation;
-	uint64_t buffer; /* address in the rank of the bytes once they are kept */
-	bool kept;       /* a reader has seen that all bytes are in buffer */
+	uint64_t buffer; /* address in the rank of the bytes once they are preserved */
+	bool preserved;  /* a reader has seen that all bytes are in buffer */
 	int status;
 	/* since when its rank has had no room, or requests to it got lost; 0: neither */
 	uint64_t refused_ms;
@@ -95,8 +95,8 @@ struct view_reader { /* what generation an open file shows; under the engine's l
 	struct phase_span span; /* OPENING */
 	unsigned outstanding;
 	unsigned restarts;
-	struct waiting waiting; /* OPENING: for trainers that are changing its rows */
-	int status;             /* FAILED: why; -ENOMEM, -ETIMEDOUT, -ETIME: until retry_ms */
+	struct waiting waiting;      /* OPENING: for trainers that are changing its rows */
+	int status;                  /* FAILED: why; where that passes, until retry_ms */
 	const struct peer *table_of; /* NONE: the rank whose table of states is missing */
 	struct view_reader_piece *pieces;
 	uint32_t n;

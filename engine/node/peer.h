@@ -39,7 +39,7 @@ struct peer {
 	uint64_t since_ms; /* when state changed last */
 	time_t since;      /* since_ms in wall clock time */
 	char why[128];     /* the reason of the loss */
-	int lost; /* while state is LOST: -EIO: the rank has ended; -ETIMEDOUT: it is silent */
+	int lost;          /* while state is LOST: peers_lost_status */
 
 	/* how the rank is reached */
 	bool linked;

@@ -16,11 +16,13 @@ void peers_heard(struct engine *e, uint32_t rank, const struct wire_control *con
 void peers_saw(struct engine *e, uint32_t rank, const struct wire_control *control);
 /* Notes that the rank is lost.
  * -EIO: its process is gone.
- * -ETIMEDOUT: it is only silent; a later loss with -EIO counts.
+ * -ETIMEDOUT: it is only silent; a later loss of its process counts.
  */
 void peers_lose(struct engine *e, uint32_t rank, int status, const char *why);
-/* Notes that a get of the rank's memory failed with why, -ESRCH or -ESTALE.  The engine thread
- * finds out whether the rank is lost or has left.
+/* Notes that a get of the rank's memory failed with why.  The engine thread finds out whether
+ * the rank is lost or has left.
+ * -ESRCH: its process is gone.
+ * -ESTALE: another process has its pid.
  */
 void peers_vanished(struct engine *e, uint32_t rank, int why);
 /* Returns how a request to a lost rank ends:

@@ -15,12 +15,12 @@ struct plan_piece {
 	uint64_t offset; /* bytes in the row */
 	uint64_t at;     /* bytes in what was asked */
 	uint64_t size;
-	int lost;        /* 0; keep_lost: -EIO, -ETIMEDOUT if the holder is lost */
+	int lost;        /* keep_lost: plan_lost_status, if the holder is lost; else 0 */
 	bool coming;     /* the rank had not come to the generation when the view was opened */
 	uint32_t view;   /* number in the file's view + 1; 0: none */
 	uint64_t inside; /* bytes in the view's piece */
-	uint64_t buffer; /* address in the rank of the view's piece once it is kept; 0: none */
-	bool kept;       /* the rank has kept the view's piece, in buffer */
+	uint64_t buffer; /* address of the view's preserved piece in the rank; 0: none */
+	bool preserved;  /* the rank has preserved the view's piece, in buffer */
 	bool awaited;    /* the rank has not come to the generation, and is asked again */
 };
 
@@ -54,7 +54,10 @@ int plan_file(struct engine *e, const struct engine_file *f, uint64_t since_ns, 
 typedef int (*plan_see)(void *arg, const struct plan_piece *piece);
 int plan_write(struct engine *e, const struct engine_address *address, uint64_t since_ns,
 	       uint64_t offset, uint64_t size, plan_see see, void *arg);
-/* Returns how a read of a piece ends whose holder is, or was, lost: -EIO or -ETIMEDOUT. */
+/* Returns how a read of a piece ends whose holder is, or was, lost.
+ * -ETIMEDOUT: it is silent.
+ * -EIO: it is gone.
+ */
 int plan_lost_status(const struct engine *e, const struct plan_piece *piece);
 /* Fills *out with dtype and bytes of the whole state.
  * -ENOENT: there is no such state.

@@ -21,7 +21,12 @@ void rpc_free(struct engine *e);
 
 /* The outcome of an answer: its type and parts, or a status < 0 and nothing else. */
 struct answer {
-	int status; /* 0; -errno of an ACK or REFUSE; -ETIMEDOUT; -EAGAIN; -EIO: rank lost */
+	/* 0, or that of an ACK or REFUSE.
+	 * -ETIMEDOUT: none came.
+	 * -EAGAIN: it was lost, for a later PING has its answer.
+	 * -EIO: the rank is lost.
+	 */
+	int status;
 	enum wire_type type;
 	const void *body;
 	const void *tail;

@@ -64,7 +64,10 @@ void devices_free(struct devices *d, int number, void *memory);
 /* ---- any thread ---- */
 
 /* Sets *mark to the newest mark of a device in use, the caller's to put; NULL: there is none.
- * Returns the error with which the newest mark could not be made: -EIO, -EBUSY or -ENOMEM.
+ * Returns the error with which the newest mark could not be made.
+ * -EBUSY: the trainer's stream was being captured.
+ * -EIO: the device failed.
+ * -ENOMEM.
  */
 int devices_newest(struct devices *d, int number, struct devices_mark **mark);
 void devices_mark_put(struct devices *d, struct devices_mark *mark);

@@ -25,7 +25,7 @@ struct ready_piece {
 	uint64_t size;
 	unsigned first, n; /* of the parts */
 	bool look_before;  /* the rank may not have come to the generation yet */
-	bool kept;         /* the bytes are preserved in the view's buffer */
+	bool preserved;    /* the bytes are preserved in the view's buffer */
 	uint32_t view;     /* as piece.view */
 	uint64_t inside;
 	uint64_t buffer;
@@ -73,17 +73,17 @@ static int prepare_piece(struct engine *e, struct ready_pieces *g,
 				     .size = piece->size,
 				     .first = g->nparts,
 				     .look_before = !piece->view || piece->coming,
-				     .kept = piece->kept,
+				     .preserved = piece->preserved,
 				     .view = piece->view,
 				     .inside = piece->inside,
 				     .buffer = piece->buffer };
 	int rc;
 
-	if (piece->lost || (piece->kept && p->state == ENGINE_RANK_LOST))
+	if (piece->lost || (piece->preserved && p->state == ENGINE_RANK_LOST))
 		return plan_lost_status(e, piece);
 	if (p->way != PEER_WAY_MEMORY)
 		return -EAGAIN;
-	rc = piece->kept ? 0 : find_parts(e, g, piece, &ready);
+	rc = piece->preserved ? 0 : find_parts(e, g, piece, &ready);
 	if (rc)
 		return rc;
 	g->nparts += ready.n;
@@ -223,10 +223,10 @@ static int copy_live(struct engine *e, const struct engine_file *f,
 	return rc;
 }
 
-static void note_kept(struct engine *e, struct engine_file *f, uint32_t view)
+static void note_preserved(struct engine *e, struct engine_file *f, uint32_t view)
 {
 	pthread_mutex_lock(&e->lock);
-	f->view.pieces[view - 1].kept = true;
+	f->view.pieces[view - 1].preserved = true;
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -258,15 +258,15 @@ static int copy_buffer(struct engine *e, const struct engine_file *f,
 /* Copies preserved bytes.  A copy begun before the buffer was complete would pass the look at
  * the label behind it: so the label is looked at before the first copy, too.
  */
-static int copy_kept(struct engine *e, struct engine_file *f, const struct ready_piece *ready,
-		     uint8_t *out)
+static int copy_preserved(struct engine *e, struct engine_file *f,
+			  const struct ready_piece *ready, uint8_t *out)
 {
-	int rc = ready->kept ? 0 : copy_buffer(e, f, ready, NULL);
+	int rc = ready->preserved ? 0 : copy_buffer(e, f, ready, NULL);
 
 	if (rc)
 		return rc;
-	if (!ready->kept)
-		note_kept(e, f, ready->view);
+	if (!ready->preserved)
+		note_preserved(e, f, ready->view);
 	rc = copy_buffer(e, f, ready, out + ready->at);
 	if (!rc)
 		count_copied(e, ready);
@@ -276,9 +276,9 @@ static int copy_kept(struct engine *e, struct engine_file *f, const struct ready
 static int copy_piece(struct engine *e, struct engine_file *f, const struct ready_pieces *g,
 		      const struct ready_piece *ready, uint8_t *out, uint64_t *generation)
 {
-	int rc = ready->kept ? -EAGAIN : copy_live(e, f, g, ready, out, generation);
+	int rc = ready->preserved ? -EAGAIN : copy_live(e, f, g, ready, out, generation);
 
-	return rc == -EAGAIN && ready->buffer ? copy_kept(e, f, ready, out) : rc;
+	return rc == -EAGAIN && ready->buffer ? copy_preserved(e, f, ready, out) : rc;
 }
 
 int onesided_read(struct engine *e, struct engine_file *f, uint64_t offset, void *out,

@@ -615,7 +615,7 @@ int view_reader_plan(const struct engine_file *f, uint64_t offset, uint64_t size
 					     .lost = p->lost,
 					     .coming = p->state == VIEW_FUTURE,
 					     .buffer = p->buffer,
-					     .kept = p->kept };
+					     .preserved = p->preserved };
 		plan->covered += bytes;
 	}
 	return 0;

@@ -268,6 +268,7 @@ void rounds_turn_launched(struct engine *e)
 	struct rounds *r = e->rounds.table;
 	struct launched *l, *next;
 
+	assert(node_is_engine_thread(e));
 	LOCKED(&r->lock);
 	LIST_FOREACH_SAFE (l, &r->launched, link, next) {
 		int result = atomic_load(&l->io.result);

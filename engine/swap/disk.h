@@ -54,7 +54,10 @@ struct disk_setup {
 struct disk_ops {
 	const char *name;
 	/* setup NULL: no slabs, and the defaults.
-	 * -ENOSYS, -EPERM and others: the machine does not allow this kind of disk.
+	 * -ENOSYS: the kernel has no io_uring.
+	 * -EPERM: io_uring is forbidden here.
+	 * -ENOMEM.
+	 * Other errors of io_uring_setup(2): it gives no ring.
 	 */
 	int (*open)(struct disk **d, struct disk_setup *setup);
 	/* No request may be under way. */

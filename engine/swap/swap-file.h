@@ -85,7 +85,7 @@ struct swap_chunk { /* the file's */
 	bool written;         /* a read: its blocks were written */
 	bool used;
 	bool submitted; /* the disk has it */
-	uint8_t again;  /* times in a row that the disk said -EAGAIN or -EINTR */
+	uint8_t again;  /* times in a row that the disk said to try again */
 	uint8_t parts;  /* of a write, not over yet: the disk's, the checksums' */
 	int rc;         /* of the parts that are over */
 	TAILQ_ENTRY(swap_chunk) in_queue; /* of the threads for checksums */

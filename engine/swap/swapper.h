@@ -135,7 +135,10 @@ int swapper_swap_in(struct swapper *sw, struct swapper_state *s, uint64_t slice,
  */
 int swapper_wait(struct swapper *sw, struct swapper_lent *lent, void **memory);
 /* Makes the buffer's content the slice's next version, and starts to write it.  The buffer is
- * the swapper's again.  -errno (-ENOSPC, -ENOMEM, ...): the slice is lent as before.
+ * the swapper's again.  On error the slice is lent as before.
+ * -ENOSPC: the disk or the limit has no room.
+ * -EFBIG: the file would exceed RLIMIT_FSIZE.
+ * -ENOMEM.
  */
 int swapper_swap_out(struct swapper *sw, struct swapper_lent *lent);
 /* Ends the loan without a new version; a read under way for the slice is canceled. */

@@ -67,7 +67,8 @@ struct transport_ops {
 	const char *name;
 
 	/* -EINVAL: the address.
-	 * -EADDRINUSE, -EADDRNOTAVAIL: of bind(2).
+	 * -EADDRINUSE: another socket is bound to it.
+	 * -EADDRNOTAVAIL: no interface of this machine has it.
 	 * -EACCES: the port.
 	 * -ENOTSUP: there is a key, but libzmq has no CURVE; or libucp is missing or too old.
 	 * A warning is logged.

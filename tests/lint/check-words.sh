@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Names in pages and comments exist: files and functions in docs/, files in comments, messages in wire.h. Lines are at
-# most 96 columns wide, comments too; each header begins by saying what its module is.
+# most 96 columns wide, comments too; each header begins by saying what its module is, and names one errno a line.
 set -eu
 cd "${top_srcdir:-.}"
 bad=0
@@ -55,6 +55,9 @@ sed -n '/^\/\* Messages/,/^ \*\//p' "$wire" | grep -o '[A-Z][A-Z_]*[A-Z]' | sort
 comm -13 "$TMPDIR/types" "$TMPDIR/charted" | sed "s:^:$wire has no message :" >"$TMPDIR/unknown"
 comm -23 "$TMPDIR/types" "$TMPDIR/charted" | sed "s:^:the chart of $wire lacks :" >>"$TMPDIR/unknown"
 [ ! -s "$TMPDIR/unknown" ] || { cat "$TMPDIR/unknown"; bad=1; }
+
+grep '\.h$' "$TMPDIR/sources" | xargs grep -n '[-]E[A-Z][A-Z0-9]*\>.*[-]E[A-Z][A-Z0-9]*\>' >"$TMPDIR/pairs" &&
+	{ sed 's/$/: two errnos/' "$TMPDIR/pairs"; bad=1; }
 
 # Width, with tabs of 8; the first comment of a header.
 for f in $(cat "$TMPDIR/sources") $(grep "[.]cu$" "$TMPDIR/files"); do

@@ -37,7 +37,8 @@ int file_lock_to_read(struct table *t, char *why, size_t whysize);
  * -EBUSY: another process has them mounted.
  * -EMLINK: a file has hard links.
  * -ESTALE: a name leads to another file than before.
- * -EACCES, -EROFS, -ENOTSUP and others: a file cannot be opened or locked.
+ * -ENOTSUP: the file system has no locks.
+ * Other errors of open(2) and flock(2): a file cannot be opened or locked.
  */
 int file_lock_to_write(struct table *t, int dir, char *why, size_t whysize);
 

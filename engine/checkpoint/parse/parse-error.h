@@ -6,7 +6,8 @@
  *   -EBADMSG     the file is damaged, or of another format
  *   -EOPNOTSUPP  the format, or a part of it, is known but not supported
  *   -EFBIG       a number in the file exceeds a limit
- *   -EIO, -ENOMEM, and errors of reading
+ *   -ENOMEM
+ *   errors of pread(2), as -EIO
  * and set one line for people, with what was wrong and at which byte of the file.
  */
 
