@@ -23,7 +23,7 @@ void rpc_free(struct engine *e);
 struct answer {
 	/* 0, or that of an ACK or REFUSE.
 	 * -ETIMEDOUT: none came.
-	 * -EAGAIN: it was lost, for a later PING has its answer.
+	 * -EAGAIN: rpc_ask_again has ended it.
 	 * -EIO: the rank is lost.
 	 */
 	int status;
