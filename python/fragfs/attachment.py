@@ -436,7 +436,7 @@ class Attachment:
             else:
                 self._job.keep(place.group, place.sub, place.key, kept.tensors[0])
         except (TypeError, ValueError, OSError) as e:  # as of 8-bit optimizers, whose states of small tensors are float32
-            if place.key in ("fp32", "grad"):
+            if place.key in ("fp32", "grad") or _is_of_handler(e):
                 raise
             self._registered[place].is_shown = False
             with contextlib.suppress(ValueError, OSError):  # some of its fragments may have been taken

@@ -531,12 +531,13 @@ class Memory(unittest.TestCase):
             raise ValueError("of the job")
 
         self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, fail))
-        for at in ("_job.step_begin", "_job.step_end", "_hypers._find_device"):
+        for at in ("_job.step_begin", "_job.step_end", "_hypers._find_device", "_job.keep_fragments"):
             with self.subTest(at), contextlib.redirect_stderr(io.StringIO()) as said:
                 self.start(1, mount=False)
                 name, _, method = at.partition(".")
                 held = getattr(self.attachment, name)
                 setattr(held, method, lambda *_: signal.raise_signal(signal.SIGUSR1))
+                self.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))  # states are registered anew
                 with self.assertRaisesRegex(ValueError, "of the job"):
                     for _ in range(40):
                         self.step()
