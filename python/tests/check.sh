@@ -7,7 +7,7 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 top_builddir=${top_builddir:-$top/build}
 work=$(mktemp -d)
 ranks=
-trap 'kill $ranks 2>/dev/null || :; rm -rf --one-file-system "$work"' EXIT
+trap 'kill -9 $ranks 2>/dev/null && wait $ranks 2>/dev/null || :; rm -rf --one-file-system "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
