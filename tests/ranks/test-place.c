@@ -563,13 +563,13 @@ START_TEST(a_view_that_waits_for_a_generation_finds_the_row_where_it_is)
 
 	open_swapped();
 	if (_i) {
-		order("params/*/*", "host");
+		order("params/w/exp_avg", "host");
 		job_boundary(&job);
 	}
 	leave_rank_1_behind();
 	file = open_state(ENGINE_PARAM, "exp_avg");
 	get(file, 0, PART); /* rank 0 has these bytes */
-	order("params/*/*", tiers[_i]);
+	order("params/w/exp_avg", tiers[_i]);
 	ck_assert_int_eq(frag_step_begin(job_frag(&job, 1)), 0);
 	ck_assert_int_eq(tier_of(1, "exp_avg"), _i ? STATE_SWAP : STATE_HOST);
 	ck_assert_int_eq(frag_step_end(job_frag(&job, 1)), 0);
@@ -629,7 +629,7 @@ START_TEST(a_view_without_memory_for_its_row_ends)
 	leave_rank_1_behind();
 	file = open_state(ENGINE_PARAM, "exp_avg");
 	get(file, 0, PART);
-	order("params/*/*", "host");
+	order("params/w/exp_avg", "host");
 	job_frag(&job, 1)->engine->view_owner.pool.max = 0;
 	let_rank_1_follow();
 	ck_assert_int_eq(tier_of(1, "exp_avg"), STATE_HOST);
