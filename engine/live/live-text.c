@@ -147,16 +147,24 @@ static int put_config(struct engine *e, FILE *out)
 	return 0;
 }
 
+/* Returns all ranks, for the caller to free; NULL: out of memory. */
+static struct engine_rank *all_ranks(struct engine *e)
+{
+	struct engine_rank *ranks = calloc(e->world, sizeof(*ranks));
+
+	for (uint32_t i = 0; i < e->world && ranks; i++)
+		live_rank(e, i, &ranks[i]);
+	return ranks;
+}
+
 /* Ranks that are heard for the first time have their numbers in the next report. */
 static int put_health(struct engine *e, FILE *out)
 {
-	CLEANUP(free) struct engine_rank *ranks = calloc(e->world, sizeof(*ranks));
+	CLEANUP(free) struct engine_rank *ranks = all_ranks(e);
 	CLEANUP(free) char *text = NULL;
 
 	if (!ranks)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < e->world; i++)
-		live_rank(e, i, &ranks[i]);
 	node_wake(e);
 	text = health_text(ranks, e->world);
 	if (!text)
@@ -277,14 +285,12 @@ static void put_head(FILE *out, const char *name, const char *type, const char *
 		type);
 }
 
-static void put_up(FILE *out, struct engine *e)
+static void put_up(FILE *out, const struct engine_rank *ranks, uint32_t nranks)
 {
-	struct engine_rank rank;
-
 	put_head(out, "up", "gauge", "whether a rank lives");
-	for (uint32_t i = 0; live_rank(e, i, &rank); i++)
+	for (uint32_t i = 0; i < nranks; i++)
 		fprintf(out, "fragfs_rank_up{rank=\"%u\"} %d\n", i,
-			rank.state == ENGINE_RANK_ALIVE);
+			ranks[i].state == ENGINE_RANK_ALIVE);
 }
 
 static uint64_t number_at(const struct engine_rank *rank, size_t field)
@@ -295,15 +301,15 @@ static uint64_t number_at(const struct engine_rank *rank, size_t field)
 	return value;
 }
 
-static void put_rank_number(FILE *out, struct engine *e, const struct rank_number *n)
+static void put_rank_number(FILE *out, const struct engine_rank *ranks, uint32_t nranks,
+			    const struct rank_number *n)
 {
-	struct engine_rank rank;
 	bool headed = !n->help;
 
-	for (uint32_t i = 0; live_rank(e, i, &rank); i++) {
-		uint64_t value = number_at(&rank, n->field);
+	for (uint32_t i = 0; i < nranks; i++) {
+		uint64_t value = number_at(&ranks[i], n->field);
 
-		if (n->needs && !number_at(&rank, n->needs))
+		if (n->needs && !number_at(&ranks[i], n->needs))
 			continue;
 		if (!headed)
 			put_head(out, n->name, n->type, n->help);
@@ -313,11 +319,16 @@ static void put_rank_number(FILE *out, struct engine *e, const struct rank_numbe
 	}
 }
 
-static void put_ranks(FILE *out, struct engine *e)
+static int put_ranks(FILE *out, struct engine *e)
 {
-	put_up(out, e);
+	CLEANUP(free) struct engine_rank *ranks = all_ranks(e);
+
+	if (!ranks)
+		return -ENOMEM;
+	put_up(out, ranks, e->world);
 	for (unsigned n = 0; n < ARRAY_SIZE(rank_numbers); n++)
-		put_rank_number(out, e, &rank_numbers[n]);
+		put_rank_number(out, ranks, e->world, &rank_numbers[n]);
+	return 0;
 }
 
 /* Copies the lines of that metric that have the rank's label, and no others: a rank must not
@@ -383,9 +394,11 @@ static int put_phases(FILE *out, struct engine *e)
 
 static int put_metrics(struct engine *e, FILE *out)
 {
+	int rc;
+
 	put_counters(out, &e->counters);
-	put_ranks(out, e);
-	return put_phases(out, e);
+	rc = put_ranks(out, e);
+	return rc ? rc : put_phases(out, e);
 }
 
 static int put_inflight(struct engine *e, FILE *out)
