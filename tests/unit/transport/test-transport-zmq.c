@@ -419,16 +419,31 @@ static void wait_for_sockets(int port, int n)
 	}
 }
 
-static pid_t fork_sender(void)
+/* A child that sends a message to the address which it gets by *tell, and stays.  It is forked
+ * before there are threads.
+ */
+static pid_t fork_sender(int *tell)
 {
-	pid_t pid = fork();
+	struct side *s = &sides[1];
+	char address[64] = "";
+	int ends[2];
+	uint32_t peer;
+	pid_t pid;
 
-	if (pid)
+	ck_assert_int_eq(pipe(ends), 0);
+	pid = fork();
+	*tell = ends[1];
+	if (pid) {
+		close(ends[0]);
 		return pid;
-	side_open_with(&sides[1], &variants[PLAIN], (struct transport_config){ .bind = NULL });
-	side_send(&sides[1], side_connect(&sides[1], &sides[0]), "good", 4);
+	}
+	if (read(ends[0], address, sizeof(address) - 1) < 1)
+		_exit(1);
+	side_open_with(s, &variants[PLAIN], (struct transport_config){ .bind = NULL });
+	if (s->ops->connect(s->t, address, &peer) || side_send(s, peer, "good", 4))
+		_exit(1);
 	for (;;)
-		sides_poll(&sides[1], 1, 1000);
+		sides_poll(s, 1, 1000);
 }
 
 /* The next connection may have the same descriptor before we turn, and not have spoken. */
@@ -436,14 +451,16 @@ START_TEST(who_is_killed_has_gone_though_another_has_its_descriptor)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET,
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int next = socket(AF_INET, SOCK_STREAM, 0),
-	    port; /* first: its number is not free then */
+	int next = socket(AF_INET, SOCK_STREAM, 0); /* early: its number is not free then */
+	int tell, port;
+	const char *address;
+	pid_t pid = fork_sender(&tell);
 	uint32_t gone;
-	pid_t pid;
 
 	side_open(&sides[0], &variants[PLAIN]);
 	port = side_port(&sides[0]);
-	pid = fork_sender();
+	address = transport_zmq.address(sides[0].t);
+	ck_assert_int_gt(write(tell, address, strlen(address)), 0);
 	sides_wait(sides, 1, 0, 1);
 	kill(pid, SIGKILL);
 	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
@@ -455,6 +472,7 @@ START_TEST(who_is_killed_has_gone_though_another_has_its_descriptor)
 	ck_assert(transport_zmq.gone(sides[0].t, &gone));
 	ck_assert_uint_eq(gone, sides[0].from);
 	close(next);
+	close(tell);
 	side_close(&sides[0]);
 }
 END_TEST
