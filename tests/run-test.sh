@@ -40,6 +40,13 @@ for name in $(env | sed -n "s/^\(\($launchers\)_[A-Za-z0-9_]*\)=.*/\1/p"); do
 done
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 
+# libfuse 3.14 keeps an INTERRUPT that comes behind the answer to its request until the next request, and never frees the last
+# one: a request of 128 bytes, and its channel.
+is_of_libfuse() {
+	awk '/^(Direct|Indirect) leak of/ { leaks++; whole += $1 == "Direct"; other += $0 !~ /leak of (128|48) byte.s. in 1 object/ }
+		/^ *#1 / { other += !/libfuse3[.]so/ } /ERROR: |runtime error: / { other += !/LeakSanitizer/ } END { exit !leaks || whole != 1 || other }' "$1"
+}
+
 timeout -k 10 "$seconds" "$@"
 status=$?
 for report in "$reports".*; do
@@ -50,6 +57,7 @@ for report in "$reports".*; do
 	if [ -s "$report" ] && ! grep -qv "^==[0-9]*==\($of_threads\)\.\$" "$report"; then
 		continue
 	fi
+	! is_of_libfuse "$report" || continue
 	[ $status != 0 ] || status=1
 done
 case $status in
