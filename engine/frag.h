@@ -727,6 +727,7 @@ FRAG_API int frag_sweep_then(struct frag_sweep *sweep, int group, uint32_t sub);
  * After an error it may be called again, and memory[i] is NULL for the states whose slice was
  * taken back; the others' are still the caller's.
  * -ENOSPC: the disk has no room for a last slice, which could not be taken back.
+ * -EFBIG: nor could it, as the swap file would exceed RLIMIT_FSIZE.
  * -EIO: a last slice could not be taken back; or the next one is damaged on the disk.
  * -ETIMEDOUT: the disk is silent.
  * -ENOMEM.

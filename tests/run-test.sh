@@ -41,7 +41,7 @@ done
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 # libfuse 3.14 keeps an INTERRUPT that comes behind the answer to its request until the next request, and never frees the last
-# one: a request of 128 bytes, and its channel.
+# one: a request of 128 bytes, and its channel.  A suppression of libfuse would hide what our handlers, which it calls, leak.
 is_of_libfuse() {
 	awk '/^(Direct|Indirect) leak of/ { leaks++; whole += $1 == "Direct"; other += $0 !~ /leak of (128|48) byte.s. in 1 object/ }
 		/^ *#1 / { other += !/libfuse3[.]so/ } /ERROR: |runtime error: / { other += !/LeakSanitizer/ } END { exit !leaks || whole != 1 || other }' "$1"

@@ -56,6 +56,7 @@ comm -13 "$TMPDIR/types" "$TMPDIR/charted" | sed "s:^:$wire has no message :" >"
 comm -23 "$TMPDIR/types" "$TMPDIR/charted" | sed "s:^:the chart of $wire lacks :" >>"$TMPDIR/unknown"
 [ ! -s "$TMPDIR/unknown" ] || { cat "$TMPDIR/unknown"; bad=1; }
 
+# One errno a line of a header.
 grep '\.h$' "$TMPDIR/sources" | xargs grep -n '[-]E[A-Z][A-Z0-9]*\>.*[-]E[A-Z][A-Z0-9]*\>' >"$TMPDIR/pairs" &&
 	{ sed 's/$/: two errnos/' "$TMPDIR/pairs"; bad=1; }
 

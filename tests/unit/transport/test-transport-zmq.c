@@ -437,6 +437,7 @@ static pid_t fork_sender(int *tell)
 		close(ends[0]);
 		return pid;
 	}
+	close(ends[1]); /* read(2) ends with the parent */
 	if (read(ends[0], address, sizeof(address) - 1) < 1)
 		_exit(1);
 	side_open_with(s, &variants[PLAIN], (struct transport_config){ .bind = NULL });
