@@ -273,11 +273,12 @@ static int start_rank(struct engine *e, const struct launch *launch, const char 
 		return rc;
 	become_rank(e, launch);
 	fabric_open(e);
-	participant_init(&e->participant, STAGE_MEM);
 	view_owner_init(&e->view_owner, memory("FRAG_VIEW_MEM", VIEW_MEM));
 	e->trainer->gather_mem = memory("FRAG_GATHER_MEM", GATHER_MEM);
 	e->own = catalog_new();
-	rc = e->own ? open_swapper(e) : -ENOMEM;
+	rc = participant_init(&e->participant, STAGE_MEM);
+	if (!rc)
+		rc = e->own ? open_swapper(e) : -ENOMEM;
 	if (!rc)
 		rc = join_start_rank(e, seed);
 	if (!rc && !e->rank)

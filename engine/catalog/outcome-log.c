@@ -3,7 +3,21 @@
 
 #include "engine/catalog/outcome-log.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+int outcome_log_init(struct outcome_log *o)
+{
+	/* not calloc, which clears memory that was used before */
+	*o = (struct outcome_log){ .ring = malloc(OUTCOME_LOG_MAX * sizeof(*o->ring)) };
+	return o->ring ? 0 : -ENOMEM;
+}
+
+void outcome_log_fini(struct outcome_log *o)
+{
+	free(o->ring);
+}
 
 struct outcome_entry *outcome_log_find(struct outcome_log *o, const uint64_t transaction[2])
 {

@@ -15,15 +15,13 @@ struct outcome_entry {
 };
 
 struct outcome_log {
-	uint64_t n; /* outcomes added, ever */
-	struct outcome_entry ring[OUTCOME_LOG_MAX];
+	uint64_t n;                 /* outcomes added, ever */
+	struct outcome_entry *ring; /* [OUTCOME_LOG_MAX] */
 };
 
-/* Empties the log.  The ring's pages stay as they are: they take memory once they are used. */
-static inline void outcome_log_init(struct outcome_log *o)
-{
-	o->n = 0;
-}
+/* The ring's pages take memory once they are used.  -ENOMEM. */
+int outcome_log_init(struct outcome_log *o);
+void outcome_log_fini(struct outcome_log *o);
 
 /* NULL: the transaction is not remembered; else valid until the next outcome_log_add. */
 struct outcome_entry *outcome_log_find(struct outcome_log *o, const uint64_t transaction[2]);

@@ -9,18 +9,19 @@
 
 enum { LATE_MS = 500 }; /* the coordinator asks again within that for a freeze that is late */
 
-void participant_init(struct participant *s, uint64_t bytes_max)
+int participant_init(struct participant *s, uint64_t bytes_max)
 {
-	memset(s, 0, offsetof(struct participant, decided));
-	outcome_log_init(&s->decided);
-	outcome_log_init(&s->forbidden);
+	int rc;
+
+	*s = (struct participant){ .bytes_max = bytes_max };
 	pthread_mutex_init(&s->lock, NULL);
 	thread_cond_init(&s->changed);
 	TAILQ_INIT(&s->list);
 	TAILQ_INIT(&s->aborted);
 	STAILQ_INIT(&s->spare);
-	s->bytes_max = bytes_max;
 	atomic_store(&s->lowest, UINT64_MAX);
+	rc = outcome_log_init(&s->decided);
+	return rc ? rc : outcome_log_init(&s->forbidden);
 }
 
 void participant_free_piece(struct participant *s, struct edit_piece *piece)
@@ -88,6 +89,8 @@ void participant_fini(struct participant *s)
 	TAILQ_FOREACH_SAFE (e, &s->list, link, next)
 		free_edit(s, e);
 	free_spare(s);
+	outcome_log_fini(&s->decided);
+	outcome_log_fini(&s->forbidden);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 }

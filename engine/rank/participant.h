@@ -152,12 +152,12 @@ struct participant {
 	uint64_t applied;   /* edits, without rounds; the trainer's thread, without the lock */
 	struct lease lease; /* the freeze */
 	struct participant_stay stay;
-	/* The last members: participant_init clears what is before them. */
 	struct outcome_log decided;
 	struct outcome_log forbidden; /* transactions that are never promised here */
 };
 
-void participant_init(struct participant *s, uint64_t bytes_max);
+/* -ENOMEM, after which participant_fini is still to be called. */
+int participant_init(struct participant *s, uint64_t bytes_max);
 void participant_fini(struct participant *s);
 
 /* Returns a piece for `size` bytes of the row, whose data the caller fills; NULL: no memory. */

@@ -27,7 +27,7 @@ static void setup(void)
 			 0);
 	ck_assert_int_eq(registry_keep(&r, STATE_PARTITION, 0, 0, "grad", FRAG_F32, N, grad),
 			 0);
-	participant_init(&s, ROOM);
+	ck_assert_int_eq(participant_init(&s, ROOM), 0);
 	b = 0;
 }
 
@@ -659,7 +659,7 @@ START_TEST(large_pieces_of_an_edit_are_the_next_ones)
 	struct edit_piece *piece;
 
 	participant_fini(&s);
-	participant_init(&s, 2 * sizeof(bytes));
+	ck_assert_int_eq(participant_init(&s, 2 * sizeof(bytes)), 0);
 	ck_assert_int_eq(stage_bytes(one, WRITER, 1000, 0, 0, bytes, sizeof(bytes)), 0);
 	piece = STAILQ_FIRST(&TAILQ_FIRST(&s.list)->pieces);
 	participant_drop(&s, one);
@@ -679,7 +679,7 @@ START_TEST(staging_is_bounded_in_transactions)
 	unsigned n = 0;
 
 	participant_fini(&s);
-	participant_init(&s, (uint64_t)1 << 30);
+	ck_assert_int_eq(participant_init(&s, (uint64_t)1 << 30), 0);
 	while (!stage(transaction, 0, 1) && n <= PARTICIPANT_EDITS_MAX) {
 		transaction[1]++;
 		n++;
