@@ -191,7 +191,10 @@ struct engine_rank {
 	uint64_t since_ms;  /* how long the rank has been in this state */
 	time_t since;       /* when the rank came to this state */
 	uint64_t silent_ms; /* how long the rank has owed an answer; 0: it owes none */
-	const char *way;    /* by which the rank's bytes are read: "host" (its memory), "zmq" */
+	/* by which the rank's bytes are read: "host" (its memory), "tls", "tcp", "ucx", "zmq";
+	 * "-": not known yet
+	 */
+	const char *way;
 	uint64_t step;
 	uint64_t boundary;
 	uint64_t boundary_ms; /* how long the rank has stood at that boundary */

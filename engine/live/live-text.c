@@ -28,11 +28,15 @@
 
 /* An observer's reports of its job: numbers for fs/, texts for people and scrapers. */
 
-static const char *way_name(const struct peer *p)
+static const char *way_name(const struct engine *e, const struct peer *p)
 {
-	if (p->way == PEER_WAY_MEMORY)
-		return "host";
-	return p->way == PEER_WAY_MESSAGES ? "zmq" : "-";
+	if (p->way != PEER_WAY_MESSAGES)
+		return p->way == PEER_WAY_MEMORY ? "host" : "-";
+	if (p->fabric)
+		return "ucx";
+	if (p->bulk == PEER_BULK_ANSWERS)
+		return e->job.key.is_there ? "tls" : "tcp";
+	return "zmq";
 }
 
 static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
@@ -46,7 +50,7 @@ static void fill_rank(struct engine *e, uint32_t rank, struct engine_rank *out)
 		.since_ms = p->since_ms ? monotonic_ms() - p->since_ms : 0,
 		.since = p->since,
 		.silent_ms = rpc_silence_ms(e, NULL, &rank),
-		.way = way_name(p),
+		.way = way_name(e, p),
 		.step = p->control.step,
 		.boundary = p->control.boundary,
 		.boundary_ms = peers_stood_ms(p),

@@ -6,7 +6,10 @@
 need_fuse
 . "$top_srcdir/tests/mount/bits.sh"
 
+# by_tls WAY JOB OPTIONS: WAY is what fragctl says of each rank.
 by_tls() {
+	way=$1
+	shift
 	start_job "$1" 3 small
 	mount_job "$2"
 	read_all "$SMALL" fp32
@@ -14,6 +17,8 @@ by_tls() {
 		wait_until 60 grep -q "rank $rank answers by TLS" "$M/.frag/log" || fail "$what: rank $rank by ZeroMQ"
 	done
 	read_all "$SMALL" fp32 exp_avg
+	fragctl status --json "$M" >status || fail "$what: fragctl status"
+	[ "$(grep -c "\"way\": \"$way\"" status)" = 3 ] || fail "$what: not by $way: $(grep '"way"' status)"
 	! grep 'ZeroMQ goes on' "$M/.frag/log" || fail "$what: TLS breaks"
 	unmount
 	end_job
@@ -23,9 +28,9 @@ fragctl key job.key
 fragctl key --readers job.key >readers.key
 chmod 600 readers.key
 export FRAG_KEY_FILE="$T/job.key"
-by_tls 3 "transport=zmq,key=$T/job.key"
-by_tls 1 "rw,transport=zmq,key=$T/job.key"
-by_tls 2 "transport=zmq,key=$T/readers.key"
+by_tls tls 3 "transport=zmq,key=$T/job.key"
+by_tls tls 1 "rw,transport=zmq,key=$T/job.key"
+by_tls tls 2 "transport=zmq,key=$T/readers.key"
 unset FRAG_KEY_FILE
 export FRAG_PLAIN=1
-by_tls fsdp2 plain,transport=zmq
+by_tls tcp fsdp2 plain,transport=zmq
