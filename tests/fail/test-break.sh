@@ -32,6 +32,34 @@ start_job() {
 	within 60 fragfs "$address" "$M" -o rw,timeout=20
 }
 
+is_watched() {
+	[ "$(cat "$M/.frag/control")" = "break $1" ]
+}
+
+# Freezes the job neither before nor behind a step with the NaN, for a watch to begin: one that begins within that step
+# holds at its end.
+stand_apart() {
+	tries=0
+	while fragctl freeze "$M" && before=$(cat "$M/step") && [ $(((before + 1) % 50)) -le 1 ]; do
+		tries=$((tries + 1))
+		[ $tries -lt 100 ] || fail "it stands after step $before each time"
+		fragctl thaw "$M"
+		goes_on "stood after step $before"
+	done
+}
+
+# As break -w of the NaN, which begins while the job stands; writes to line.
+break_once() {
+	stand_apart
+	fragctl break -j "$M" -w 'nan(grad) > 0' >line &
+	breaker=$!
+	started $breaker
+	wait_until 60 is_watched 'nan(grad) > 0 for 3600' || fail "not watched: $(cat "$M/.frag/control")"
+	fragctl thaw "$M"
+	within 60 tail --pid=$breaker -f /dev/null || fail "break -w: no end"
+	wait $breaker || fail "break -w: $?"
+}
+
 # held_before_50 LINE: all stand, before a step that is a multiple of 50, with the NaN in place, and the line says so.
 held_before_50() {
 	wait_until 60 is frozen || fail "not frozen"
@@ -57,7 +85,7 @@ start_job nan
 fragctl watch -j "$M" -n 1 break >seen &
 watcher=$!
 started $watcher
-within 60 fragctl break -j "$M" -w 'nan(grad) > 0' >line || fail "break -w: $?"
+break_once
 held_before_50 "$(cat line)"
 grep -q 'condition nan(grad) > 0 ' line || fail "$(cat line)"
 within 60 tail --pid=$watcher -f /dev/null || fail "fragctl watch has not seen it"
@@ -75,7 +103,10 @@ echo 'break nan(grad, p[23]) > 7.5 for 60' >"$M/.frag/control" # there is one Na
 within 60 fragfs "$address" "$T/mnt2" -o rw
 refused "another mount watches" fragctl break -j "$T/mnt2" 'inf(grad) > 0'
 echo 'break off' >"$M/.frag/control"
+stand_apart
 echo 'break nan(grad, p[23]) > 0.5 for 60' >"$M/.frag/control"
+fragctl thaw "$M"
+wait_until 60 later || fail "not thawed"
 wait_until 60 is frozen || fail "not frozen"
 [ $(($(cat "$M/step") % 50)) = 49 ] || fail "frozen after step $(cat "$M/step")"
 fragctl thaw "$T/mnt2"
@@ -95,9 +126,6 @@ within 60 fragctl break -j "$M" off || fail "off: $?"
 
 # ---- a second watch takes the place of the first, if it is good; a signal ends what waits for it ----
 
-is_watched() {
-	[ "$(cat "$M/.frag/control")" = "break $1" ]
-}
 fragctl break -j "$M" 'nan(grad, p0) > 0'
 refused "no parameter of that name" fragctl break -j "$M" 'nan(grad, q*) > 0'
 is_watched 'nan(grad, p0) > 0 for 3600' || fail "a refused line has ended it: $(cat "$M/.frag/control")"
@@ -138,7 +166,7 @@ refused "Invalid argument" cp bad "$M/.frag/control"
 fragctl break -j "$M" off
 wait_until 60 is_watched off || fail "not off: $(cat "$M/.frag/control")"
 fragctl break -j "$M" 'nan(grad, p0) > 0'
-within 60 fragctl break -j "$M" -w 'nan(grad) > 0' >line || fail "break -w in place of another watch: $?"
+break_once # in place of another watch
 held_before_50 "$(cat line)"
 fragctl thaw "$M"
 goes_on "the second watch"
@@ -193,9 +221,17 @@ fusermount3 -u "$T/mnt2"
 # ---- straight to the job: it is frozen while fragctl runs ----
 
 rm line
+stand_apart
+readers=$(wc -l <"$M/.frag/readers")
 fragctl break -j "$address" 'nan(grad) > 0' >line &
 holder=$!
 started $holder
+has_come() {
+	[ "$(wc -l <"$M/.frag/readers")" -gt "$readers" ]
+}
+wait_until 60 has_come || fail "fragctl has not come to the job: $(cat "$M/.frag/readers")"
+sleep 1 # it watches a moment later
+fragctl thaw "$M"
 wait_until 60 [ -s line ] || fail "nothing printed"
 held_before_50 "$(cat line)"
 kill -INT $holder || fail "fragctl has ended while the job stands"
