@@ -191,8 +191,9 @@ struct engine_rank {
 	uint64_t since_ms;  /* how long the rank has been in this state */
 	time_t since;       /* when the rank came to this state */
 	uint64_t silent_ms; /* how long the rank has owed an answer; 0: it owes none */
-	/* by which the rank's bytes are read: "host" (its memory), "tls", "tcp", "ucx", "zmq";
-	 * "-": not known yet
+	/* by which the rank's bytes are read: "host" (its memory), "tls", "tcp" (TLS's port of
+	 * a job without a key), or "zmq", as until the first of them are read; "file": a
+	 * checkpoint's; "-": not known yet
 	 */
 	const char *way;
 	uint64_t step;

@@ -132,9 +132,8 @@ static const struct column *find_column(const char *name)
 /* Returns the constant that equals the word; "-": there is none. */
 static const char *constant(const char *word)
 {
-	static const char *const words[] = { "host",   "tls",    "tcp",    "ucx",
-					     "zmq",    "ready",  "stable", "step",
-					     "frozen", "closed", "lost" };
+	static const char *const words[] = { "host",   "tls",  "tcp",    "zmq",    "ready",
+					     "stable", "step", "frozen", "closed", "lost" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
 		if (!strcmp(word, words[i]))

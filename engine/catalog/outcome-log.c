@@ -9,7 +9,7 @@
 
 int outcome_log_init(struct outcome_log *o)
 {
-	/* not calloc, which clears memory that was used before */
+	/* calloc would clear, and so touch, memory that the heap has used before */
 	*o = (struct outcome_log){ .ring = malloc(OUTCOME_LOG_MAX * sizeof(*o->ring)) };
 	return o->ring ? 0 : -ENOMEM;
 }

@@ -32,8 +32,6 @@ static const char *way_name(const struct engine *e, const struct peer *p)
 {
 	if (p->way != PEER_WAY_MESSAGES)
 		return p->way == PEER_WAY_MEMORY ? "host" : "-";
-	if (p->fabric)
-		return "ucx";
 	if (p->bulk == PEER_BULK_ANSWERS)
 		return e->job.key.is_there ? "tls" : "tcp";
 	return "zmq";

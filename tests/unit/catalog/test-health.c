@@ -13,7 +13,7 @@ static const struct engine_rank two[] = {
 	  .pid = 4242,
 	  .state = ENGINE_RANK_ALIVE,
 	  .since_ms = 5120,
-	  .way = "host",
+	  .way = "tls",
 	  .step = 17,
 	  .boundary = 35,
 	  .generation = 18,
@@ -45,7 +45,7 @@ START_TEST(what_is_written_is_read_back)
 	ck_assert_int_eq(ranks[0].pid, 4242);
 	ck_assert_int_eq(ranks[0].state, ENGINE_RANK_ALIVE);
 	ck_assert_uint_eq(ranks[0].since_ms, 5120);
-	ck_assert_str_eq(ranks[0].way, "host");
+	ck_assert_str_eq(ranks[0].way, "tls");
 	ck_assert_uint_eq(ranks[0].step, 17);
 	ck_assert_uint_eq(ranks[0].boundary, 35);
 	ck_assert_uint_eq(ranks[0].generation, 18);
