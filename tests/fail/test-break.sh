@@ -39,13 +39,14 @@ is_watched() {
 # Freezes the job neither before nor behind a step with the NaN, for a watch to begin: one that begins within that step
 # holds at its end.
 stand_apart() {
-	tries=0
-	while fragctl freeze "$M" && before=$(cat "$M/step") && [ $(((before + 1) % 50)) -le 1 ]; do
-		tries=$((tries + 1))
-		[ $tries -lt 100 ] || fail "it stands after step $before each time"
-		fragctl thaw "$M"
+	for _ in $(seq 100); do
+		fragctl freeze "$M" || fail "freeze: $?"
+		before=$(cat "$M/step")
+		[ $(((before + 1) % 50)) -le 1 ] || return 0
+		fragctl thaw "$M" || fail "thaw: $?"
 		goes_on "stood after step $before"
 	done
+	fail "it stands after step $before each time"
 }
 
 # As break -w of the NaN, which begins while the job stands; writes to line.
